@@ -1,8 +1,19 @@
-"""Errors of the client: one base class; each kind carries the exit code that the CLI ends with."""
+"""Errors of the client: one base class; each kind carries the exit code that the CLI ends with.
+
+| code | when |
+|---|---|
+| 0 | it is done |
+| 1 | it was refused, it failed, or what was checked is not in order |
+| 2 | an argument or an input file can't be used; nothing has been started or changed |
+| 130 | it was interrupted |
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound="ClientError")
 
 
 class ClientError(Exception):
@@ -13,6 +24,7 @@ class ClientError(Exception):
         field: the input field the complaint is about, e.g. ``"queries.q1.window"``.
         remedy: what the user can do.
         exit_code: how the CLI ends.
+        further: what else is wrong in the same way; the CLI has a line for each.
     """
 
     exit_code = 1
@@ -22,12 +34,20 @@ class ClientError(Exception):
         self.message = message
         self.field = field
         self.remedy = remedy
+        self.further: tuple[ClientError, ...] = ()
 
     def __str__(self) -> str:
         """One line, whatever the parts contain."""
         where = f"{self.field}: " if self.field else ""
         hint = f" ({self.remedy})" if self.remedy else ""
         return " ".join(f"{where}{self.message}{hint}".split())
+
+
+def all_of(errors: Sequence[E]) -> E:
+    """The first of one or more errors, with the others as what else is wrong."""
+    first, *others = errors
+    first.further = tuple(others)
+    return first
 
 
 class UsageError(ClientError):
@@ -38,6 +58,10 @@ class UsageError(ClientError):
 
 class ScenarioError(UsageError):
     """A scenario file that can't be used."""
+
+
+class RefusedError(ClientError):
+    """Something that the service would refuse."""
 
 
 class ProcessError(ClientError):

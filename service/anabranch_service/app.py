@@ -114,11 +114,15 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         work,
     )
     problems.install(app)
-    for module in (
-        *(explain, streams, queries, results, epochs, state),
-        *(plans, series, settings, access, system),
-    ):
-        app.include_router(module.router)
+    app.state.routers = [
+        module.router
+        for module in (
+            *(explain, streams, queries, results, epochs, state),
+            *(plans, series, settings, access, system),
+        )
+    ]
+    for router in app.state.routers:
+        app.include_router(router)
     app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
     # The last one added is the first that a request meets. Limits come before the check of hosts:
     # they take in what is left of a body that is refused, or its sender would lose the answer.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch_contract.errors import PlannerError
 from anabranch_contract.durations import parse_duration
+from anabranch_contract.errors import PlannerError
 from anabranch_service.errors import InvalidInput
 
 #: A hundred thousand years: more than any datetime spans, far less than 64 bits hold.

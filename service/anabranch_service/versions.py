@@ -24,6 +24,10 @@ IfMatch = Annotated[
 ]
 
 
+#: Fields that the service works out, of any record.
+_FOUND = {"normalised", "relaxed", "rejected", "first_epoch", "last_epoch"}
+
+
 class Outdated(ServiceError):
     """The request is about a version that is no longer there."""
 
@@ -32,7 +36,8 @@ class Outdated(ServiceError):
 
 def etag(record: BaseModel) -> str:
     """The ETag of a record."""
-    return f'"{hashlib.sha256(record.model_dump_json().encode()).hexdigest()[:16]}"'
+    text = record.model_dump_json(exclude=_FOUND)
+    return f'"{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
 
 
 def check_version(record: BaseModel, wanted: str | None) -> None:

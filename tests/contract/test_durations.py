@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.errors import QueryError
 from anabranch_contract.durations import format_duration, parse_duration
+from anabranch_contract.errors import QueryError
 
 SECOND = 1_000_000
 

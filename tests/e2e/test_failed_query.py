@@ -43,7 +43,8 @@ def test_a_query_fails_alone_and_leaves_the_next_epoch(tmp_path: Path) -> None:
 
     done = replay(path, tmp_path / "out")
 
-    assert done.returncode == 3, done.stderr[-4000:]
+    assert done.returncode == 1, done.stderr[-4000:]
+    assert "refused or failed: bad, worse" in done.stderr
     report = read_report(tmp_path / "out")
     assert report["queries"]["sound"]["status"] == "active"
     assert [e["queries"] for e in report["epochs"]] == [

@@ -15,6 +15,7 @@ from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import UsageError
 from anabranch_client.render.tables import print_json, table_of
 from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_client.times import moment
 from anabranch_contract.rest.access import AuditRecord, TokenOut
 
 tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
@@ -93,9 +94,8 @@ def tokens_table(found: Sequence[TokenOut]) -> Table:
     table = table_of("id", "name", "role", "created", "expires", "last used", "state")
     for token in found:
         state = "revoked" if token.revoked_at else ("usable" if token.usable else "expired")
-        times = [_minute(at) for at in (token.created_at, token.expires_at, token.last_used_at)]
+        times = [moment(at) for at in (token.created_at, token.expires_at, token.last_used_at)]
         table.add_row(token.id, printable(token.name), token.role, *times, state)
-    table.columns[0].no_wrap = True
     return table
 
 
@@ -106,13 +106,9 @@ def audit_table(found: Sequence[AuditRecord]) -> Table:
         who = f"{entry.name} ({entry.token})" if entry.token else entry.name or "nobody"
         request = printable(f"{entry.method} {entry.target}")
         table.add_row(
-            entry.at, printable(who), entry.role, entry.client, request, str(entry.status)
+            moment(entry.at), printable(who), entry.role, entry.client, request, str(entry.status)
         )
     return table
-
-
-def _minute(text: str | None) -> str:
-    return "–" if text is None else text[:16].replace("T", " ")
 
 
 def printable(text: str) -> str:

@@ -31,14 +31,15 @@ TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 class Guarded(TyperGroup):
-    """A command group whose errors are one line on standard error and an exit code."""
+    """A command group whose errors are a line each on standard error, and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
         except ClientError as cause:
-            typer.echo(f"error: {cause}", err=True)
+            for one in (cause, *cause.further):
+                typer.echo(f"error: {one}", err=True)
             raise typer.Exit(cause.exit_code) from cause
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

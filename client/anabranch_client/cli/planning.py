@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +23,19 @@ from anabranch_client.cli.statements import (
     read_window,
 )
 from anabranch_client.errors import UsageError
-from anabranch_client.render.dry_run import assumptions, dry_run_detail, named_number, retentions
+from anabranch_client.render.dry_run import (
+    MAX_LINES,
+    assumptions,
+    dry_run_detail,
+    named_number,
+    retentions,
+)
 from anabranch_client.render.statistics import series_detail, statistics_detail
 from anabranch_client.render.tables import (
     current_detail,
     epoch_detail,
     epochs_table,
+    read_by_a_person,
     revisions_table,
     settings_table,
 )
@@ -205,7 +213,6 @@ def plan_dry_run(
         list[str] | None,
         typer.Option(
             "--assume",
-            "--statistic",
             help="R=tuples, R.a=distinct values, or 'R.a = S.b: selectivity' (repeat).",
         ),
     ] = None,
@@ -254,7 +261,8 @@ def plan_dry_run(
             deadline=deadline,
             detail="summary" if summary else None,
         )
-    show(plan, dry_run_detail, as_json)
+    most = MAX_LINES if read_by_a_person() else None
+    show(plan, partial(dry_run_detail, most=most), as_json)
 
 
 def _query(text: str) -> dict[str, Any]:

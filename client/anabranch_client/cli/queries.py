@@ -61,7 +61,6 @@ def query_add(
         str | None,
         typer.Option(
             "--sink-format",
-            "--sink",
             help="parquet (default), count, redis-stream, or what Spark can write.",
         ),
     ] = None,

@@ -1,7 +1,7 @@
 """``anabranch state``: list, verify and compact the stores of a pipeline.
 
-The runtime's own command reads a state directory, as a process. Of a running pipeline (``live``)
-the service answers from the runtime's reports.
+The runtime's own command reads a state directory, as a process. With ``--live`` the service
+answers, from the runtime's reports.
 """
 
 from __future__ import annotations
@@ -25,37 +25,40 @@ Where = Annotated[
     Path,
     typer.Option("--state", envvar="ANABRANCH_STORAGE", help="The pipeline's state directory."),
 ]
+Live = Annotated[
+    bool,
+    typer.Option("--live", help="Ask the service of a running pipeline, not a state directory."),
+]
 DEFAULT = Path(".anabranch/state")
 
 
-@state.command("live")
-def state_live(
-    store: Annotated[str | None, typer.Argument(help="One of them, with its segments.")] = None,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
+@state.command("list")
+@state.command("ls", hidden=True)
+def state_list(
+    where: Where = DEFAULT, live: Live = False, url: Url = DEFAULT_URL, as_json: Json = False
 ) -> None:
-    """List the stores of the running pipeline, as the service knows them."""
-    with connect(url) as client:
-        if store is not None:
-            show(client.stored(store).document(), render_state.live_detail, as_json)
-        else:
-            show(client.state().document(), render_state.live_table, as_json)
-
-
-@state.command("ls")
-def state_ls(where: Where = DEFAULT, as_json: Json = False) -> None:
     """List the stores: what they hold, how much, in how many segments, for which queries."""
-    show(ask(where, "ls"), render_state.stores_table, as_json)
+    if live:
+        with connect(url) as client:
+            show(client.state().document(), render_state.live_table, as_json)
+    else:
+        show(ask(where, "ls"), render_state.stores_table, as_json)
 
 
 @state.command("show")
 def state_show(
     store: Annotated[str, typer.Argument(help="A store's name, as listed.")],
     where: Where = DEFAULT,
+    live: Live = False,
+    url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Show one store with its segments."""
-    show(ask(where, "show", store), render_state.store_detail, as_json)
+    if live:
+        with connect(url) as client:
+            show(client.stored(store).document(), render_state.live_detail, as_json)
+    else:
+        show(ask(where, "show", store), render_state.store_detail, as_json)
 
 
 @state.command("verify")

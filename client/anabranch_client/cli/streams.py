@@ -18,8 +18,6 @@ from anabranch_client.rest.push import rows_of
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
 
 Name = Annotated[str, typer.Argument(help="Its name.")]
-#: The exit code where a stream was registered and its source can't be read.
-NOT_READ = 3
 AheadOfClock = Annotated[
     str | None,
     typer.Option(help="How far event times may be after the clock: a duration, or 'unbounded'."),
@@ -78,8 +76,8 @@ def stream_add(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Register a stream; columns come from --column, or from the file in --path. Ends with 3 where
-    the stream is registered but its source can't be read.
+    """Register a stream; columns come from --column, or from the file in --path. It ends with
+    1, too, where the stream is registered but its source can't be read.
     """
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
@@ -132,7 +130,7 @@ def stream_add(
             f" rm {name}",
             err=True,
         )
-        raise typer.Exit(NOT_READ)
+        raise typer.Exit(1)
 
 
 def _options(texts: list[str]) -> dict[str, str]:

@@ -28,11 +28,12 @@ from anabranch_contract.plans.plan import Optimizer
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
 ]
-_HOME = Path(".anabranch")
+#: Where a pipeline is kept unless another folder is named.
+HOME = Path(".anabranch")
 
 
 def up(
-    folder: Folder = _HOME,
+    folder: Folder = HOME,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
     optimizer: Annotated[Optimizer, typer.Option(help="How queries are planned.")] = (
         Optimizer.CLASH
@@ -125,7 +126,7 @@ def _access(paths: list[Path] | None, hosts: list[str] | None, formats: list[str
 
 
 def down(
-    folder: Folder = _HOME,
+    folder: Folder = HOME,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for its end.")] = 120.0,
 ) -> None:
     """Stop the pipeline that `anabranch up` runs in a folder, in order, and wait until it has."""

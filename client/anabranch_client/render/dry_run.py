@@ -31,8 +31,8 @@ from anabranch_contract.rest.insight import (
 )
 from anabranch_contract.rest.plans import DryRunOut, EffectsOut
 
-#: Lines of a table; JSON has them all.
-MAX_LINES = 30
+#: Lines of a table on a terminal, and names in a cell of one.
+MAX_LINES, _MAX_NAMES = 30, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,11 @@ def _float(text: str, value: str, option: str) -> float:
     )
 
 
-def dry_run_detail(plan: DryRunOut) -> RenderableType:
-    """A plan that was only asked for: its cost, who pays it, what changes, why, and the plan."""
+def dry_run_detail(plan: DryRunOut, most: int | None = MAX_LINES) -> RenderableType:
+    """A plan that was only asked for: its cost, who pays it, what changes, why, and the plan.
+
+    Its tables have ``most`` lines; None: all.
+    """
     facts: dict[str, object] = {
         "optimizer": plan.optimizer,
         "queries": ", ".join(plan.queries) or "none",
@@ -124,36 +127,36 @@ def dry_run_detail(plan: DryRunOut) -> RenderableType:
         facts["fallback"] = plan.fallback
     parts: list[RenderableType] = [facts_table(facts), *rejections(plan.rejected)]
     if plan.shares is not None and plan.shares.queries:
-        parts.append(shares_table(plan.shares))
+        parts.append(shares_table(plan.shares, most))
     if plan.effects is not None:
-        parts.append(effects_table(plan.effects))
+        parts.append(effects_table(plan.effects, most))
     if plan.diff is not None:
-        parts.append(diff_tables(plan.diff))
+        parts.append(diff_tables(plan.diff, most))
     elif plan.diff_reason:
         parts.append(Text(f"nothing to compare with: {plan.diff_reason}", style="dim"))
     if plan.reasons is not None:
-        parts.append(reasons_table(plan.reasons))
+        parts.append(reasons_table(plan.reasons, most))
     return Group(*parts, *plan_trees(plan.explain))
 
 
-def shares_table(shares: SharesRecord) -> RenderableType:
+def shares_table(shares: SharesRecord, most: int | None = MAX_LINES) -> RenderableType:
     """Cost shares of the queries by every method, dearest first."""
     methods = ("standalone", "proportional", "shapley", "marginal", "part")
     table = table_of("query", *methods, right=methods)
     table.title = "cost shares"
     table.title_justify = "left"
-    for share in shares.queries[:MAX_LINES]:
+    for share in shares.queries[:most]:
         table.add_row(
             escape(share.query),
             *numbers(*(getattr(share, method) for method in methods)),
         )
-    omitted = shares.omitted + max(len(shares.queries) - MAX_LINES, 0)
+    omitted = shares.omitted + _left_out(shares.queries, most)
     notes = [f"{omitted} more queries"] if omitted else []
     notes += [shares.note] if shares.note else []
     return Group(table, *(Text(note, style="dim") for note in notes))
 
 
-def effects_table(effects: EffectsOut) -> RenderableType:
+def effects_table(effects: EffectsOut, most: int | None = MAX_LINES) -> RenderableType:
     """What of each query's results is kept under the present load, those that lose most first."""
     figures = ("now", "then", "needs")
     table = table_of("query", *figures, "", right=figures)
@@ -162,7 +165,7 @@ def effects_table(effects: EffectsOut) -> RenderableType:
         f"{percent(effects.budget_after)} then"
     )
     table.title_justify = "left"
-    for one in effects.queries[:MAX_LINES]:
+    for one in effects.queries[:most]:
         table.add_row(
             escape(one.query),
             percent(one.before),
@@ -170,11 +173,11 @@ def effects_table(effects: EffectsOut) -> RenderableType:
             percent(one.floor),
             Text("broken", style="bold red") if one.floor_broken else "",
         )
-    omitted = effects.omitted + max(len(effects.queries) - MAX_LINES, 0)
+    omitted = effects.omitted + _left_out(effects.queries, most)
     return Group(table, *([Text(f"{omitted} more queries", style="dim")] if omitted else []))
 
 
-def diff_tables(diff: DiffRecord) -> RenderableType:
+def diff_tables(diff: DiffRecord, most: int | None = MAX_LINES) -> RenderableType:
     """Changes against a published epoch: ``+`` is new, ``-`` goes."""
     head = Text(
         f"against epoch {diff.epoch}: cost {number(diff.cost_before)} before, "
@@ -200,7 +203,7 @@ def diff_tables(diff: DiffRecord) -> RenderableType:
         )
         for change in changes
     ]
-    for sign, style, kind, change in lines[:MAX_LINES]:
+    for sign, style, kind, change in lines[:most]:
         table.add_row(
             Text(sign, style=style),
             escape(kind + change.label),
@@ -209,12 +212,12 @@ def diff_tables(diff: DiffRecord) -> RenderableType:
             number(change.cost),
         )
     changes = sum(totals.get(name, 0) for name in ("added", "removed", "built", "dropped"))
-    more = changes - min(len(lines), MAX_LINES)
+    more = changes - len(lines[:most])
     rest = [Text(f"{more} more changes", style="dim")] if more > 0 else []
     return Group(head, counts, table, *rest, *notes)
 
 
-def reasons_table(reasons: ReasonsRecord) -> RenderableType:
+def reasons_table(reasons: ReasonsRecord, most: int | None = MAX_LINES) -> RenderableType:
     """Shared steps and kept results, and their savings."""
     if not reasons.shared and not reasons.kept:
         return Text("nothing is shared, and no intermediate result is kept", style="dim")
@@ -226,20 +229,26 @@ def reasons_table(reasons: ReasonsRecord) -> RenderableType:
         (f"{'store ' if r.kind == 'store' else ''}{r.label}", r.users, r.saved)
         for r in reasons.shared
     ]
-    for what, users, saved in lines[:MAX_LINES]:
-        table.add_row(escape(what), escape(_names(users)), number(saved))
-    omitted = reasons.omitted + max(len(lines) - MAX_LINES, 0)
+    for what, users, saved in lines[:most]:
+        table.add_row(
+            escape(what), escape(_names(users, None if most is None else _MAX_NAMES)), number(saved)
+        )
+    omitted = reasons.omitted + _left_out(lines, most)
     return Group(table, *([Text(f"{omitted} more", style="dim")] if omitted else []))
 
 
-def _names(users: Sequence[str]) -> str:
+def _left_out(lines: Sequence[object], most: int | None) -> int:
+    return 0 if most is None else max(len(lines) - most, 0)
+
+
+def _names(users: Sequence[str], most: int | None) -> str:
     """Some names, and how many more.
 
-    >>> _names(["a", "b"]), _names(list("abcdef"))
-    ('a, b', 'a, b, c, d and 2 more')
+    >>> _names(["a", "b"], 4), _names(list("abcdef"), 4), _names(list("abcdef"), None)
+    ('a, b', 'a, b, c, d and 2 more', 'a, b, c, d, e, f')
     """
-    more = f" and {len(users) - 4} more" if len(users) > 4 else ""
-    return ", ".join(users[:4]) + more
+    left = _left_out(users, most)
+    return ", ".join(users[:most]) + (f" and {left} more" if left else "")
 
 
 def _bytes(change: StepChangeRecord | StoreChangeRecord) -> str:

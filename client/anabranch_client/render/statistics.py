@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from anabranch_client.render.tables import facts_table, number, numbers, percent, size, table_of
+from anabranch_client.render.tables import (
+    facts_table,
+    number,
+    numbers,
+    percent,
+    shortened,
+    size,
+    table_of,
+)
+from anabranch_client.times import took
 from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 
@@ -83,7 +92,7 @@ def series_detail(found: SeriesOut) -> RenderableType:
     for name, store in found.stores.items():
         stores.add_row(escape(name), number(_newest(store.tuples)), sparkline(store.tuples))
     seconds = sum(period.seconds for period in found.periods)
-    facts = {"periods": len(found.periods), "seconds": number(seconds)}
+    facts = {"periods": len(found.periods), "over": took(seconds)}
     return Group(facts_table(facts), rates, steps, stores)
 
 
@@ -112,15 +121,10 @@ def sample_detail(found: SampleOut) -> RenderableType:
     table = table_of("column", "type", "null", "distinct", "least … greatest", "frequent",
                      right=("null", "distinct"))  # fmt: skip
     for name, column in found.columns.items():
-        ends = f"{_text(column.quantiles[0])} … {_text(column.quantiles[-1])}" if (
-            column.quantiles) else "–"  # fmt: skip
-        top = ", ".join(f"{_text(t.value)} {percent(t.share)}" for t in column.top[:3])
-        row = (percent(column.nulls), number(column.distinct), escape(ends), escape(top) or "–")
-        table.add_row(escape(name), column.type, *row)
+        quantiles = column.quantiles
+        ends = f"{quantiles[0]} … {quantiles[-1]}" if quantiles else "–"
+        top = ", ".join(f"{t.value} {percent(t.share)}" for t in column.top[:3])
+        figures = (percent(column.nulls), number(column.distinct))
+        table.add_row(escape(name), column.type, *figures, shortened(ends), shortened(top or "–"))
     facts = {"stream": found.stream, "sampled": f"{found.size:,} of {found.seen:,} tuples"}
     return Group(facts_table(facts), table)
-
-
-def _text(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 24 else f"{text[:23]}…"

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
 from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut
@@ -21,6 +33,10 @@ from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
 from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
+#: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
+_UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
+#: Less of a statement says nothing.
+_LEAST_OF_SQL = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red",
            "failed": "red"}  # fmt: skip
@@ -32,9 +48,28 @@ def print_json(document: Any) -> None:
     Console(highlight=False, soft_wrap=True, markup=False, emoji=False).print(text)
 
 
+def read_by_a_person() -> bool:
+    """Whether standard output is a terminal; what is piped is cut nowhere."""
+    return Console().is_terminal
+
+
 def print_table(content: RenderableType) -> None:
-    """Write ``content`` to standard output."""
-    Console().print(content)
+    """Write ``content`` to standard output.
+
+    A terminal that is narrower than 80 columns wraps the lines of what needs them for whole words.
+    Elsewhere a line is as long as it has to be.
+    """
+    console = Console()
+    if console.is_terminal:
+        wanted = console.measure(content, options=console.options.update(max_width=_UNBOUNDED))
+        if wanted.minimum > console.width:
+            console.width = max(console.width, min(wanted.maximum, _LEAST_COLUMNS))
+        console.print(content)
+        return
+    written = io.StringIO()
+    Console(file=written, width=_UNBOUNDED, force_terminal=False).print(content)
+    lines = written.getvalue().removesuffix("\n").split("\n")
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 
 
 def size(count: int) -> str:
@@ -77,22 +112,35 @@ def percent(value: float | None) -> str:
 
 
 def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table; columns in ``right`` hold numbers."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    """An empty table; columns in ``right`` hold numbers. What does not fit is folded, never cut."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     numeric = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left")
+        justify: JustifyMethod = "right" if column in numeric else "left"
+        table.add_column(column, justify=justify, overflow="fold")
+    return table
+
+
+def lines_table(columns: int) -> Table:
+    """An empty table without heads and lines; what does not fit is folded."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for _ in range(columns):
+        table.add_column(overflow="fold")
     return table
 
 
 def facts_table(rows: Mapping[str, object]) -> Table:
     """Names and values, a line each."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = lines_table(2)
+    table.columns[0].style = "bold"
     for name, value in rows.items():
         table.add_row(name, escape("–" if value is None else str(value)))
     return table
+
+
+def shortened(text: str) -> Text:
+    """A text that a narrow terminal cuts to a line: no name, and not all of it is needed."""
+    return Text(" ".join(text.split()), overflow="ellipsis", no_wrap=True)
 
 
 def _status(status: str) -> Text:
@@ -105,9 +153,6 @@ def streams_table(streams: Sequence[StreamOut]) -> RenderableType:
         "stream", "source", "event time", "input", "late", "invalid", "ahead", "unread",
         right=("input", "late", "invalid", "ahead", "unread"),
     )  # fmt: skip
-    table.padding = (0, 1, 0, 0)
-    for column in table.columns:
-        column.overflow, column.no_wrap = "fold", column.header in ("source", "input")
     for s in streams:
         table.add_row(
             escape(s.name),
@@ -131,6 +176,14 @@ def _latest(stream: StreamOut) -> dict[str, str]:
     return {"latest of each": ", ".join(stream.retention.latest) + since}
 
 
+def _waiting(stream: StreamOut) -> dict[str, str]:
+    if stream.waiting_tuples is None:
+        return {}
+    oldest = stream.waiting_seconds
+    since = "" if not oldest else f", the oldest for {brief(oldest)}"
+    return {"waiting": number(stream.waiting_tuples) + since}
+
+
 def _source_state(status: SourceStatusOut) -> Text:
     return Text(status.state, style="bold red" if status.state == "failed" else "")
 
@@ -138,7 +191,7 @@ def _source_state(status: SourceStatusOut) -> Text:
 def _source(stream: StreamOut) -> str:
     """How its source stands, since when, and what has come of it."""
     status = stream.source_status
-    since = "" if status.since is None else f" since {status.since}"
+    since = "" if status.since is None else f" since {moment(status.since)}"
     rows = f", {number(stream.input_tuples or 0)} tuples" if status.state == "reading" else ""
     why = status.error or stream.source_error
     return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
@@ -161,7 +214,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
-        **({"waiting": number(stream.waiting_tuples)} if stream.waiting_tuples is not None else {}),
+        **_waiting(stream),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
         "status": _source(stream),
     }
@@ -184,20 +237,41 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     return Group(facts_table(facts), unread, columns)
 
 
+@dataclass(frozen=True, slots=True)
+class _Yielding:
+    """A table whose last column takes what the others leave; too little of it is left out."""
+
+    table: Table
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.table)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        last = self.table.columns[-1]
+        wanted = max(console.measure(cell).maximum for cell in (last.header, *last.cells))
+        unlimited = options.update(max_width=_UNBOUNDED)
+        all_of_it = console.measure(self.table, options=unlimited).maximum
+        left = options.max_width - (all_of_it - wanted)
+        if left < min(wanted, _LEAST_OF_SQL):
+            self.table.columns.pop()
+        else:
+            last.width = min(wanted, left)
+        yield self.table
+
+
 def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
-    """All queries, a line each."""
+    """All queries, a line each; with as much of their SQL as there is room for."""
     table = table_of("query", "status", "results", "from batch", "to batch", "expires", "sql",
                    right=("results", "from batch", "to batch"))  # fmt: skip
     for q in queries:
-        sql = Text(" ".join((q.sql or "(structured)").split()), overflow="ellipsis", no_wrap=True)
         table.add_row(
             escape(q.id),
             _query_status(q),
             *numbers(q.results, q.activated_batch, q.expired_batch),
-            q.expires_at or "–",
-            sql,
+            moment(q.expires_at),
+            shortened(q.sql or "(structured)"),
         )
-    return table
+    return _Yielding(table)
 
 
 def _query_status(query: QueryOut) -> Text:
@@ -226,10 +300,12 @@ def query_detail(query: QueryOut) -> RenderableType:
         "query": query.id,
         "status": query.status,
         "results": query.results,
+        **({} if query.joined_rows is None else {"joined rows": query.joined_rows}),
         "active": f"batches {number(query.activated_batch)} to {number(query.expired_batch)}",
         **({"before": before} if before else {}),
-        "complete from": query.complete_from or query.complete,
-        "expires": query.expires_at,
+        "registered": moment(query.created_at),
+        "complete from": moment(query.complete_from) if query.complete_from else query.complete,
+        "expires": moment(query.expires_at),
         "window": query.window,
         **_needs(query.slo),
         "sql": query.sql,
@@ -339,6 +415,7 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
     facts: dict[str, object] = {
         "epoch": epoch.epoch,
         "first batch": epoch.first_batch,
+        "published": moment(epoch.published_at),
         "optimizer": f"{epoch.optimizer} ({epoch.objective}), by {epoch.method}",
         "queries": ", ".join(epoch.queries) or "none",
         "cost": f"{number(epoch.cost)} (individually {number(epoch.individual_cost)})",
@@ -465,7 +542,7 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
         "batches": report["batches"],
         "input tuples": f"{report['input_tuples']:,}",
         "input tuples/s": number(report["input_tuples_per_s"]),
-        "seconds": f"{report['seconds']:.2f} ({report['cpu_seconds']:.2f} of CPU)",
+        "took": f"{took(report['seconds'])} ({took(report['cpu_seconds'])} of CPU)",
         "peak memory": size(report["peak_rss_bytes"]),
         "state": size(report["state_bytes"]),
         "late": sum(report["late_tuples"].values()),

@@ -10,22 +10,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from anabranch_client.processes.pipeline import Pipeline
-from anabranch_client.render.tables import number, shared_lines, size
+from anabranch_client.render.tables import number, shared_lines, size, table_of
 from anabranch_client.replay.oracle import Active, Comparison, compare
 from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
 from anabranch_client.replay.tpch import QUERIES
+from anabranch_client.times import took
 from anabranch_contract.plans.plan import Optimizer
 
 _LATE = frozenset({"q3", "q5"})
 _LEAVING = "q1"
-#: How many sentences about sharing the summary has; the JSON document has all.
-_SHOWN = 6
+#: How many sentences about sharing the summary has on a terminal.
+SHOWN = 6
 
 
 def demo_scenario(streams: tuple[RecordedStream, ...], batches: int) -> Scenario:
@@ -112,12 +111,11 @@ def _active(query: dict[str, Any]) -> Active | None:
     )
 
 
-def demo_summary(result: DemoResult, home: Path) -> RenderableType:
-    """The end of the demo, for people."""
+def demo_summary(result: DemoResult, home: Path, most: int | None = SHOWN) -> RenderableType:
+    """The end of the demo, with ``most`` sentences about sharing; None: with all."""
     report, epoch = result.report, result.epoch
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("query", "results", "oracle", "match", "from batch", "to batch", "sees from"):
-        table.add_column(column, justify="left" if column in ("query", "match") else "right")
+    figures = ("results", "oracle", "from batch", "to batch", "sees from")
+    table = table_of("query", "results", "oracle", "match", *figures[2:], right=figures)
     for name, found in result.comparisons.items():
         query = report["queries"][name]
         sees = sorted({seen["batch"] for seen in query["visible_from"].values()})
@@ -134,13 +132,14 @@ def demo_summary(result: DemoResult, home: Path) -> RenderableType:
         )
     single, joint = epoch["individual_cost"], epoch["cost"]
     saving = f" ({1 - joint / single:.0%} less)" if single else ""
-    more = len(result.shared) - _SHOWN
+    shown = result.shared[:most]
+    more = len(result.shared) - len(shown)
     lines = [
         f"plan cost (epoch {epoch['epoch']}, {len(epoch['queries'])} queries): "
         f"jointly {number(joint)}, individually {number(single)}{saving}",
-        *(f"shared: {line}" for line in result.shared[:_SHOWN] or ["nothing"]),
+        *(f"shared: {line}" for line in shown or ["nothing"]),
         *([f"shared: and {more} more"] if more > 0 else []),
-        f"input: {report['input_tuples']:,} tuples in {report['seconds']:.1f} s, "
+        f"input: {report['input_tuples']:,} tuples in {took(report['seconds'])}, "
         f"{number(round(report['input_tuples_per_s']))} tuples/s, "
         f"{report['batches']} batches, {len(report['epochs'])} epochs",
         f"state: {size(report['state_bytes'])}; peak memory {size(report['peak_rss_bytes'])}",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from anabranch_client.errors import ApiError, ProcessError
 from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.pipeline import Pipeline
-from anabranch_client.replay.scenario import RetentionEntry, Scenario, ScenarioQuery
+from anabranch_client.replay.scenario import RecordedStream, RetentionEntry, Scenario, ScenarioQuery
 from anabranch_client.rest.api import Client
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.activations import Activation
@@ -26,6 +26,7 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
 from anabranch_contract.rest.revisions import RevisionRecord
+from anabranch_contract.rest.streams import StreamOut
 
 #: A batch that takes longer than this is taken for a runtime that hangs.
 STALL_SECONDS = 900.0
@@ -116,7 +117,8 @@ def play(scenario: Scenario, pipeline: Pipeline, observer: Observer) -> Played:
         if scenario.revision_gain is not None:
             client.update_settings(revision_gain=scenario.revision_gain)
         observer.started(pipeline.url)
-        _register_streams(scenario, client)
+        for stream in scenario.streams:
+            register_stream(stream, client)
         _make_calls(0, plan.pop(0), client, played, observer)
         pipeline.channel.open_gate(0)
         pipeline.start_runtime()
@@ -190,21 +192,21 @@ def _measured(pipeline: Pipeline, played: Played) -> Iterator[Callable[[], None]
         meter.stop()
 
 
-def _register_streams(scenario: Scenario, client: Client) -> None:
-    for stream in scenario.streams:
-        first = stream.retention.get(0)
-        client.create_stream(
-            stream.name,
-            stream.columns,
-            ttl=first.ttl if first is not None else None,
-            latest=first.latest if first is not None else None,
-            source={
-                "format": "recorded",
-                "path": str(stream.path),
-                "rows_per_batch": stream.rows_per_batch,
-            },
-            **stream.options,
-        )
+def register_stream(stream: RecordedStream, client: Client) -> StreamOut:
+    """Register a stream with its first retention."""
+    first = stream.retention.get(0)
+    return client.create_stream(
+        stream.name,
+        stream.columns,
+        ttl=first.ttl if first is not None else None,
+        latest=first.latest if first is not None else None,
+        source={
+            "format": "recorded",
+            "path": str(stream.path),
+            "rows_per_batch": stream.rows_per_batch,
+        },
+        **stream.options,
+    )
 
 
 def _make_calls(

@@ -19,16 +19,18 @@ from anabranch_contract.protocol.progress import Progress
 class LiveView(Observer):
     """A bar, the figures of the moment, and the results of each query so far.
 
-    Where standard error is no terminal it prints one line per event instead.
+    Where standard error is no terminal it prints a line per event instead, and the figures every
+    ``pause`` seconds.
     """
 
-    def __init__(self, scenario: Scenario, console: Console) -> None:
+    def __init__(self, scenario: Scenario, console: Console, pause: float = 10.0) -> None:
         self._scenario = scenario
         self._console = console
         self._url = ""
         self._progress = Progress(state="starting")
         self._events: list[str] = []
         self._began: float | None = None
+        self._pause, self._printed = pause, time.monotonic()
         self._live = Live(
             get_renderable=self.render, console=console, refresh_per_second=8, transient=True
         )
@@ -56,28 +58,35 @@ class LiveView(Observer):
         if self._began is None and progress.committed > 0:
             self._began = time.monotonic() - progress.batch_seconds
         self._progress = progress
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._printed >= self._pause:
+            self._printed = now
+            self._console.print(self._figures(), highlight=False, soft_wrap=True)
 
     def _say(self, event: str) -> None:
         self._events.append(event)
         if not self._console.is_terminal:
-            self._console.print(event, highlight=False, markup=False)
+            self._console.print(event, highlight=False, markup=False, soft_wrap=True)
 
-    def render(self) -> RenderableType:
-        """The picture of the moment."""
+    def _figures(self) -> Text:
         progress, total = self._progress, max(self._scenario.batches, 1)
         seconds = time.monotonic() - self._began if self._began is not None else 0.0
         rate = progress.input_tuples / seconds if seconds > 0 else 0.0
-        figures = Text.assemble(
+        return Text.assemble(
             (f"{progress.state:8}", "bold"),
             f" batch {progress.committed}/{total}  epoch {max(progress.epoch, 0)}  "
             f"{number(round(rate))} tuples/s  state {size(progress.state_bytes)}",
         )
+
+    def render(self) -> RenderableType:
+        """The picture of the moment."""
+        progress, total = self._progress, max(self._scenario.batches, 1)
         results = Table(box=None, pad_edge=False, show_header=False)
-        results.add_column(style="bold")
+        results.add_column(style="bold", overflow="fold")
         results.add_column(justify="right")
         for query in self._scenario.queries:
             count = progress.results.get(query.name)
             results.add_row(query.name, "–" if count is None else f"{count:,}")
         bar = ProgressBar(total=total, completed=progress.committed, width=60)
         recent = [Text(event, style="dim") for event in self._events[-6:]]
-        return Group(figures, bar, results, *recent)
+        return Group(self._figures(), bar, results, *recent)

@@ -1,22 +1,22 @@
 """A scenario: recorded streams, queries that come and go by batch number, planner settings.
 
-Everything that can be known to be wrong before a process is started is found here, and said in
-one line that names the field: unknown keys, files that are missing or no Parquet, types that no
-stream can have, durations that nobody can read. What takes a planner to judge (the SQL itself) is
-left to the service; a query that it refuses does not stop the others.
+Everything that can be known to be wrong before a process is started is found here, and said in a
+line each that names the field: unknown keys, files that are missing or no Parquet, types that no
+stream can have, columns that are not there, durations that nobody can read, queries that come when
+all is over. What takes a planner to judge (the SQL itself) is left to the service (``rehearsal``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 from pydantic import (
     AfterValidator,
     Field,
@@ -25,8 +25,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
-from anabranch_client.errors import ScenarioError
+from anabranch_client.errors import ClientError, ScenarioError, all_of
+from anabranch_client.replay.document import YamlFile, read_yaml
 from anabranch_client.rest.types import spark_type
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import QueryError
@@ -97,18 +99,22 @@ class Scenario:
         """How many batches the scenario has: those of its longest stream."""
         return max((s.batches for s in self.streams), default=0)
 
+    def begins(self, query: ScenarioQuery) -> int | None:
+        """The batch from which on a query is active; None: the input ends before."""
+        after = query.register_at // self.every + 1
+        first = after * self.every if query.register_at else 0
+        return first if first < self.batches else None
+
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario file; stream paths are relative to the file's own folder.
 
     Raises:
-        ScenarioError: naming the field and the remedy.
+        ScenarioError: naming the field and the remedy, with all else that is wrong likewise.
     """
-    entries = parse_scenario(_read(path))
-    return Scenario(
-        streams=tuple(
-            _recorded(name, entry, path.parent.resolve()) for name, entry in entries.streams.items()
-        ),
+    entries = parse_scenario(read_yaml(path))
+    scenario = Scenario(
+        streams=_recorded_streams(entries, path.parent.resolve()),
         queries=tuple(
             ScenarioQuery(name, q.sql, q.window, q.register_at, q.expire_at)
             for name, q in entries.queries.items()
@@ -118,6 +124,20 @@ def load_scenario(path: Path) -> Scenario:
         revision_gain=None if entries.revisions is None else entries.revisions.gain,
         optimizer={0: Optimizer.CLASH} | dict(sorted(entries.optimizer.items())),
         parallelism=entries.parallelism,
+    )
+    end = scenario.batches
+    late = [query for query in scenario.queries if query.register_at >= max(end, 1)]
+    if late:
+        raise all_of([_beyond(query, end) for query in late])
+    return scenario
+
+
+def _beyond(query: ScenarioQuery, end: int) -> ScenarioError:
+    last = f", whose last batch is {end - 1}" if end else ", which is empty"
+    return ScenarioError(
+        f"{query.register_at} is beyond the end of the input{last}",
+        field=f"queries.{query.name}.register_at",
+        remedy="register it earlier, or read fewer rows per batch",
     )
 
 
@@ -275,12 +295,13 @@ def _names(value: dict[str, Any], pattern: re.Pattern[str], allowed: str) -> dic
     return value
 
 
-def parse_scenario(document: object) -> ScenarioEntries:
-    """Check a parsed document against the file's format.
+def parse_scenario(file: YamlFile) -> ScenarioEntries:
+    """Check a document against the file's format.
 
     Raises:
-        ScenarioError: for the first thing that is wrong, in one line.
+        ScenarioError: naming all that is wrong, a line each.
     """
+    document = file.document
     if not isinstance(document, dict):
         raise ScenarioError(
             "the scenario is no mapping", remedy="it needs the keys streams and queries"
@@ -288,7 +309,8 @@ def parse_scenario(document: object) -> ScenarioEntries:
     try:
         return ScenarioEntries.model_validate(document)
     except ValidationError as cause:
-        raise _explain(cause) from None
+        found = [_explain(error, file) for error in cause.errors()]
+        raise all_of(found) from None
 
 
 _KNOWN: dict[str, tuple[str, type[Closed]]] = {
@@ -296,71 +318,36 @@ _KNOWN: dict[str, tuple[str, type[Closed]]] = {
     "streams": ("a stream", StreamEntry),
     "queries": ("a query", QueryEntry),
     "epochs": ("epochs", EpochsEntry),
+    "revisions": ("revisions", RevisionsEntry),
     "retention": ("a retention", RetentionEntry),
 }
 
 
-def _explain(cause: ValidationError) -> ScenarioError:
-    """The first complaint, the way a user would put it."""
-    first = cause.errors()[0]
+def _explain(first: ErrorDetails, file: YamlFile) -> ScenarioError:
+    """A complaint, the way a user would put it."""
     place = [str(part) for part in first["loc"] if part != "[key]"]
     field = ".".join(place)
+    line = file.line(place)
+    where = "" if line is None else f", line {line}"
     if first["type"] == "extra_forbidden":
         inside = "retention" if "retention" in place[2:-1] else place[0]
         what, model = _KNOWN["" if len(place) == 1 else inside]
+        close = get_close_matches(place[-1], model.model_fields, 1)
+        meant = f"did you mean {close[0]}? " if close else ""
         return ScenarioError(
-            "unknown key", field=field, remedy=f"{what} has {', '.join(model.model_fields)}"
+            f"unknown key{where}",
+            field=field,
+            remedy=f"{meant}{what} has {', '.join(model.model_fields)}",
         )
     if first["type"] == "missing":
-        return ScenarioError("is missing", field=field, remedy="add it")
+        return ScenarioError(f"is missing{where}", field=field, remedy="add it")
     message, _, remedy = first["msg"].removeprefix("Value error, ").partition("; ")
     if first["type"] != "value_error":
         message = f"{message}, not {first['input']!r}"
-    return ScenarioError(message, field=field, remedy=remedy)
+    return ScenarioError(message + where, field=field, remedy=remedy)
 
 
-# --- reading -----------------------------------------------------------------------------------
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without its trap: a key that occurs twice is an error, not the last one wins."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, (list, dict)):
-            continue
-        if key in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"key {key!r} occurs more than once", problem_mark=key_node.start_mark
-            )
-        seen.add(key)
-    loader.flatten_mapping(node)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
-def _read(path: Path) -> object:
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as cause:
-        raise ScenarioError(
-            f"cannot read {path}: {cause.strerror or cause}", remedy="name a scenario file"
-        ) from cause
-    except UnicodeDecodeError as cause:
-        raise ScenarioError(f"{path} is no UTF-8 text", remedy="save it as UTF-8") from cause
-    except yaml.MarkedYAMLError as cause:
-        mark = cause.problem_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ScenarioError(
-            f"{path} is no valid YAML{where}: {cause.problem or cause}", remedy="correct it there"
-        ) from cause
-    except yaml.YAMLError as cause:
-        raise ScenarioError(f"{path} is no valid YAML: {cause}", remedy="correct it") from cause
+# --- the streams' files -----------------------------------------------------------------------
 
 
 def parquet_columns(path: Path, field: str) -> tuple[tuple[tuple[str, str], ...], int]:
@@ -385,11 +372,25 @@ def parquet_columns(path: Path, field: str) -> tuple[tuple[tuple[str, str], ...]
     return _columns(schema, field), rows
 
 
+def _recorded_streams(entries: ScenarioEntries, folder: Path) -> tuple[RecordedStream, ...]:
+    streams: list[RecordedStream] = []
+    wrong: list[ClientError] = []
+    for name, entry in entries.streams.items():
+        try:
+            streams.append(_recorded(name, entry, folder))
+        except ScenarioError as error:
+            wrong += (error, *error.further)
+    if wrong:
+        raise all_of(wrong)
+    return tuple(streams)
+
+
 def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
     """The stream of ``entry``, its columns and length read from the file's footer."""
     path = (folder / entry.path).resolve()
     columns, rows = parquet_columns(path, f"streams.{name}.path")
-    _check_event_time(name, entry, dict(columns))
+    if wrong := [*_event_time(name, entry, dict(columns)), *_latest(name, entry, dict(columns))]:
+        raise all_of(wrong)
     return RecordedStream(
         name=name,
         path=path,
@@ -425,13 +426,25 @@ def _columns(schema: pa.Schema, field: str) -> tuple[tuple[str, str], ...]:
     return tuple(columns)
 
 
-def _check_event_time(name: str, entry: StreamEntry, types: Mapping[str, str]) -> None:
-    if entry.event_time is None:
+def _event_time(name: str, entry: StreamEntry, types: Mapping[str, str]) -> Iterator[ScenarioError]:
+    kind = types.get(entry.event_time or "")
+    if entry.event_time is None or (kind or "").startswith("timestamp"):
         return
-    kind = types.get(entry.event_time)
-    if kind is None or not kind.startswith("timestamp"):
-        raise ScenarioError(
-            f"column {entry.event_time!r} " + ("is unknown" if kind is None else f"is a {kind}"),
-            field=f"streams.{name}.event_time",
-            remedy="name a timestamp column of the file",
-        )
+    yield ScenarioError(
+        f"column {entry.event_time!r} " + ("is unknown" if kind is None else f"is a {kind}"),
+        field=f"streams.{name}.event_time",
+        remedy="name a timestamp column of the file"
+        + (f", which has {', '.join(types)}" if kind is None else ""),
+    )
+
+
+def _latest(name: str, entry: StreamEntry, types: Mapping[str, str]) -> Iterator[ScenarioError]:
+    known = {column.lower() for column in types}
+    for batch, retention in entry.retention.items():
+        for column in (retention and retention.latest) or ():
+            if column.lower() not in known:
+                yield ScenarioError(
+                    f"column {column!r} is unknown",
+                    field=f"streams.{name}.retention.{batch}.latest",
+                    remedy=f"name columns of the file, which has {', '.join(types)}",
+                )

@@ -136,10 +136,15 @@ def holder_of(folder: Path) -> Holder | None:
 
 def reap(folder: Path) -> list[psutil.Process]:
     """End what an ``up`` that was killed has left running; only for whoever holds ``folder``."""
-    last = holder_of(folder)
-    left = [] if last is None else [p for p in psutil.process_iter() if _token(p) == last.token]
+    left = left_behind(folder)
     kill_all(left)
     return left
+
+
+def left_behind(folder: Path) -> list[psutil.Process]:
+    """What the `up` that is written down in ``folder`` has started and still runs."""
+    last = holder_of(folder)
+    return [] if last is None else [p for p in psutil.process_iter() if _token(p) == last.token]
 
 
 def _token(process: psutil.Process) -> str | None:

@@ -129,7 +129,9 @@ class Progress(Message):
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
             supersede others; none in documents of the release before.
-        results: query -> results so far.
+        results: query -> results so far; of a view and of an outer join: joined rows.
+        shown: view -> rows that it has, outer join -> rows that it has given; none in documents of
+            the release before.
         probes: epoch -> tuples probed so far in it.
         exhausted: whether every recorded source has been read to its end.
         intake: stream -> how its input stands, for streams that the runtime reads itself or that
@@ -154,6 +156,7 @@ class Progress(Message):
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
     latest_since: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
+    shown: dict[str, int] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
     state_bytes: int = 0
     batch_seconds: float = 0.0

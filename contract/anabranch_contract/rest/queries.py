@@ -280,7 +280,14 @@ class QueryOut(Document):
     earlier: list[ActivationOut] = Field(
         description="Its activations before this one, oldest first."
     )
-    results: int
+    results: int = Field(
+        description="What its sink holds: results given so far; of a view its rows now (where they "
+        "have become too many to be kept, as many as it had then)."
+    )
+    joined_rows: int | None = Field(
+        default=None,
+        description="Rows that its joins have found, of a view or an outer join.",
+    )
     rationed: RationedOut | None = Field(
         default=None,
         description="Null while nothing has been withheld of it, and no floor of it is known.",

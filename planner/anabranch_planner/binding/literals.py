@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
 from math import isfinite
 
+from anabranch_contract.durations import parse_duration, unit_micros
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import (
     BIGINT,
@@ -25,7 +26,6 @@ from anabranch_contract.queries.coercion import (
 )
 from anabranch_contract.queries.expressions import INTERVAL, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, DataType, TypeKind
-from anabranch_contract.durations import parse_duration, unit_micros
 
 _EPOCH_DAY = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

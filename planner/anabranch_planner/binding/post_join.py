@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import TIMESTAMP
 from anabranch_contract.queries.expressions import (
@@ -41,7 +42,6 @@ from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
 from anabranch_planner.binding.typecheck import boolean, coerce, typed
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
-from anabranch_contract.durations import parse_duration
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import at, unsupported

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anabranch_contract.errors import PlannerError
 from anabranch_contract.durations import parse_duration
+from anabranch_contract.errors import PlannerError
 from anabranch_planner.sql.scope import nearest
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 QUERY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 #: More than any stream has, and few enough that the product over twenty relations is a number.
 MOST = 1e15
+_E = TypeVar("_E", bound=StrEnum)
+
+
+class ProblemError(PlannerError):
+    """A problem file that can't be used."""
 
 
 def refused(message: str, at: str, remedy: str) -> ProblemError:

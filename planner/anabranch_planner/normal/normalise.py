@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
 from anabranch_contract.queries.joins import (
@@ -45,7 +46,6 @@ from anabranch_planner.normal.key_classes import (
     relabelled,
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
-from anabranch_contract.durations import format_duration
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parsed_inside
 from anabranch_planner.sql.unresolved import at, located, unsupported

@@ -39,7 +39,7 @@ from anabranch_runtime.driver.epoch_cycle import (
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
 from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter, Written
-from anabranch_runtime.driver.progress import ProgressReporter
+from anabranch_runtime.driver.progress import ProgressReporter, Shown
 from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
@@ -250,8 +250,7 @@ class Driver:
         results = {query: a.results for query, a in self.state.queries.items()}
         self._tails.open(self.state.next_batch, results)
         self.publisher.retry()
-        shown = (self.progress.problems, self.progress.undecided)
-        if (self._problems(), self._undecided()) != shown:
+        if (self._problems(), self._shown()) != (self.progress.problems, self.progress.shown):
             self.report("running")
         self._state_publisher.show(self.state, self._rules)
         if self.settings.mode is Mode.STEP:
@@ -323,7 +322,7 @@ class Driver:
             phase,
             self.state,
             self._problems(),
-            self._undecided(),
+            self._shown(),
             exhausted=self.exhausted,
             error=error,
         )
@@ -333,9 +332,10 @@ class Driver:
         views = {} if self.views is None else self.views.problems()
         return {**self.publisher.problems(), **views}
 
-    def _undecided(self) -> dict[str, int]:
-        """Outer join -> left rows that were not decided."""
-        return {} if self.views is None else self.views.undecided()
+    def _shown(self) -> Shown:
+        """What has come of views and outer joins."""
+        views = self.views
+        return Shown() if views is None else Shown(views.shown(), views.undecided())
 
     @property
     def exhausted(self) -> bool:

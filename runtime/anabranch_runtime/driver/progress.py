@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.unread import FeedState
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What has come of views and outer joins.
+
+    Attributes:
+        rows: view or outer join -> rows that it has, or has given.
+        undecided: outer join -> left rows that were not decided.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    undecided: dict[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class ProgressReporter:
     """Reports progress, and which feeds are held, where either has changed.
@@ -31,7 +44,7 @@ class ProgressReporter:
         left_out: stream -> why its source is not read, where the sources don't say so themselves.
         batch_seconds: how long the last batch took. ``private``: private memory of its tasks.
         problems: query -> why its results are not where they should be, as reported last.
-        undecided: outer join -> left rows that were not decided; likewise.
+        shown: what has come of views; likewise.
     """
 
     control: Control
@@ -44,7 +57,7 @@ class ProgressReporter:
     batch_seconds: float = 0.0
     private: int = 0
     problems: dict[str, str] = field(default_factory=dict)
-    undecided: dict[str, int] = field(default_factory=dict)
+    shown: Shown = field(default_factory=Shown)
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
     #: What was last reported as owed; -1: an earlier run may have reported something.
@@ -55,13 +68,13 @@ class ProgressReporter:
         phase: str,
         state: State,
         problems: dict[str, str],
-        undecided: dict[str, int],
+        shown: Shown,
         *,
         exhausted: bool,
         error: str | None = None,
     ) -> None:
         """Write the progress of a pipeline that is in ``phase`` and has committed ``state``."""
-        self.problems, self.undecided = problems, undecided
+        self.problems, self.shown = problems, shown
         self.control.report(
             Progress(
                 state=phase,
@@ -75,6 +88,7 @@ class ProgressReporter:
                 streams=stream_counts(state),
                 latest_since=latest_since(state),
                 results={q: a.results for q, a in state.queries.items()},
+                shown=shown.rows,
                 probes=state.probes,
                 state_bytes=state.bytes,
                 batch_seconds=self.batch_seconds,
@@ -90,7 +104,7 @@ class ProgressReporter:
                 rationing=replace(
                     self.rationer.rationing,
                     owed=len(state.debt.numbers),
-                    undecided=undecided,
+                    undecided=shown.undecided,
                 ),
                 run=self.control.run,
             ),

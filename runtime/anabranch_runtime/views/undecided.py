@@ -12,7 +12,6 @@ changes it. So a version that is made again leaves out the same rows.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +22,6 @@ from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.queries.expressions import Column
 from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.sinks.ledger import NewEntries
-from anabranch_runtime.storage.documents import write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 _BOUNDS = np.iinfo(np.int64)
-#: Beside the joined rows: how many left rows have been left out.
-_COUNT = "undecided.json"
 
 
 class _Key(NamedTuple):
@@ -177,24 +173,3 @@ def least_between(values: Ints, low: Ints, high: Ints) -> Ints:
         start, end = low[here] - first, high[here] - first - 2**level
         found[some[here]] = np.minimum(least[level][start], least[level][end])
     return found
-
-
-def count_left_out(home: Path, version: int, rows: int) -> int:
-    """How many left rows have been left out up to ``version``, which leaves out ``rows``; it is
-    remembered in ``home``, so that a version that is made again counts once.
-    """
-    before, last, path = 0, 0, home / _COUNT
-    if path.exists():
-        known = json.loads(path.read_text())
-        last = known["total"]
-        before = known["before"] if known["version"] == version else last
-    total = before + rows
-    if total != last:
-        write_durably(path, json.dumps({"version": version, "before": before, "total": total}))
-    return total
-
-
-def undecided_so_far(home: Path) -> int:
-    """How many have been so far."""
-    path = home / _COUNT
-    return int(json.loads(path.read_text())["total"]) if path.exists() else 0

@@ -31,8 +31,8 @@ from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.storage.documents import write_durably
 from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
+from anabranch_runtime.views.counts import all_shown, so_far, undecided_file
 from anabranch_runtime.views.finishing import with_counts
-from anabranch_runtime.views.undecided import undecided_so_far
 from anabranch_runtime.views.versions import Maker, Place, place_of
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class Views:
     refusal: str = ""
     _maker: Maker = field(init=False)
     _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
+    #: View or outer join -> rows that it has, or has given so far.
+    _shown: dict[str, int] = field(init=False, default_factory=dict)
     #: Outer join -> left rows that were not decided so far.
     _undecided: dict[str, int] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
@@ -140,9 +142,9 @@ class Views:
             queries: their activations, as of the batch before ``next_batch``.
         """
         session = groups.view_session(self.session)
-        self._maker = Maker(
-            session, self.results, self.writers, self.publish, self._undecided.__setitem__
-        )
+        shown, left_out = self._shown.__setitem__, self._undecided.__setitem__
+        self._maker = Maker(session, self.results, self.writers, self.publish, shown, left_out)
+        self._shown.update(all_shown(self.results))
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
@@ -185,6 +187,12 @@ class Views:
                 for name, kept in self._kept.items()
                 if kept.problem is not None
             }
+
+    def shown(self) -> dict[str, int]:
+        """View -> rows that it has; outer join without a view -> rows that it has given. Those
+        that have ended are among them.
+        """
+        return self._shown.copy()
 
     def undecided(self) -> dict[str, int]:
         """Outer join -> how many of its left rows nobody has been given, since pairs of them may
@@ -349,8 +357,9 @@ class Views:
 
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
         place = place_of(query, home, self.checkpoints)
+        self._shown.setdefault(str(query.id), 0)
         if query.outer is not None:
-            self._undecided[query.id] = undecided_so_far(home)
+            self._undecided[query.id] = so_far(undecided_file(home))
         places = (place,) if place.upper is None else (place, place.upper)
         return _Kept(place, tuple(_Running(p) for p in places))
 

@@ -22,6 +22,7 @@ from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.views import groups, outer_joins
+from anabranch_runtime.views.counts import add, put, shown_file, undecided_file
 from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
 from anabranch_runtime.views.parts import Part, of_part, told
@@ -35,7 +36,7 @@ from anabranch_runtime.views.table import (
     updated,
     visible,
 )
-from anabranch_runtime.views.undecided import Undecided, count_left_out
+from anabranch_runtime.views.undecided import Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,6 +103,7 @@ class Maker:
         results: the results directory.
         writers: who writes sinks outside.
         publish: takes a view's rows as they are now.
+        show: takes how many rows an outer join has given, or a view has.
         left_out: takes how many left rows of an outer join were not decided so far.
     """
 
@@ -109,6 +111,7 @@ class Maker:
     results: Path
     writers: Mapping[SinkKind, Write]
     publish: Callable[[str, ViewRows], None]
+    show: Callable[[str, int], None]
     left_out: Callable[[str, int], None]
 
     def work(self, place: Place) -> Work:
@@ -138,13 +141,14 @@ class Maker:
         version: int,
     ) -> None:
         """Rows of an outer join, for the sink or for the view over it."""
-        found = frame.toArrow()
+        found, query = frame.toArrow(), str(place.query.id)
         if undecided is not None:
             found, left_out = outer_joins.without_undecided(outer, found, undecided)
-            self.left_out(str(place.query.id), count_left_out(place.home, version, left_out))
+            self.left_out(query, add(undecided_file(place.home), version, left_out))
         rows = outer_joins.results(outer, found)
         if place.upper is None:
             self._write(place, version, rows)
+            self.show(query, add(shown_file(self.results, query), version, rows.num_rows))
         elif rows.num_rows:
             staged = place.home / "rows.parquet"
             pq.write_table(rows, staged)
@@ -211,8 +215,10 @@ class Maker:
         names = [n for n in row_schema(view).names if n in wanted]
         first = in_order(view, shown).slice(0, MOST_SHOWN)
         rows = tuple(texts(first.select(names)).to_pylist())
-        shown_rows = ViewRows(version, shown.num_rows, tuple(names), rows, part.batch)
-        self.publish(str(place.query.id), of_part(shown_rows, view, first, part, above=place.above))
+        query, total = str(place.query.id), shown.num_rows
+        self.show(query, put(shown_file(self.results, query), version, total))
+        shown_rows = ViewRows(version, total, tuple(names), rows, part.batch)
+        self.publish(query, of_part(shown_rows, view, first, part, above=place.above))
 
     def _write(self, place: Place, version: int, changes: pa.Table) -> None:
         """Hand a version's changes to the sink; again, if the version is made again."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.dependencies.utils import get_flat_dependant
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from anabranch_contract.rest.access import Role
@@ -75,7 +75,7 @@ class GuardedRoute(APIRoute):
         """Return the handler of a request: first the gate, then the endpoint."""
         handle = super().get_route_handler()
         need = self.need
-        known = {p.alias for p in get_flat_dependant(self.dependant).query_params}
+        known = frozenset(_parameters(self.dependant))
 
         async def guarded(request: Request) -> Response:
             gate: Gate = request.app.state.context.gate
@@ -85,6 +85,13 @@ class GuardedRoute(APIRoute):
             return await handle(StrictRequest(request.scope, request.receive))
 
         return guarded
+
+
+def _parameters(found: Dependant) -> Iterator[str]:
+    """The query parameters of an endpoint and of what it depends on."""
+    yield from (parameter.alias for parameter in found.query_params)
+    for inner in found.dependencies:
+        yield from _parameters(inner)
 
 
 def _check_parameters(request: Request, known: Collection[str]) -> None:

@@ -3,6 +3,7 @@
 import { read, readQueries } from "./access.js";
 import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
+import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
 import { Tail } from "./tail.js";
@@ -26,6 +27,9 @@ let order = [];
 let views = new Set();
 
 const at = (id) => document.getElementById(id);
+const map = new PlanMap((name) => {
+  location.hash = name === null ? "" : `query=${encodeURIComponent(name)}`;
+});
 const tail = new Tail(at("tail"), at("tail-note"));
 at("tail-query").addEventListener("change", ({ target }) => tail.follow(target.value || null, views.has(target.value)));
 
@@ -640,6 +644,7 @@ async function refresh() {
     const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
     showMeasured(measured, registered.items);
     await showSeries();
+    await map.refresh(selected.query);
     showState(state);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
@@ -656,7 +661,7 @@ at("follow").addEventListener("click", () => {
   refresh();
 });
 window.addEventListener("hashchange", () => {
-  selected.query = asked() ?? selected.query;
+  selected.query = asked();
   drawn = "";
   refresh();
 });

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from anabranch_contract.durations import parse_duration
 from anabranch_contract.plans.rations import Floor, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.plans.steps import Step, steps_of
@@ -22,7 +23,6 @@ from anabranch_planner.allocation.of_plan import probing_of_plan
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
-from anabranch_contract.durations import parse_duration
 from anabranch_service.planning.what_if import cost_model
 
 if TYPE_CHECKING:
@@ -155,9 +155,14 @@ def measured_forest(
         results=lambda _, edge: found[edge].tuples,
         own=lambda _, edge: found[edge].tuples * result,
     )
-    everything = sum(flow.seconds for flow in found.values())
-    everything += result * sum(found[output.edge].tuples for output in ruleset.output_rules)
-    return forest, everything
+    return forest, seconds_of(ruleset, periods, found)
+
+
+def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
+    """CPU seconds per second that all probes and results of the flows ``found`` take."""
+    results = sum(found[output.edge].tuples for output in ruleset.output_rules)
+    per_row = _per_row([p.results for p in periods])
+    return sum(flow.seconds for flow in found.values()) + per_row * results
 
 
 def may_ration(options: PlanningRecord, mode: Mode) -> bool:

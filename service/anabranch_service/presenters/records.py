@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
+from anabranch_contract.durations import format_duration
 from anabranch_contract.plans.rations import Floor, RationSchedule
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceStatus
@@ -28,7 +29,6 @@ from anabranch_contract.rest.streams import (
     SourceStatusOut,
     StreamOut,
 )
-from anabranch_contract.durations import format_duration
 from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
@@ -118,6 +118,7 @@ def query_out(
         joined: the activation with the counts of all joined rows (``activations.joined_rows``).
     """
     status = status_of(record, activation, progress, now)
+    post_join = record.normalised.view is not None or record.normalised.outer is not None
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
     return QueryOut.of(
         record,
@@ -130,6 +131,7 @@ def query_out(
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record.id, activation, progress),
+        joined_rows=None if joined is None or not post_join else joined.results,
         rationed=_rationed(record, joined, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,

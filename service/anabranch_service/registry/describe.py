@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import structlog
 
+from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import (
     Column,
     Expr,
@@ -25,7 +26,6 @@ from anabranch_contract.rest.normalised import (
     OutputInfo,
     ViewInfo,
 )
-from anabranch_contract.durations import format_duration
 
 _LOG = structlog.get_logger(__name__)
 

@@ -67,7 +67,12 @@ def _ended(record: QueryRecord, activation: Activation | None, progress: Progres
 
 
 def results_of(name: str, activation: Activation | None, progress: Progress | None) -> int:
-    """Results emitted so far; the heartbeat and the activation are written one after the other."""
+    """What its sink holds: results given so far, of a view its rows now.
+
+    The heartbeat and the activation are written one after the other.
+    """
+    if progress is not None and name in progress.shown:
+        return progress.shown[name]
     return max(
         activation.results if activation is not None else 0,
         progress.results.get(name, 0) if progress is not None else 0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-
 #: What follows results never ends, so there is no length to tell.
 _ENDLESS = "/results"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, cast
+from typing import cast
 from urllib.parse import quote
 
 import structlog
@@ -124,9 +124,10 @@ async def _http_error(request: Request, cause: Exception) -> Response:
 def _allowed(request: Request) -> list[str]:
     """The methods that some route of the request's path takes."""
     found: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
+    for router in request.app.state.routers:
+        for route in router.routes:
+            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+                found |= route.methods or set()
     if "GET" in found and not request.url.path.endswith("/results"):
         found.add("HEAD")
     return sorted(found)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
+import threading
+import time
 from dataclasses import replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +27,7 @@ from anabranch_contract.plans.rations import (
     SchedulePoint,
 )
 from anabranch_contract.protocol.activations import Activation, Failure
-from anabranch_contract.protocol.intake import StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
@@ -30,7 +35,7 @@ from anabranch_contract.protocol.measurements import (
     StoreStatistics,
     StreamStatistics,
 )
-from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import (
@@ -43,6 +48,8 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.mirs import MirId
 from tests.client.conftest import JOIN
 from tests.service.routes.test_state import report, store
+from tests.support.surroundings.terminal import in_terminal, piped
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,6 +168,26 @@ def test_what_happens_to_bad_files_and_what_could_not_be_read(url: str, service:
     assert "held" in run("stream", "list", url=url).stdout
 
 
+def test_a_stream_whose_source_cannot_be_read_is_there_and_exit_code_1(service: Service) -> None:
+    with serving(replace(service.settings, mode=Mode.LIVE, namespace="live", port=0)) as live:
+        live.beat()
+
+        def try_it() -> None:
+            while not live.redis.hexists(live.keys.streams, "f"):
+                time.sleep(0.01)
+            live.source("f", SourceState.FAILED, "no such folder")
+
+        runtime = threading.Thread(target=try_it)
+        runtime.start()
+        url = f"http://127.0.0.1:{live.settings.port}"
+        source = ("--format", "files", "--path", "/in")
+        result = run("stream", "add", "f", "--column", "k:int", *source, "--json", url=url)
+        runtime.join()
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["name"] == "f"
+    assert "f is registered, but its source can't be read: no such folder" in result.stderr
+
+
 def test_a_statement_is_explained(url: str, shop: Client) -> None:
     shop.create_query(JOIN, name="there")
     found = answer("query", "explain", JOIN, url=url)
@@ -263,19 +290,19 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
     assert answer("epochs", "show", "0", url=url)["queries"] == ["a"]
     assert answer("epochs", "current", url=url)["epoch"]["epoch"] == 0
     plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
-                  "individual", "--statistic", "orders=500", url=url)  # fmt: skip
+                  "individual", "--assume", "orders=500", url=url)  # fmt: skip
     assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
 
 
 def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Client) -> None:
-    one_line(run("state", "live", url=url), 1, "has not reported")
+    one_line(run("state", "list", "--live", url=url), 1, "has not reported")
     told = report(store("orders/1", 12_345), epoch=3)
     service.redis.set(service.keys.state, told.dumps())
-    assert answer("state", "live", url=url)["stores"][0]["rows"] == 12_345
-    text = run("state", "live", url=url).stdout
+    assert answer("state", "list", "--live", url=url)["stores"][0]["rows"] == 12_345
+    text = run("state", "list", "--live", url=url).stdout
     assert "12,345" in text
     assert "3 by ruleset 0" in text
-    one_line(run("state", "live", "nothing/1", url=url), 1, "no store 'nothing/1'")
+    one_line(run("state", "show", "nothing/1", "--live", url=url), 1, "no store 'nothing/1'")
     asked = (IndexReport("customer_id:bigint", 9, 800, 100, Reads(100, 25, 30, looked=150)),)
     edges = (EdgeReport("customers>orders", ("pair",), fill=False),)
     segments = (SegmentReport(0, 1, 4_321, 900, (3, 5), None),)
@@ -286,10 +313,10 @@ def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Cl
     reads = {"customer_id:bigint": Reads(8, 1, 1, looked=20)}
     ended = Snapshot(0, 4, 4, stores={"orders/1": StoreStatistics(9, 9, 1, reads=reads)})
     service.redis.set(service.keys.statistics(0), codec.dumps(ended))
-    assert "12.50%" in run("state", "live", url=url).stdout
-    found = answer("state", "live", "orders/1", url=url)
+    assert "12.50%" in run("state", "list", "--live", url=url).stdout
+    found = answer("state", "show", "orders/1", "--live", url=url)
     assert (found["parts"][0]["rows"], found["life"]["hit_rate"]) == (4_321, 0.25)
-    text = run("state", "live", "orders/1", url=url).stdout
+    text = run("state", "show", "orders/1", "--live", url=url).stdout
     for shown in ("4,321", "3–5", "customers>orders", "25.00%", "1.5", "12.50%"):
         assert shown in text
     assert shop.stored("orders/1", epochs=0).history == []
@@ -387,6 +414,79 @@ def test_no_service_is_one_line_and_exit_code_1() -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        "stream add a --column k:nothing",
+        "stream show none",
+        "stream set none --keep-late",
+        "stream sample none",
+        "stream push none",
+        "stream push orders",
+        "stream rm none",
+        "query add nonsense",
+        "query explain nonsense",
+        "query show none",
+        "query set none --priority 3",
+        "query rm none",
+        "query tail none",
+        "query rows none",
+        "epochs show 99",
+        "epochs statistics 99",
+        "epochs revisions 99",
+        "settings set --optimizer magic",
+        "plan dry-run nonsense",
+        "plan dry-run --drop none",
+        "plan dry-run --assume nothing=3",
+        "state list --live",
+        "state show none --live",
+        "token create x --role viewer --ttl soon",
+        "token revoke none",
+    ],
+)
+def test_whatever_the_service_refuses_is_exit_code_1(
+    arguments: str, url: str, shop: Client
+) -> None:
+    result = run(*arguments.split(), url=url, stdin='{"k": 1}\n')
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert result.stderr.startswith("error: ")
+
+
+def test_the_version() -> None:
+    done = piped("--version")
+    assert (done.code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"anabranch {version('anabranch')}"
+    assert lines[1] == f"Python {platform.python_version()}"
+    assert lines[2] == f"pyspark {version('pyspark')}"
+
+
+LONG = "a_query_of_somebody_who_likes_names_that_say_all_of_it_and_more_than_that"
+
+
+def test_names_are_whole_wherever_they_are_written(url: str, shop: Client) -> None:
+    stream = f"stream_{LONG}"
+    shop.create_stream(stream, [("k", "bigint")])
+    sql = f"{JOIN} WHERE c.city <> '{60 * 'x '}'"
+    shop.create_query(sql, name=LONG, ttl="2 hours")
+    for command, name in ((("query", "list"), LONG), (("stream", "list"), stream)):
+        one = piped(*command, ANABRANCH_URL=url)
+        assert one.code == 0
+        (line,) = (line for line in one.stdout.splitlines() if name in line)
+        assert line == line.rstrip()
+        for columns in (30, 80, 200):
+            shown = in_terminal(columns, *command, ANABRANCH_URL=url)
+            assert shown.code == 0
+            lines = [line.split() for line in shown.stdout.splitlines()]
+            assert name in "".join(words[0] for words in lines if words), shown.stdout
+    listed = piped("query", "list", ANABRANCH_URL=url).stdout
+    assert " ".join(sql.split()) in listed
+    assert "…" not in listed
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(in (2 h|1\d\d min)\)", listed)
+    detail = piped("query", "show", LONG, ANABRANCH_URL=url).stdout
+    assert re.search(r"registered +\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(", detail)
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("query", "add"), "--file"),
@@ -398,7 +498,7 @@ def test_no_service_is_one_line_and_exit_code_1() -> None:
         (("stream", "add", "a"), "--column"),
         (("stream", "add", "a", "--column", "id"), "name:type"),
         (("stream", "add", "a", "--path", "no-such.parquet"), "missing"),
-        (("plan", "dry-run", "--statistic", "orders=many"), "relation=number"),
+        (("plan", "dry-run", "--assume", "orders=many"), "relation=number"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_exit_code_2(

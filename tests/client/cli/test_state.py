@@ -49,9 +49,9 @@ def answer(state: Path, *arguments: str) -> Any:
 
 
 def test_stores_and_segments_as_json_and_for_people(state: Path) -> None:
-    stores = answer(state, "ls")["stores"]
+    stores = answer(state, "list")["stores"]
     assert [s["rows"] for s in stores] == [4, 4]
-    text = run(state, "ls").stdout
+    text = run(state, "list").stdout
     assert all(s["store"] in text and s["mir"] in text for s in stores)
     name = stores[0]["store"]
     shown = answer(state, "show", name)
@@ -83,7 +83,7 @@ def test_compacting_says_what_it_did_and_wants_the_state_alone(state: Path) -> N
     assert "8 segments became 2" in run(state, "compact").stdout
 
 
-@pytest.mark.parametrize("arguments", [["ls"], ["verify"], ["show", "x"], ["compact"]])
+@pytest.mark.parametrize("arguments", [["list"], ["ls"], ["verify"], ["show", "x"], ["compact"]])
 def test_a_folder_without_a_state_is_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
     result = run(tmp_path, *arguments)
     assert result.exit_code == 2
@@ -99,6 +99,6 @@ def test_an_unknown_store_is_exit_code_2(state: Path) -> None:
 
 def test_without_the_runtime_it_says_so(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    result = run(state, "ls")
+    result = run(state, "list")
     assert result.exit_code == 1
     assert "run this where the runtime is installed" in result.stderr

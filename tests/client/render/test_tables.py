@@ -186,3 +186,14 @@ def test_errors_are_one_line_whatever_they_quote() -> None:
     problem = {"detail": "sql: unknown column", "errors": [{"field": "sql"}], "remedy": "look"}
     assert str(ApiError(422, problem)) == "sql: unknown column (look)"
     assert str(ApiError(500, {})) == "HTTP status 500"
+
+
+def test_a_statement_gives_way_to_names_and_times() -> None:
+    name, sql = "a-query-with-a-long-name", "SELECT nothing FROM nowhere AS n"
+    document = {"status": "active", "sql": sql, "results": 0}
+    found = [QueryOut.read({**document, "id": one}) for one in ("daily", name)]
+    shown = {width: text(render.queries_table(found), width) for width in (80, 100, 160)}
+    assert all(name in one for one in shown.values())
+    assert "SELECT" not in shown[80]
+    assert "SELECT nothing" in shown[100]
+    assert sql in shown[160]

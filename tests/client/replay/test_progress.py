@@ -50,3 +50,15 @@ def test_the_picture_has_the_figures_of_the_moment() -> None:
 def test_without_a_terminal_each_event_is_a_line() -> None:
     lines = play(terminal=False).splitlines()
     assert lines[:2] == ["dashboard: http://127.0.0.1:9", "batch 4: q2 registered"]
+
+
+def test_without_a_terminal_the_figures_come_from_time_to_time() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=False, width=40)
+    for pause in (0.0, 1000.0):
+        with LiveView(SCENARIO, console, pause) as view:
+            view.progressed(HALF)
+            view.progressed(HALF)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("running  batch 4/8  epoch 1") for line in lines)

@@ -92,8 +92,8 @@ def test_one_optimizer_is_for_all_batches_and_clash_is_the_default(folder: Path)
         ),
         ("{latest: [origin]}", {0: (None, ("origin",))}),
         (
-            "{0: {latest: [origin, dest], ttl: 1 day}, 2: {ttl: 1 day}}",
-            {0: ("1 day", ("origin", "dest")), 2: ("1 day", None)},
+            "{0: {latest: [origin, ID], ttl: 1 day}, 2: {ttl: 1 day}}",
+            {0: ("1 day", ("origin", "ID")), 2: ("1 day", None)},
         ),
         ("null", {}),
         ("{}", {}),
@@ -123,8 +123,8 @@ BAD = [
     ("event_time: ts", "event_time: when", "streams.flights.event_time", "unknown"),
     ("event_time: ts", "event_time: id", "streams.flights.event_time", "is a bigint"),
     ("lateness: 5 minutes", "lateness: soon", "streams.flights.lateness", "no duration"),
-    ("lateness: 5 minutes", "lateness: 5 months", "streams.flights.lateness", "no duration"),
-    ("lateness: 5 minutes", "lateness: PT", "streams.flights.lateness", "no duration"),
+    ("lateness: 5 minutes", "lateness: 5 months", "streams.flights.lateness", "no unit"),
+    ("lateness: 5 minutes", "lateness: PT", "streams.flights.lateness", "no ISO 8601"),
     ("rows_per_batch: 2", "rows_per_batch: 0", "streams.flights.rows_per_batch", "not 0"),
     ("rows_per_batch: 2", "rows_per_batch: 2.5", "streams.flights.rows_per_batch", "integer"),
     ("rows_per_batch: 2", "rows_per_batch: true", "streams.flights.rows_per_batch", "integer"),
@@ -181,6 +181,17 @@ BAD = [
     ("parallelism: 2", "speed: 2", "speed", "the scenario has streams"),
     ("streams:", "streams: {}\nsteams:", "streams", "at least 1"),
     ("epochs: {every: 3}", "epochs: {every: 3", "", "line"),
+    ("epochs: {every: 3}", "revisions: {evry: 3}", "revisions.every", "missing"),
+    ("epochs: {every: 3}", "revisions: {every: 3, gian: 1}", "revisions.gian", "mean gain?"),
+    ("register_at: 2", "register_at: 3", "queries.delays.register_at", "last batch is 2"),
+    ("rows_per_batch: 2", "rows_per_bach: 2", "streams.flights.rows_per_batch", "missing"),
+    ("event_time: ts", "event_time: when", "streams.flights.event_time", "id, origin, ts"),
+    (
+        "event_time: ts",
+        "event_time: ts, retention: {latest: [origin, where]}",
+        "streams.flights.retention.0.latest",
+        "'where' is unknown",
+    ),
 ]
 
 
@@ -200,6 +211,19 @@ def test_a_mistake_is_one_line_that_names_the_field(
     assert words in str(caught.value)
     if field:
         assert caught.value.field.startswith(field)
+
+
+def test_all_that_is_wrong_is_said_at_once(folder: Path) -> None:
+    text = GOOD.replace("flights.parquet", "none.parquet").replace(
+        "weather.parquet", "text.parquet"
+    )
+    with pytest.raises(ScenarioError, match=r"streams\.flights\.path") as caught:
+        load(folder, text)
+    assert [error.field for error in caught.value.further] == ["streams.weather.path"]
+    text = GOOD.replace("event_time: ts", "colour: red").replace("every: 3", "every: 0")
+    with pytest.raises(ScenarioError, match=r"flights\.colour: unknown key, line 3") as caught:
+        load(folder, text)
+    assert [error.field for error in caught.value.further] == ["epochs.every"]
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "just words", "7"])

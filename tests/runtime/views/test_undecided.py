@@ -18,9 +18,7 @@ from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.sinks.ledger import publish_paid, publish_rations
 from anabranch_runtime.views.undecided import (
     Undecided,
-    count_left_out,
     least_between,
-    undecided_so_far,
 )
 from tests.support.worlds.outer_runs import STREAMS
 
@@ -99,13 +97,6 @@ def test_other_queries_do_not_count(spec: QuerySpec, tmp_path: Path) -> None:
     publish_rations(tmp_path, 0, _both(0.0), {"c": 5}, None)
     other = Undecided(replace(spec, id=QueryId("p")), tmp_path)
     assert _among(other, [0], [9], KEYS.slice(1, 1)) == [False]
-
-
-def test_a_version_that_is_made_again_counts_once(tmp_path: Path) -> None:
-    assert undecided_so_far(tmp_path) == 0
-    made = ((1, 3), (1, 3), (2, 0), (3, 4))
-    assert [count_left_out(tmp_path, v, n) for v, n in made] == [3, 3, 3, 7]
-    assert count_left_out(tmp_path, 3, 4) == undecided_so_far(tmp_path) == 7
 
 
 def test_the_least_of_ranges() -> None:

@@ -47,6 +47,7 @@ MATRIX = {
     "POST /v1/queries:explain": "editor admin",
     "POST /v1/plans:dry-run": "editor admin",
     "GET /v1/epochs": "viewer editor admin",
+    "GET /v1/plan": "viewer editor admin",
     "GET /v1/epochs/current": "viewer editor admin",
     "GET /v1/epochs/{number}": "viewer editor admin",
     "GET /v1/epochs/{number}/ruleset": "viewer editor admin",

@@ -248,3 +248,20 @@ def test_a_query_leaves_the_plan_when_its_time_is_up(settings: Settings) -> None
         assert service.get("/v1/epochs/1")["queries"] == ["long"]
         service.progress(Progress("running", committed=9, epoch=1))
         assert service.get("/v1/queries/short")["status"] == "expired"
+
+
+def test_the_results_of_a_view_are_its_rows(shop: Service) -> None:
+    sql = (
+        "SELECT c.city, count(*) AS n FROM customers c JOIN orders o USING (customer_id) "
+        "GROUP BY c.city"
+    )
+    shop.post("/v1/queries", {"id": "cities", "sql": sql})
+    shop.activate("cities", Activation(2, {}, results=1617))
+    shop.progress(Progress("running", committed=3, epoch=0, results={"cities": 1617}))
+    # A runtime of the release before does not say how many rows there are.
+    assert shop.get("/v1/queries/cities")["results"] == 1617
+    known = {"cities": 21}
+    shop.progress(Progress("running", committed=3, epoch=0, results={"cities": 1617}, shown=known))
+    found = shop.get("/v1/queries/cities")
+    assert (found["results"], found["joined_rows"]) == (21, 1617)
+    assert shop.get("/v1/queries")["items"][0]["results"] == 21

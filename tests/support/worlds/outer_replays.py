@@ -110,6 +110,7 @@ class OuterReplay:
                 one.close()
         events = replay.events
         found = outer_runs.emitted(out / "results" / "v", self.query)
+        assert self.views[-1].shown() == {"v": len(found)}, self.drawn.spark
         wanted = self._wanted(out / "results", batches, events)
         return Verdict(self.drawn.spark, found, wanted, events)
 

@@ -305,6 +305,7 @@ def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
         run.views.drain()
         found, wanted = run.table(), run.wanted()
         assert found == wanted, f"{run.drawn.spark}\n{found}\n{wanted}"
+        assert run.views.shown() == {"v": len(wanted)}, run.drawn.spark
         return run.drawn.spark, len(wanted)
     finally:
         run.views.close()

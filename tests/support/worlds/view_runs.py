@@ -292,6 +292,7 @@ class ViewRun:
         self.views.drain()
         found, wanted = self.table(), self.wanted()
         assert found == wanted, f"{self.drawn.spark}\n{found}\n{wanted}"
+        assert self.views.shown() == {"v": len(wanted)}, self.drawn.spark
 
     def table(self) -> list[tuple[Any, ...]]:
         """The view's rows by its changes: the last of each identity."""

@@ -1,0 +1,1 @@
+"""Checks of a machine and of a pipeline's folder: what ``anabranch doctor`` says."""

@@ -1,0 +1,81 @@
+"""A YAML file as a document, and the lines that its parts stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from anabranch_client.errors import ScenarioError
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """What a file says, and its nodes."""
+
+    document: object
+    root: yaml.Node | None
+
+    def line(self, place: Sequence[str | int]) -> int | None:
+        """The line of the innermost part of ``place`` that the file has; None: it has none.
+
+        A part that only the format knows, such as the batch of a retention that is said once, is
+        passed over.
+        """
+        node, found = self.root, None
+        for part in place:
+            for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+                if key.value == str(part):
+                    node, found = value, key.start_mark.line + 1
+                    break
+        return found
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without its trap: a key that occurs twice is an error, not the last one wins."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, (list, dict)):
+            continue
+        if key in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"key {key!r} occurs more than once", problem_mark=key_node.start_mark
+            )
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def read_yaml(path: Path) -> YamlFile:
+    """Read a file.
+
+    Raises:
+        ScenarioError: it can't be read, or it is no YAML; with the line, if there is one.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return YamlFile(yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader))
+    except OSError as cause:
+        raise ScenarioError(
+            f"cannot read {path}: {cause.strerror or cause}", remedy="name a scenario file"
+        ) from cause
+    except UnicodeDecodeError as cause:
+        raise ScenarioError(f"{path} is no UTF-8 text", remedy="save it as UTF-8") from cause
+    except yaml.MarkedYAMLError as cause:
+        mark = cause.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ScenarioError(
+            f"{path} is no valid YAML{where}: {cause.problem or cause}", remedy="correct it there"
+        ) from cause
+    except yaml.YAMLError as cause:
+        raise ScenarioError(f"{path} is no valid YAML: {cause}", remedy="correct it") from cause

@@ -1,0 +1,67 @@
+"""Rows that outer joins have given or left out, and that views have now, counted once each.
+
+What Spark repeats is made again. So a count is kept together with the version that it is as of and
+with the count before that.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.storage.documents import write_durably
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: The folder below the results with a file for each query: what its sink holds. Unlike the joined
+#: rows it stays when the query has ended. No query can have a name that begins with a dot.
+_SHOWN = ".shown"
+_UNDECIDED = "undecided.json"
+
+
+def shown_file(results: Path, query: str) -> Path:
+    """The count of rows that an outer join has given to its sink, or that a view has."""
+    return results / _SHOWN / f"{query}.json"
+
+
+def undecided_file(home: Path) -> Path:
+    """The count of left rows that an outer join, whose folder is ``home``, has given to nobody."""
+    return home / _UNDECIDED
+
+
+def add(file: Path, version: int, rows: int) -> int:
+    """How many there are up to ``version``, which adds ``rows``; a version that is made again
+    counts once.
+    """
+    before, last = 0, 0
+    if file.exists():
+        known = json.loads(file.read_text())
+        last = known["total"]
+        before = known["before"] if known["version"] == version else last
+    total = before + rows
+    if total != last:
+        _write(file, version, before, total)
+    return total
+
+
+def put(file: Path, version: int, rows: int) -> int:
+    """The same for ``rows`` in place of all before."""
+    if so_far(file) != rows:
+        _write(file, version, rows, rows)
+    return rows
+
+
+def so_far(file: Path) -> int:
+    """How many there have been so far."""
+    return int(json.loads(file.read_text())["total"]) if file.exists() else 0
+
+
+def all_shown(results: Path) -> dict[str, int]:
+    """Query -> what its sink holds, of all that have ever been."""
+    return {file.stem: so_far(file) for file in (results / _SHOWN).glob("*.json")}
+
+
+def _write(file: Path, version: int, before: int, total: int) -> None:
+    file.parent.mkdir(exist_ok=True)
+    write_durably(file, json.dumps({"version": version, "before": before, "total": total}))

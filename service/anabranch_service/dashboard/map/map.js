@@ -1,0 +1,207 @@
+// The joint plan on the first page: drawn, zoomed, searched, and followed from a query to its path.
+
+import { read } from "../access.js";
+import { element, make } from "../dom.js";
+import { around, dearest, load, placed, rate } from "./view.js";
+
+const ZOOM = 1.25;
+/** Pixels that the map takes at most, and by how much it is made smaller. */
+const HIGHEST = 760;
+const SMALLEST = 0.62;
+const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
+
+const ruler = document.createElement("canvas").getContext("2d");
+
+function measure(text, bold) {
+  ruler.font = bold ? '650 13px system-ui, "DejaVu Sans", sans-serif' : '400 11.5px system-ui, "DejaVu Sans", sans-serif';
+  return ruler.measureText(text).width;
+}
+
+const at = (id) => document.getElementById(id);
+
+/** The map in the page; `choose` is called with the name of a query that is chosen in it. */
+export class PlanMap {
+  constructor(choose) {
+    this.choose = choose;
+    this.frame = at("map");
+    this.shown = "";
+    this.query = null;
+    this.view = null;
+    at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
+    at("map-out").addEventListener("click", () => this.zoom(ZOOM));
+    at("map-fit").addEventListener("click", () => this.fit());
+    at("map-find").addEventListener("input", () => this.light());
+    at("map-find").addEventListener("change", ({ target }) => this.find(target.value));
+    at("map-all").addEventListener("click", () => this.choose(null));
+    this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.frame.addEventListener("pointerdown", (event) => this.drag(event));
+    new ResizeObserver(() => this.fit()).observe(this.frame.parentElement);
+  }
+
+  /** Show the plan that runs, `query` in it. */
+  async refresh(query) {
+    let plan = await read("/v1/plan").catch((error) => (error.status === 404 ? null : Promise.reject(error)));
+    const ids = new Set(plan?.nodes.map((node) => node.id));
+    if (plan && query && !ids.has(`query:${query}`)) plan = await read(`/v1/plan?query=${encodeURIComponent(query)}`);
+    const now = JSON.stringify([plan, query]);
+    if (now === this.shown) return;
+    const moved = this.query !== query || !this.plan !== !plan || this.plan?.nodes.length !== plan?.nodes.length;
+    [this.shown, this.plan, this.query] = [now, plan, query];
+    at("map-all").hidden = !query;
+    this.draw();
+    if (moved) this.fit();
+    else this.look();
+  }
+
+  draw() {
+    const focused = document.activeElement?.closest("#map [data-id]")?.dataset.id;
+    const plan = this.plan;
+    if (!plan?.nodes.length) {
+      this.frame.replaceChildren();
+      this.size = null;
+      at("map-note").textContent = "No plan yet: register streams and a query, and start the runtime.";
+      return;
+    }
+    const { boxes, links, width, height } = placed(plan, measure);
+    this.size = [width, height];
+    const label = (id) => boxes.find((box) => box.id === id).label;
+    const svg = element("svg", { role: "group", "aria-label": "Joint plan: streams, kept results, queries" });
+    for (const link of links) {
+      const path = element("path", {
+        class: `link ${link.load}${link.shared > 1 ? " shared" : ""}`,
+        d: link.path,
+        "stroke-width": link.width.toFixed(1),
+        "data-ends": JSON.stringify([link.source, link.target]),
+      });
+      const shared = link.shared > 1 ? `; a step is shared by ${link.shared}` : "";
+      path.append(
+        element("title", {}, `${label(link.source)} → ${label(link.target)}: ${rate(link.tuples_per_second)}, ${load(link.cpu)}${shared}`),
+      );
+      svg.append(path);
+    }
+    for (const box of boxes) svg.append(this.node(box));
+    this.frame.replaceChildren(svg);
+    if (focused) this.frame.querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+    const dear = dearest(plan);
+    const most = dear && dear.share > 0 ? `; ${Math.round(100 * dear.share)} % of it from ${label(dear.source)} to ${label(dear.target)}` : "";
+    at("map-note").textContent = plan.measured
+      ? `${plan.queries} ${plan.queries === 1 ? "query" : "queries"}, ${load(plan.cpu)} for all probes and results${most}.`
+      : "Nothing is measured yet: widths and loads come a few seconds after the first batch.";
+    this.light();
+  }
+
+  node(box) {
+    const top = box.middle - box.height / 2;
+    const group = element("g", {
+      class: `node ${box.kind}`,
+      "data-id": box.id,
+      tabindex: 0,
+      role: "button",
+      "aria-label": `${KINDS[box.kind] ?? box.kind} ${box.label}, ${box.small.join(", ")}`,
+    });
+    const round = box.kind === "query" || box.kind === "group" ? Math.min(box.height / 2, 18) : 6;
+    group.append(element("rect", { x: box.left, y: top, width: box.width, height: box.height, rx: round }));
+    [...box.title, ...box.small].forEach((text, line) => {
+      const name = line < box.title.length ? "title" : "small";
+      group.append(element("text", { class: name, x: box.left + 11, y: top + 23 + 17 * line }, text));
+    });
+    group.append(element("title", {}, box.queries.length ? `needed by ${box.queries.join(", ")}` : box.label));
+    group.addEventListener("pointerenter", () => this.light(box.id));
+    group.addEventListener("pointerleave", () => this.light());
+    group.addEventListener("focus", () => this.light(box.id));
+    group.addEventListener("blur", () => this.light());
+    group.addEventListener("click", () => this.open(box));
+    group.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        this.open(box);
+      }
+    });
+    return group;
+  }
+
+  open(box) {
+    if (box.kind === "query") this.choose(box.label);
+    else if (box.kind === "group") this.list(box);
+  }
+
+  /** The queries of a group, to choose from. */
+  list(box) {
+    const links = box.queries.map((name) => make("a", { href: `#query=${encodeURIComponent(name)}`, text: name }));
+    at("map-members").replaceChildren(...links);
+    at("map-members").hidden = false;
+  }
+
+  /** Let stand out what goes with `id`, or with the chosen query, or is called as is looked for. */
+  light(id = this.query && `query:${this.query}`) {
+    if (!this.plan) return;
+    const wanted = at("map-find").value.trim().toLowerCase();
+    let nodes = id && this.plan.nodes.some((node) => node.id === id) ? around(this.plan, id) : null;
+    if (!nodes && wanted) {
+      const found = this.plan.nodes.filter((n) => [n.label, ...n.queries].some((name) => name.toLowerCase().includes(wanted)));
+      nodes = new Set(found.map((node) => node.id));
+    }
+    for (const node of this.frame.querySelectorAll(".node")) node.classList.toggle("dim", nodes !== null && !nodes.has(node.dataset.id));
+    for (const link of this.frame.querySelectorAll(".link")) {
+      link.classList.toggle("dim", nodes !== null && !JSON.parse(link.dataset.ends).every((end) => nodes.has(end)));
+    }
+  }
+
+  find(text) {
+    const name = text.trim();
+    const known = this.plan?.nodes.some((node) => node.kind !== "stream" && node.queries.includes(name));
+    if (known) this.choose(name);
+  }
+
+  // --- looking at it ---------------------------------------------------------------------------
+
+  fit() {
+    if (!this.size) return;
+    const [width, height] = this.size;
+    const across = this.frame.clientWidth;
+    // What is small is not blown up, and what is large is not made too small to be read: it is moved.
+    const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
+    this.high = Math.min(height * scale, HIGHEST);
+    const shown = [across / scale, this.high / scale];
+    this.view = [Math.min(0, (width - shown[0]) / 2), Math.max(0, (height - shown[1]) / 2), ...shown];
+    this.look();
+  }
+
+  look() {
+    const svg = this.frame.firstElementChild;
+    if (!svg) return;
+    svg.setAttribute("viewBox", this.view.map((n) => n.toFixed(1)).join(" "));
+    svg.setAttribute("height", this.high.toFixed(0));
+  }
+
+  zoom(factor, [x, y] = [0.5, 0.5]) {
+    if (!this.size) return;
+    const [left, top, width, height] = this.view;
+    const most = Math.max(...this.size);
+    const next = Math.min(Math.max(width * factor, 120), most * 2);
+    const by = next / width;
+    this.view = [left + x * width * (1 - by), top + y * height * (1 - by), next, height * by];
+    this.look();
+  }
+
+  wheel(event) {
+    // Without a key the page scrolls.
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const area = this.frame.getBoundingClientRect();
+    this.zoom(event.deltaY > 0 ? ZOOM : 1 / ZOOM, [(event.clientX - area.left) / area.width, (event.clientY - area.top) / area.height]);
+  }
+
+  drag(event) {
+    if (!this.size || event.button !== 0) return;
+    const area = this.frame.getBoundingClientRect();
+    const [left, top, width, height] = this.view;
+    const from = [event.clientX, event.clientY];
+    const move = ({ clientX, clientY }) => {
+      this.view = [left - ((clientX - from[0]) * width) / area.width, top - ((clientY - from[1]) * height) / area.height, width, height];
+      this.look();
+    };
+    window.addEventListener("pointermove", move);
+    window.addEventListener("pointerup", () => window.removeEventListener("pointermove", move), { once: true });
+  }
+}

@@ -1,0 +1,298 @@
+"""The joint plan as a graph: streams, relations, intermediate results, queries.
+
+A relation is a stream's tuples that pass a local filter. An intermediate result and a query are
+*targets*: tuples of a relation begin a probe tree, and its steps find matches in what is stored.
+What a step finds counts for the link from what it probes to each target behind it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.rest.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
+from anabranch_service.presenters.layers import layered
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
+    from anabranch_contract.queries.joins import RelationId
+    from anabranch_contract.rest.normalised import NormalisedInfo
+    from anabranch_service.presenters.layers import Place
+
+#: Queries that have a node each; of more, those that the same nodes feed have one together.
+MOST_QUERIES = 60
+#: Names of queries that a node of other kinds has.
+MOST_NAMES = 200
+
+
+@dataclass(slots=True)
+class _Link:
+    tuples: float = 0.0
+    cpu: float = 0.0
+    shared: int = 0
+
+    def add(self, tuples: float, cpu: float, shared: int) -> None:
+        self.tuples += tuples
+        self.cpu += cpu
+        self.shared = max(self.shared, shared)
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Links by (source, target), and what results per second."""
+
+    links: dict[tuple[str, str], _Link] = field(default_factory=lambda: defaultdict(_Link))
+    made: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def joint_plan_out(
+    ruleset: Ruleset,
+    meanings: Mapping[str, NormalisedInfo],
+    flows: Mapping[Edge, tuple[float, float]],
+    cpu: float,
+    *,
+    measured: bool,
+    query: str | None = None,
+) -> JointPlanOut:
+    """The graph of ``ruleset``.
+
+    Args:
+        meanings: query -> its meaning, for names of relations.
+        flows: tuples per second over every edge, and the CPU seconds per second of the step that
+            leads there. ``cpu``: CPU seconds per second for all of it.
+        query: leave out what it does not need; None: all of it.
+    """
+    graph = _graph(ruleset, flows)
+    names = [str(q.id) for q in ruleset.queries if registered(q.id) == q.id]
+    needed = _needed(graph.links)
+    if query is not None:
+        kept = needed.get(f"query:{query}", frozenset()) | {f"query:{query}"}
+        graph.links = {k: v for k, v in graph.links.items() if kept.issuperset(k)}
+        names = [name for name in names if name == query]
+    links, groups = dict(graph.links), dict[str, list[str]]()
+    if len(names) > MOST_QUERIES:
+        links, groups = _grouped(links, names)
+    users = _users(links, groups)
+    layout, describe = layered(links), _Describer(ruleset, meanings)
+    return JointPlanOut(
+        epoch=ruleset.epoch,
+        revision=ruleset.revision,
+        measured=measured,
+        cpu=cpu,
+        queries=sum(registered(q.id) == q.id for q in ruleset.queries),
+        nodes=[
+            _node(ident, layout.nodes[ident], describe, graph.made, users, groups)
+            for ident in sorted(layout.nodes, key=_order)
+        ],
+        links=[
+            PlanLinkOut(
+                source=source,
+                target=target,
+                tuples_per_second=link.tuples,
+                cpu=link.cpu,
+                shared=link.shared,
+                bends=list(layout.bends[source, target]),
+            )
+            for (source, target), link in sorted(links.items())
+        ],
+    )
+
+
+def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Graph:
+    graph = _Graph()
+    rule_of = {rule.out: rule for rule in ruleset.probe_rules}
+    several = Counter(r.stream for r in ruleset.relations)
+    # A stream that is read as a whole only is its own relation.
+    ident_of = {
+        str(r.id): f"stream:{r.stream}"
+        if several[r.stream] == 1 and str(r.id) == str(r.stream)
+        else f"relation:{r.id}"
+        for r in ruleset.relations
+    }
+    relation_of = {arrival_edge(r.id): r for r in ruleset.relations}
+    kept = {s.id: f"result:{s.mir}" for s in ruleset.stores if len(s.members) > 1}
+    ends: dict[Edge, set[str]] = defaultdict(set)
+    for store in ruleset.store_rules:
+        if store.store in kept:
+            ends[store.edge].add(kept[store.store])
+    for output in ruleset.output_rules:
+        ends[output.edge].add(f"query:{registered(output.query)}")
+    behind: dict[Edge, set[str]] = defaultdict(set)
+    paths = {edge: _path(rule_of, edge) for edge in ends}
+    for edge, targets in ends.items():
+        for target in targets:
+            graph.made[target] += flows[edge][0]
+        for rule in paths[edge]:
+            behind[rule.out] |= targets
+    seen: set[tuple[Edge, str]] = set()
+    for edge, targets in ends.items():
+        path = paths[edge]
+        first = path[-1].edge if path else edge
+        relation = ident_of[str(relation_of[first].id)]
+        for target in sorted(targets):
+            if (first, target) not in seen:
+                seen.add((first, target))
+                graph.links[relation, target].add(flows[first][0], 0.0, 0)
+            for rule in path:
+                # Two results of one target may have steps in common.
+                if (rule.out, target) in seen:
+                    continue
+                seen.add((rule.out, target))
+                (tuples, seconds), shared = flows[rule.out], len(behind[rule.out])
+                probed = ident_of.get(str(rule.mir), f"result:{rule.mir}")
+                graph.links[probed, target].add(tuples, seconds / shared, shared)
+    for edge, found in relation_of.items():
+        stream, ident, rate = f"stream:{found.stream}", ident_of[str(found.id)], flows[edge][0]
+        graph.made[stream] += rate
+        if ident != stream:
+            graph.made[ident] = rate
+            graph.links[stream, ident].add(rate, 0.0, 0)
+    return graph
+
+
+def _path(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
+    """The steps that lead to ``edge``, the last first."""
+    found = []
+    while edge in rule_of:
+        found.append(rule_of[edge])
+        edge = rule_of[edge].edge
+    return found
+
+
+def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Node -> all nodes that lead to it."""
+    before: dict[str, set[str]] = defaultdict(set)
+    for source, target in links:
+        before[target].add(source)
+    found: dict[str, frozenset[str]] = {}
+
+    def of(node: str) -> frozenset[str]:
+        if node not in found:
+            found[node] = frozenset()
+            sources = before.get(node, set())
+            found[node] = frozenset(sources).union(*map(of, sources))
+        return found[node]
+
+    for node in list(before):
+        of(node)
+    return found
+
+
+def _grouped(
+    links: Mapping[tuple[str, str], _Link], names: Sequence[str]
+) -> tuple[dict[tuple[str, str], _Link], dict[str, list[str]]]:
+    """``links`` with one target for the queries that the same nodes feed, and these queries."""
+    sources: dict[str, set[str]] = defaultdict(set)
+    for source, target in links:
+        sources[target].add(source)
+    alike: dict[frozenset[str], list[str]] = defaultdict(list)
+    for name in names:
+        alike[frozenset(sources[f"query:{name}"])].append(name)
+    target_of, groups = dict[str, str](), dict[str, list[str]]()
+    for number, members in enumerate(alike.values()):
+        ident = f"query:{members[0]}" if len(members) == 1 else f"group:{number}"
+        if len(members) > 1:
+            groups[ident] = members
+        target_of.update({f"query:{name}": ident for name in members})
+    found: dict[tuple[str, str], _Link] = defaultdict(_Link)
+    for (source, target), link in links.items():
+        ident = target_of.get(target, target)
+        found[source, ident].add(link.tuples, link.cpu, link.shared)
+    return dict(found), groups
+
+
+def _users(
+    links: Collection[tuple[str, str]], groups: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """Node -> the queries that need it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for target, sources in _needed(links).items():
+        kind, _, name = target.partition(":")
+        if kind in ("query", "group"):
+            members = groups.get(target, [name])
+            for node in (target, *sources):
+                found[node].update(members)
+    return {node: sorted(names) for node, names in found.items()}
+
+
+def _order(ident: str) -> tuple[int, str]:
+    kinds = ("stream", "relation", "result", "query", "group")
+    return kinds.index(ident.partition(":")[0]), ident
+
+
+def _node(
+    ident: str,
+    place: Place,
+    describe: _Describer,
+    made: Mapping[str, float],
+    users: Mapping[str, list[str]],
+    groups: Mapping[str, list[str]],
+) -> PlanNodeOut:
+    kind, _, name = ident.partition(":")
+    queries = users.get(ident, [])
+    if kind == "group":
+        label, detail = f"{len(queries)} queries", ", ".join(queries[:3]) + ", …"
+        rate = sum(made.get(f"query:{q}", 0.0) for q in groups[ident])
+    else:
+        (label, detail), rate = describe.of(kind, name), made.get(ident, 0.0)
+    most = None if kind == "group" else MOST_NAMES
+    return PlanNodeOut(
+        id=ident,
+        kind=kind,
+        label=label,
+        detail=detail,
+        tuples_per_second=rate,
+        queries=queries[:most],
+        layer=place.layer,
+        at=place.at,
+    )
+
+
+class _Describer:
+    """Names for people: never the ids that the planner makes."""
+
+    def __init__(self, ruleset: Ruleset, meanings: Mapping[str, NormalisedInfo]) -> None:
+        self._stream = {r.id: str(r.stream) for r in ruleset.relations}
+        self._filter: dict[str, str] = {}
+        for meaning in meanings.values():
+            for alias in meaning.aliases:
+                parts = (_bare(part.replace(f"{alias.alias}.", "")) for part in alias.filter)
+                self._filter.setdefault(alias.relation, " AND ".join(parts))
+        self._members = {
+            str(s.mir): [(str(self._stream[r]), self._condition(r)) for r in s.relations]
+            for s in ruleset.stores
+        }
+
+    def of(self, kind: str, name: str) -> tuple[str, str]:
+        """Label and detail of a node."""
+        if kind == "relation":
+            condition = self._filter.get(name, "")
+            stream = next((s for r, s in self._stream.items() if r == name), name)
+            return stream, f"where {condition}" if condition else "all tuples"
+        if kind == "result":
+            members = self._members.get(name, [])
+            conditions = dict.fromkeys(f"{s} where {c}" for s, c in members if c)
+            return " ⋈ ".join(s for s, _ in members), "; ".join(conditions) or "all tuples"
+        return name, ""
+
+    def _condition(self, relation: RelationId) -> str:
+        return self._filter.get(str(relation), "")
+
+
+def _bare(text: str) -> str:
+    """``text`` without parentheses around all of it.
+
+    >>> _bare("(x > 10)"), _bare("(a) OR (b)")
+    ('x > 10', '(a) OR (b)')
+    """
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if at and at == len(text) - 1 else text
+    return text

@@ -1,0 +1,109 @@
+"""Laying a graph out in layers, so that no two nodes and as few links as possible cross.
+
+``fast_sugiyama`` does it (Sugiyama, Tagawa, Toda 1981: ranks, dummy vertices, barycentres; Brandes
+and Köpf 2001: coordinates).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from fast_sugiyama import from_edges
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+#: The room that a link takes in a layer that it passes, a node taking 1.
+BEND = 0.3
+
+
+class Place(NamedTuple):
+    """A place in the layout.
+
+    Attributes:
+        layer: counted from where links begin.
+        at: within the layer; two nodes of one are at least 1 apart.
+    """
+
+    layer: int
+    at: float
+
+
+class Layout(NamedTuple):
+    """Where nodes are, and by which places links pass the layers between their ends."""
+
+    nodes: Mapping[str, Place]
+    bends: Mapping[tuple[str, str], tuple[Place, ...]]
+
+
+def layered(links: Collection[tuple[str, str]]) -> Layout:
+    """The layout of an acyclic graph; equal links give equal layouts.
+
+    Every node that nothing leads to is in the first layer, every one that leads nowhere in the
+    last.
+    """
+    if not links:
+        return Layout({}, {})
+    ordered = sorted(links)
+    names = sorted({name for link in ordered for name in link})
+    number = {name: at for at, name in enumerate(names)}
+    edges = [(number[source], number[target]) for source, target in ordered]
+    # They hold the first and the last layer together, and the parts of the graph.
+    begin, end = len(names), len(names) + 1
+    targets, sources = {t for _, t in edges}, {s for s, _ in edges}
+    edges += [(begin, n) for n in range(len(names)) if n not in targets]
+    edges += [(n, end) for n in range(len(names)) if n not in sources]
+    (places, _, _, drawn), *_ = from_edges(
+        edges, vertex_spacing=1, dummy_vertices=True, dummy_size=BEND, ranking_type="down"
+    )
+    slots = {int(n): (y, x) for n, (x, y) in places}
+    after: dict[int, list[int]] = defaultdict(list)
+    for source, target in drawn or ():
+        after[int(source)].append(int(target))
+
+    def way(first: int) -> tuple[list[int], int]:
+        """The slots of bends from ``first`` on, and the node after them."""
+        passed = []
+        while first > end:
+            passed.append(first)
+            (first,) = after[first]
+        return passed, first
+
+    # What nothing leads to is ranked as late as can be. It moves to the front of its way.
+    slot_of, moved = {n: n for n in range(begin)}, dict[int, list[int]]()
+    for passed, node in map(way, after[begin]):
+        if passed:
+            slot_of[node], moved[node] = passed[0], [*passed[1:], node]
+    bends = {}
+    for source in range(begin):
+        for passed, target in map(way, after[source]):
+            if target < begin:
+                bends[names[source], names[target]] = [*moved.get(source, ()), *passed]
+    # The first layer that is shown is the one after ``begin``.
+    first = slots[begin][0] - 1
+    raw = {n: Place(round(first - y), x) for n, (y, x) in slots.items() if n not in (begin, end)}
+    place = _apart(raw, set(slot_of.values()))
+    return Layout(
+        {name: place[slot_of[number[name]]] for name in names},
+        {link: tuple(place[slot] for slot in passed) for link, passed in bends.items()},
+    )
+
+
+def _apart(place: Mapping[int, Place], nodes: Collection[int]) -> dict[int, Place]:
+    """The places of slots with the order in each layer kept, and room for what is there.
+
+    Args:
+        nodes: the slots of nodes; in the others there are bends.
+    """
+    found = dict[int, Place]()
+    before: tuple[int, float, float] | None = None
+    for slot, (layer, at) in sorted(place.items(), key=lambda item: item[1]):
+        room = 1.0 if slot in nodes else BEND
+        least = at
+        if before is not None and before[0] == layer:
+            least = max(at, before[1] + (before[2] + room) / 2)
+        found[slot] = Place(layer, least)
+        before = layer, least, room
+    return found

@@ -1,0 +1,152 @@
+"""The map of the joint plan, in a real browser, with names as long as people's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
+from tests.service.conftest import CHAIN, PAIR
+from tests.service.pages.test_dashboard import browser, opened
+from tests.service.planning.test_rations import period
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+QUERIES = {
+    "late-shipments-by-customer": PAIR,
+    "unpaid_orders_over_a_thousand_euros": PAIR + " WHERE o.total > 1000",
+    "items-of-customers-in-Berlin": CHAIN + " WHERE c.city = 'Berlin'",
+    "items-of-customers-in-Saint-Remy-en-Bouzemont-Saint-Genest-et-Isson": CHAIN
+    + " WHERE c.city = 'Saint-Remy-en-Bouzemont-Saint-Genest-et-Isson'",
+    "everything": CHAIN,
+    "big-baskets.2024": CHAIN + " WHERE o.total > 500",
+    "p99-audit": PAIR + " WHERE c.city LIKE 'A%' AND o.total BETWEEN 10 AND 20",
+    "q8": PAIR,
+}
+
+
+def fill(shop: Service, queries: dict[str, str]) -> None:
+    """Register, plan, and measure."""
+    for name, sql in queries.items():
+        shop.post("/v1/queries", {"id": name, "sql": sql})
+    shop.plan(-1)
+    text = shop.redis.get(shop.keys.ruleset(RulesetId(0)))
+    rules = rulesets.loads(str(text))
+    shop.redis.rpush(shop.keys.interims, period(rules).dumps())
+
+
+def boxes(page: Page) -> list[dict[str, Any]]:
+    """The nodes' rectangles, and those of the texts in them, as they are on the screen."""
+    found = page.evaluate(
+        """() => {
+          const of = (shape) => {
+            const { left, top, right, bottom } = shape.getBoundingClientRect();
+            return [left, top, right, bottom];
+          };
+          return [...document.querySelectorAll("#map .node")].map((node) => ({
+            id: node.dataset.id,
+            box: of(node.querySelector("rect")),
+            texts: [...node.querySelectorAll("text")].map(of),
+          }));
+        }"""
+    )
+    assert isinstance(found, list)
+    return found
+
+
+def crosses(a: list[float], b: list[float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+def test_no_node_covers_another_and_every_name_is_whole(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    fill(shop, QUERIES)
+    with opened(browser, shop) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#map .node.query")).to_have_count(len(QUERIES))
+        found = boxes(page)
+        for at, one in enumerate(found):
+            assert not any(crosses(one["box"], other["box"]) for other in found[:at]), one["id"]
+            for text in one["texts"]:
+                assert one["box"][0] <= text[0], one["id"]
+                assert text[2] <= one["box"][2], one["id"]
+                assert one["box"][1] <= text[1] <= text[3] <= one["box"][3] + 1, one["id"]
+        shown = page.locator("#map").text_content() or ""
+        for name in QUERIES:
+            assert name in "".join(shown.split("\n")), name
+        assert "[" not in shown
+        assert "@" not in shown
+        across = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert across <= 0
+        expect(page.locator("#map-note")).to_contain_text("8 queries")
+        expect(page.locator("#map-note")).to_contain_text("% of it from")
+    assert not complaints
+
+
+def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Service) -> None:
+    fill(shop, QUERIES)
+    with opened(browser, shop) as (page, complaints):
+        nodes = page.locator("#map .node")
+        page.locator('#map [data-id="query:q8"]').click()
+        expect(page).to_have_url(f"{page.url.partition('#')[0]}#query=q8")
+        plan = shop.get("/v1/plan?query=q8")
+        lit = page.locator("#map .node:not(.dim)")
+        expect(lit).to_have_count(len(plan["nodes"]))
+        page.get_by_role("button", name="All queries").click()
+        expect(page.locator("#map .node.dim")).to_have_count(0)
+
+        page.get_by_label("Find a query or stream").fill("Berlin")
+        expect(page.locator("#map .node.query:not(.dim)")).to_have_count(1)
+        page.get_by_label("Find a query or stream").fill("")
+        stream = page.locator('#map [data-id="stream:items"]')
+        stream.focus()
+        readers = [name for name, sql in QUERIES.items() if sql.startswith(CHAIN)]
+        expect(page.locator("#map .node.query:not(.dim)")).to_have_count(len(readers))
+        page.locator('#map [data-id="query:everything"]').focus()
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(f"{page.url.partition('#')[0]}#query=everything")
+        assert nodes.count() > len(QUERIES)
+    assert not complaints
+
+
+def test_the_map_is_zoomed_and_fits_again(browser: Browser, shop: Service) -> None:
+    fill(shop, QUERIES)
+    with opened(browser, shop) as (page, complaints):
+        svg = page.locator("#map svg")
+        whole = svg.get_attribute("viewBox")
+        page.get_by_role("button", name="Larger").click()
+        expect(svg).not_to_have_attribute("viewBox", whole or "")
+        page.get_by_role("button", name="Fit").click()
+        expect(svg).to_have_attribute("viewBox", whole or "")
+    assert not complaints
+
+
+def test_many_queries_are_a_group_from_which_one_is_chosen(browser: Browser, shop: Service) -> None:
+    many = {f"city-{n:03d}": f"{PAIR} WHERE o.total > {n}" for n in range(10)}
+    alike = {f"alike-{n:03d}": PAIR.replace("SELECT ", f"SELECT {n} AS n, ") for n in range(70)}
+    fill(shop, {**many, **alike})
+    with opened(browser, shop) as (page, complaints):
+        group = page.locator("#map .node.group").first
+        expect(group).to_contain_text("queries")
+        group.click()
+        page.locator("#map-members a", has_text="alike-007").click()
+        expect(page.locator('#map [data-id="query:alike-007"]')).to_be_visible()
+        expect(page.locator("#map .node.group")).to_have_count(0)
+    assert not complaints
+
+
+def test_before_there_is_a_plan_the_map_says_what_to_do(browser: Browser, service: Service) -> None:
+    with opened(browser, service) as (page, complaints):
+        expect(page.locator("#map-note")).to_contain_text("register streams and a query")
+    assert not complaints

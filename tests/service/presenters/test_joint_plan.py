@@ -1,0 +1,127 @@
+"""The joint plan as a graph, from rules and measurements written by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.passes import optimise, parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import Options
+from anabranch_service.planning.rations import flows, seconds_of
+from anabranch_service.presenters.joint_plan import MOST_QUERIES, joint_plan_out
+from anabranch_service.registry.describe import describe
+from tests.service.conftest import CHAIN, PAIR
+from tests.service.planning.test_rations import JOINED, THREE, TWO, period, rules_of
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.joint_plan import JointPlanOut
+    from tests.support.worlds.service import Service
+
+
+def plan_of(*sql: str, query: str | None = None) -> JointPlanOut:
+    rules, queries = rules_of(*sql)
+    periods = [period(rules)]
+    found = flows(rules, periods)
+    meanings = {str(q.id): describe(q, JOINED) for q in queries}
+    cpu = seconds_of(rules, periods, found)
+    return joint_plan_out(rules, meanings, found, cpu, measured=True, query=query)
+
+
+def test_streams_that_are_read_as_a_whole_lead_to_queries() -> None:
+    plan = plan_of(TWO)
+    assert [(n.kind, n.label) for n in plan.nodes] == [
+        ("stream", "r"),
+        ("stream", "s"),
+        ("query", "q0"),
+    ]
+    assert [(link.source, link.target) for link in plan.links] == [
+        ("stream:r", "query:q0"),
+        ("stream:s", "query:q0"),
+    ]
+    # 100 tuples of each a second, of which every one finds 2 in the other.
+    first = plan.links[0]
+    assert first.tuples_per_second == pytest.approx(100 + 200)
+    assert first.cpu == pytest.approx(1.0)
+    assert plan.nodes[-1].tuples_per_second == pytest.approx(400)
+    assert plan.queries == 1
+
+
+def test_all_cpu_time_is_on_links_but_for_results() -> None:
+    plan = plan_of(THREE, TWO)
+    results = sum(n.tuples_per_second for n in plan.nodes if n.kind == "query")
+    assert sum(link.cpu for link in plan.links) + results * 0.05 / 100 == pytest.approx(plan.cpu)
+
+
+def test_a_shared_step_is_paid_in_equal_parts() -> None:
+    alone, both = plan_of(TWO), plan_of(TWO, TWO)
+    for one in alone.links:
+        assert one.shared == (1 if one.target == "query:q0" else 0)
+        for twin in both.links:
+            if (twin.source, twin.target) == (one.source, one.target) and one.shared:
+                assert twin.shared == 2
+                assert twin.cpu == pytest.approx(one.cpu / 2)
+    assert [n.queries for n in both.nodes if n.kind == "stream"] == [["q0", "q1"]] * 2
+
+
+def test_filters_are_shown_in_words_and_no_id_of_the_planner_is() -> None:
+    plan = plan_of("SELECT r.x FROM r JOIN s ON r.a = s.a WHERE r.x > 10", TWO)
+    relations = {(n.label, n.detail) for n in plan.nodes if n.kind == "relation"}
+    assert relations == {("r", "where x > 10"), ("r", "all tuples")}
+    shown = " ".join(f"{n.label} {n.detail}" for n in plan.nodes)
+    assert not set("[]@#*") & set(shown)
+
+
+def test_one_query_has_only_what_it_needs() -> None:
+    plan = plan_of(TWO, "SELECT s.b FROM s JOIN t ON s.b = t.b", query="q1")
+    assert {n.id for n in plan.nodes if n.kind in ("stream", "query")} == {
+        "stream:s",
+        "stream:t",
+        "query:q1",
+    }
+    assert plan.queries == 2
+
+
+def test_many_queries_that_are_fed_alike_are_one_node() -> None:
+    many = [f"SELECT r.x + {n} AS y FROM r JOIN s ON r.a = s.a" for n in range(MOST_QUERIES)]
+    plan = plan_of(*many, THREE)
+    ends = [n for n in plan.nodes if n.kind in ("group", "query")]
+    assert [(n.kind, n.label, len(n.queries)) for n in ends] == [
+        ("query", f"q{MOST_QUERIES}", 1),
+        ("group", f"{MOST_QUERIES} queries", MOST_QUERIES),
+    ]
+    assert plan.queries == MOST_QUERIES + 1
+    one = plan_of(*many, THREE, query="q3")
+    assert [n.label for n in one.nodes if n.kind == "query"] == ["q3"]
+
+
+def test_kept_results_lie_between_relations_and_queries() -> None:
+    queries = tuple(parse_sql(f"q{n}", THREE, JOINED) for n in range(3))
+    plan = optimise(queries, NoStatistics(), Options())
+    streams = tuple(JOINED.values())
+    rules = compile_ruleset(plan, queries, streams, epoch=1, parallelism=1, sinks={})
+    found = flows(rules, [period(rules)])
+    graph = joint_plan_out(rules, {}, found, 1.0, measured=True)
+    kept = [n for n in graph.nodes if n.kind == "result"]
+    assert bool(kept) == any(len(s.members) > 1 for s in rules.stores)
+    for node in kept:
+        assert " ⋈ " in node.label
+        assert any(link.target == node.id for link in graph.links)
+        assert any(link.source == node.id for link in graph.links)
+    for link in graph.links:
+        layer = {n.id: n.layer for n in graph.nodes}
+        assert layer[link.source] < layer[link.target]
+
+
+def test_the_service_gives_the_plan_that_runs(shop: Service) -> None:
+    assert shop.get("/v1/plan", 404)["code"] == "no-plan"
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    plan = shop.get("/v1/plan")
+    assert (plan["epoch"], plan["revision"], plan["measured"]) == (0, 0, False)
+    assert {n["label"] for n in plan["nodes"] if n["kind"] == "query"} == {"pair", "chain"}
+    alone = shop.get("/v1/plan?query=pair")
+    assert {n["label"] for n in alone["nodes"] if n["kind"] == "query"} == {"pair"}
