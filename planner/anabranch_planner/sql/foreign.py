@@ -160,7 +160,9 @@ def _remedy(kind: str, edge: str, window: _Window) -> str:
     length, slide = _WINDOWS[kind]
     durations = window.durations
     if window.time is None or len(durations) <= max(length, slide or 0):
-        text = "window(ts, '10 minutes')" if slide is None else "window(ts, '10 minutes', '5 minutes')"
+        text = (
+            "window(ts, '10 minutes')" if slide is None else "window(ts, '10 minutes', '5 minutes')"
+        )
     else:
         parts = [window.time, durations[length]]
         parts += [] if slide is None else [durations[slide]]
