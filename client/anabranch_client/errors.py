@@ -25,6 +25,7 @@ class ClientError(Exception):
         remedy: what the user can do.
         exit_code: how the CLI ends.
         further: what else is wrong in the same way; the CLI has a line for each.
+        excerpt: the line of a statement that it is about, with a mark; empty: of none.
     """
 
     exit_code = 1
@@ -35,6 +36,7 @@ class ClientError(Exception):
         self.field = field
         self.remedy = remedy
         self.further: tuple[ClientError, ...] = ()
+        self.excerpt = ""
 
     def __str__(self) -> str:
         """One line, whatever the parts contain."""
@@ -88,6 +90,13 @@ class ApiError(ClientError):
         self.args = (status, problem)
         self.status = status
         self.problem = problem
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Line and column in the text of ``field``, from 1; None: nowhere in it."""
+        first = (self.problem.get("errors") or [{}])[0]
+        line, column = first.get("line"), first.get("column")
+        return (line, column) if isinstance(line, int) and isinstance(column, int) else None
 
     @property
     def code(self) -> str:

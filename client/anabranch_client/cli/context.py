@@ -31,7 +31,10 @@ TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 class Guarded(TyperGroup):
-    """A command group whose errors are a line each on standard error, and an exit code."""
+    """A command group whose errors are a line each on standard error, and an exit code.
+
+    What is wrong in a statement is shown below its line.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -40,6 +43,8 @@ class Guarded(TyperGroup):
         except ClientError as cause:
             for one in (cause, *cause.further):
                 typer.echo(f"error: {one}", err=True)
+                if one.excerpt:
+                    typer.echo(one.excerpt, err=True)
             raise typer.Exit(cause.exit_code) from cause
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

@@ -17,6 +17,7 @@ from anabranch_client.cli.statements import (
     Sql,
     Structured,
     Windows,
+    quoting,
     read_document,
     read_statement,
     read_text,
@@ -244,7 +245,8 @@ def plan_dry_run(
         queries.append(query_body(statement, document, name, read_window(window)))
     queries += [_query(text) for text in add or ()]
     assumed = assumptions(assume or ())
-    with connect(url) as client:
+    sent = {f"add.{at}.sql": query.get("sql") for at, query in enumerate(queries)}
+    with connect(url) as client, quoting(sent, as_json):
         plan = client.dry_run(
             queries,
             drop=drop or (),

@@ -17,6 +17,7 @@ from anabranch_client.cli.statements import (
     Sql,
     Structured,
     Windows,
+    quoting,
     read_document,
     read_statement,
     read_window,
@@ -77,9 +78,10 @@ def query_add(
 ) -> None:
     """Register a query."""
     document = read_document(structured)
-    with connect(url) as client:
+    statement = None if document else read_statement(sql, file)
+    with connect(url) as client, quoting({"sql": statement}, as_json):
         query = client.create_query(
-            None if document else read_statement(sql, file),
+            statement,
             query=document,
             name=name,
             window=read_window(window),
@@ -104,10 +106,9 @@ def query_explain(
     as_json: Json = False,
 ) -> None:
     """Show what a statement's joins become and what it would cost; register nothing."""
-    with connect(url) as client:
-        found = client.explain(
-            read_statement(sql, file), dialect=dialect, window=read_window(window)
-        )
+    statement = read_statement(sql, file)
+    with connect(url) as client, quoting({"sql": statement}, as_json):
+        found = client.explain(statement, dialect=dialect, window=read_window(window))
     if dot:
         if found.after is None:
             raise UsageError("there is no plan to draw", field="--dot", remedy="leave it out")

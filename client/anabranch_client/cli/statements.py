@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from anabranch_client.errors import UsageError
+from anabranch_client.cli.context import stderr
+from anabranch_client.errors import ApiError, UsageError
+from anabranch_client.render.excerpt import excerpt, excerpt_width
 
 Sql = Annotated[str | None, typer.Argument(help="The statement; - reads standard input.")]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file.")]
@@ -48,6 +52,22 @@ def read_statement(sql: str | None, file: Path | None) -> str:
     if file is not None:
         return read_text(file, "--file")
     return sys.stdin.read() if sql == "-" else str(sql)
+
+
+@contextlib.contextmanager
+def quoting(statements: Mapping[str, str | None], as_json: bool) -> Iterator[None]:
+    """Let a refusal show the line of the statement that it is about, but not beside JSON.
+
+    Args:
+        statements: the field of the request -> the SQL that is sent there.
+    """
+    try:
+        yield
+    except ApiError as cause:
+        text = statements.get(cause.field)
+        if text and cause.position is not None and not as_json:
+            cause.excerpt = excerpt(text, *cause.position, excerpt_width(stderr()))
+        raise
 
 
 def read_document(path: Path | None) -> dict[str, Any] | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.text import Text
+
+from anabranch_client.render.excerpt import excerpt, excerpt_width
 
 if TYPE_CHECKING:
     from anabranch_contract.rest.normalised import ViewInfo
     from anabranch_contract.rest.plans import ExplainOut
+    from anabranch_contract.rest.queries import ProblemOut
 
 
 def explain_detail(found: ExplainOut) -> Group:
@@ -25,7 +28,10 @@ def explain_detail(found: ExplainOut) -> Group:
         section("multi-way joins", found.after.text)
     if found.refused is not None:
         refused = found.refused
-        section("does not run continuously", f"{refused.message} ({refused.remedy})")
+        section("does not run continuously", "\n".join([
+            f"{refused.message} ({refused.remedy})",
+            *_excerpt(found.sql, refused),
+        ]))  # fmt: skip
     if found.normalised is not None and found.normalised.view is not None:
         section("view", _view(found.normalised.view))
     if found.normalised is not None and found.normalised.outer is not None:
@@ -37,6 +43,12 @@ def explain_detail(found: ExplainOut) -> Group:
         shared = ", ".join(found.shared_with) or "nobody"
         section("cost", f"adds {found.added_cost:.6g} per unit of time; shares with {shared}")
     return Group(*parts)
+
+
+def _excerpt(sql: str, refused: ProblemOut) -> list[str]:
+    if refused.line is None or refused.column is None:
+        return []
+    return [excerpt(sql, refused.line, refused.column, excerpt_width(Console()))]
 
 
 def _view(view: ViewInfo) -> str:

@@ -145,12 +145,18 @@ class ProblemRecord(Closed):
 
 
 class ProblemOut(Document):
-    """Why a query was rejected."""
+    """Why a query was rejected.
+
+    ``line`` and ``column`` are those of the statement of an explanation, from 1; null where the
+    problem has no place in it.
+    """
 
     code: str
     message: str
     field: str
     remedy: str
+    line: int | None = None
+    column: int | None = None
 
 
 class FailureOut(Document):

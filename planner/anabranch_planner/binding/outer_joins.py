@@ -13,6 +13,7 @@ from anabranch_contract.queries.expressions import Column, Expr, Output, columns
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.typecheck import operands, typed
+from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import Condition, at, unsupported
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import OuterSide, Unresolved
+    from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,75 @@ def of_those(
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}
+
+
+def refuse_where(query: Unresolved, side: OuterSide, left: Scope, right: Scope) -> None:
+    """Refuse a WHERE that reads the right side: it would see what the outer join has made.
+
+    Args:
+        left, right: the scopes of the two sides by themselves.
+
+    Raises:
+        QueryError: ``unsupported-sql``; where rows without a partner are asked for, the remedy is
+            the anti join that has them.
+    """
+    for condition in query.conditions:
+        if not isinstance(condition.node.parent, exp.Where):
+            continue
+        for node in operands(condition.node, exp.And):
+            read = [c for c in node.find_all(exp.Column) if _is_of_right(c, left, right)]
+            if read:
+                with at(node):
+                    raise _refused_where(query, side, node, read[0])
+
+
+def _is_of_right(column: exp.Column, left: Scope, right: Scope) -> bool:
+    if column.table:
+        return left.find_table(column.table) is None and right.find_table(column.table) is not None
+    name = column.name.lower()
+    return name in _names(right) and name not in _names(left)
+
+
+def _names(scope: Scope) -> set[str]:
+    return {shown.name.lower() for shown in scope.visible}
+
+
+def _refused_where(
+    query: Unresolved, side: OuterSide, node: Node, column: exp.Column
+) -> QueryError:
+    called = column.table or side.source.alias or "its right side"
+    kind = "LEFT JOIN" if side.kind is JoinKind.LEFT else f"LEFT {side.kind.upper()} JOIN"
+    if side.kind is not JoinKind.LEFT:
+        return unsupported(
+            f"{describe(node)} in WHERE after a {kind} of {called}",
+            f"move it to the ON of the {kind}",
+        )
+    if not (isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)):
+        return unsupported(
+            f"{describe(node)} in WHERE after a LEFT JOIN of {called}",
+            f"move it to the ON of the LEFT JOIN, or write JOIN in its place if rows without "
+            f"{called} are not wanted",
+        )
+    shown = any(
+        item.node is None or any(c.table == called for c in item.node.find_all(exp.Column))
+        for item in query.items
+    )
+    only = f", and select no columns of {called}" if shown else ""
+    return unsupported(
+        f"{describe(node)} in WHERE after a LEFT JOIN of {called}",
+        f"write {_anti_join(side)} in place of the LEFT JOIN and leave {describe(node)} out{only}",
+    )
+
+
+def _anti_join(side: OuterSide) -> str:
+    """The clause that keeps rows without a partner, in the statement's words."""
+    assert side.source.node is not None
+    source = side.source.node.sql(dialect="spark")
+    if side.source.using:
+        link = f"USING ({', '.join(side.source.using)})"
+    else:
+        link = "" if side.on is None else f"ON {side.on.sql(dialect='spark')}"
+    return " ".join(f"LEFT ANTI JOIN {source} {link}".split())
 
 
 @dataclass(frozen=True, slots=True)

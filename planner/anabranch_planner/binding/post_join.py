@@ -19,7 +19,15 @@ from sqlglot import exp
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import TIMESTAMP
-from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, Output
+from anabranch_contract.queries.expressions import (
+    BOOLEAN,
+    Call,
+    Column,
+    Expr,
+    Literal,
+    Output,
+    substitute,
+)
 from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.queries.views import (
     WINDOW_END,
@@ -35,7 +43,7 @@ from anabranch_planner.binding.outputs import require_new, require_writable
 from anabranch_planner.binding.typecheck import boolean, coerce, typed
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
 from anabranch_planner.sql.scope import Scope, Shown
-from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import at, unsupported
 
 if TYPE_CHECKING:
@@ -299,7 +307,7 @@ class _Splitter:
         if node is not None:
             kept = node if "line" in node.meta else node.this
             made.this.meta.update(kept.meta)
-        return made
+        return called(made, str(expr) if node is None else describe(node))
 
     def _below(self) -> Scope:
         """The scope in which trees of slots are typed."""
@@ -384,11 +392,18 @@ class _Splitter:
                     if isinstance(part, exp.Column):
                         self._refuse_ungrouped(part)
                     return part
-                names[column.name] = column
-                return exp.Column(this=exp.Identifier(this=column.name, quoted=True))
+                # Errors are to speak of what was written, not of the column that stands for it.
+                text = as_written(part)
+                if names.setdefault(text, column) != column:
+                    names[column.name], text = column, column.name
+                made = exp.Column(this=exp.Identifier(this=text, quoted=True))
+                return called(made, describe(part))
 
             rewritten = _replaced(tree, found)
-            return typed(rewritten, Scope(visible=tuple(Shown(n, c) for n, c in names.items())))
+            shown = (Shown(n, Column("", n, c.type)) for n, c in names.items())
+            return substitute(
+                typed(rewritten, Scope(visible=tuple(shown))), lambda c: names[c.name]
+            )
 
     def _condition(self, tree: Node) -> Expr:
         found = self._over_groups(tree)

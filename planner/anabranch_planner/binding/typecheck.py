@@ -637,6 +637,21 @@ def _date_part(node: Node, scope: Scope) -> Expr:
     return rewritten.part_of(part.value, moment)
 
 
+def _unix_timestamp(node: Node, scope: Scope) -> Expr:
+    """Refused: without an argument it is the clock's, with one ``unix_seconds`` says the same."""
+    name = str(node.this).lower()
+    args = [typed(arg, scope) for arg in node.expressions]
+    if not args:
+        raise functions.unknown("unix_timestamp")
+    moment = str(args[0])
+    if args[0].type.kind is not TypeKind.TIMESTAMP:
+        moment = f"CAST({moment} AS TIMESTAMP)"
+    remedy = f"write unix_seconds({moment})"
+    if len(args) > 1:
+        remedy += " for ISO 8601; read other formats before the rows enter the stream"
+    raise unsupported(f"{name}()", remedy)
+
+
 #: Functions whose arguments meet, or that say what to do with another.
 _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "nullif": _nullif,
@@ -644,6 +659,8 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "mod": _mod,
     "date_part": _date_part,
     "datepart": _date_part,
+    "unix_timestamp": _unix_timestamp,
+    "to_unix_timestamp": _unix_timestamp,
 }
 _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.Not: _not,

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, substitute
+from anabranch_planner.binding.outer_joins import refuse_where
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
@@ -87,7 +88,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
     """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
-    scopes = [Scope()]
+    scopes = [Scope(registered=streams)]
     for place, source in enumerate(query.sources, 1):
         with located(source.field), at(source.node):
             before, own = scopes[-1], _source(source, place, streams, found, within)
@@ -96,6 +97,10 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
             for name in using:
                 _add_comparison("eq", before.column(name), own.column(name), after, found)
         scopes.append(after)
+    if query.outer is not None:
+        place = len(query.sources) + 1
+        right = _source(query.outer.source, place, streams, Bound(query), within)
+        refuse_where(query, query.outer, scopes[-1], right)
     for condition in query.conditions:
         with located(condition.field), at(condition.node):
             for node in operands(condition.node, exp.And):

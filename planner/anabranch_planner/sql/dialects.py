@@ -10,12 +10,16 @@ from sqlglot.dialects.dialect import Dialect, Dialects
 from sqlglot.errors import SqlglotError
 
 from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.beginnings import check_beginning
+from anabranch_planner.sql.misspellings import misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
-from anabranch_planner.sql.unresolved import position_of
+from anabranch_planner.sql.unresolved import located, position_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from sqlglot import Token
 
 SPARK = "spark"
 _SHOWN = 200
@@ -55,15 +59,20 @@ def to_spark(sql: str, dialect: str = SPARK) -> str:
     reader = reader_of(dialect)
     if dialect == SPARK:
         return sql
+    tokens: list[Token] = []
     try:
-        found = [s for s in reader.parse(sql) if s is not None]
+        tokens = reader.tokenize(sql)
+        with located("sql"):
+            check_beginning(tokens)
+        found = [s for s in reader.parser().parse(tokens, sql) if s is not None]
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
+        meant = None if position is None else misspelt(tokens, position)
         raise QueryError(
             "malformed-sql",
             message,
             field="sql",
-            remedy=f"check the statement near that place, it is read as {dialect}",
+            remedy=meant or f"check the statement near that place, it is read as {dialect}",
             position=position,
         ) from cause
     except RecursionError as cause:

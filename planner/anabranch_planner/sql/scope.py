@@ -23,15 +23,25 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import Stream
 
+#: Names that a remedy lists.
+_LISTED = 20
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """What ``name`` was probably meant to be; None: nothing is like it."""
+    lowered = {k.lower(): k for k in sorted(set(known), key=lambda name: (name.lower(), name))}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
+    return lowered[close[0]] if close else None
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy: what ``name`` was probably meant to be, else what there is."""
     listed = sorted(set(known), key=lambda name: (name.lower(), name))
-    lowered = {k.lower(): k for k in listed}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
-    if close:
-        return f"did you mean {lowered[close[0]]!r}?"
-    return f"known: {', '.join(listed)}" if listed else "there are none"
+    close = closest(name, listed)
+    if close is not None:
+        return f"did you mean {close!r}?"
+    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return f"known: {', '.join(listed[:_LISTED])}{more}" if listed else "there are none"
 
 
 def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
@@ -78,11 +88,13 @@ class Scope:
         streams: every stream that is read, by the alias that columns carry.
         tables: by name, what may stand before the point of a qualified name.
         visible: what ``*`` and unqualified names mean.
+        registered: all streams that there are, for remedies.
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     visible: tuple[Shown, ...] = ()
+    registered: Mapping[str, Stream] = field(default_factory=dict)
 
     @classmethod
     def of_stream(
@@ -135,6 +147,7 @@ class Scope:
                 *(c for c in self.visible if c not in merged),
                 *(c for c in other.visible if c not in hidden),
             ),
+            self.registered,
         )
 
     def common(self, other: Scope) -> tuple[str, ...]:
@@ -154,8 +167,13 @@ class Scope:
         """
         found = self.find_table(name)
         if found is None:
+            called = self._called(name)
             raise QueryError(
-                "unknown-alias", f"there is no alias {name!r}", remedy=nearest(name, self.tables)
+                "unknown-alias",
+                f"there is no alias {name!r}",
+                remedy=nearest(name, self.tables)
+                if called is None
+                else f"stream {name!r} is called {called!r} here",
             )
         return self.tables[found]
 
@@ -181,7 +199,7 @@ class Scope:
             raise QueryError(
                 "unknown-column",
                 f"there is no column {name!r} in {where}",
-                remedy=nearest(name, (c.name for c in candidates)),
+                remedy=self._meant(name, candidates, qualifier),
             )
         if len(found) > 1:
             meant = " or ".join(str(c.expr) for c in found)
@@ -191,6 +209,44 @@ class Scope:
                 remedy="put the alias in front of it",
             )
         return found[0]
+
+    def _called(self, stream: str) -> str | None:
+        """The only table that is the stream of this name, under another name."""
+        lowered = stream.lower()
+        found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
+        return found[0] if len(found) == 1 and found[0] in self.tables else None
+
+    def _meant(self, name: str, candidates: Iterable[Shown], qualifier: str) -> str:
+        """A remedy: the tables that have a column, else streams that are not joined, else the
+        nearest name and the tables that have that.
+        """
+        having = self._having(name)
+        if qualifier and having:
+            return f"write {' or '.join(having)}"
+        lowered = name.lower()
+        others = sorted(
+            key
+            for key, stream in self.registered.items()
+            if stream not in self.streams.values()
+            and any(column.lower() == lowered for column, _ in stream.columns)
+        )
+        if others:
+            listed = " and ".join(map(repr, others[:_LISTED]))
+            return f"join a stream that has it: {listed}"
+        close = closest(name, (c.name for c in candidates))
+        if close is None or qualifier or len(self.tables) < 2:
+            return nearest(name, (c.name for c in candidates))
+        return f"did you mean {' or '.join(self._having(close))}?"
+
+    def _having(self, name: str) -> list[str]:
+        """The column ``name`` of every table that has one, qualified."""
+        lowered = name.lower()
+        return [
+            f"{alias}.{column.name}"
+            for alias, table in self.tables.items()
+            for column in table.columns
+            if column.name.lower() == lowered
+        ]
 
     def column(self, name: str, qualifier: str = "") -> Expr:
         """The column of :meth:`shown` as an expression over the streams."""

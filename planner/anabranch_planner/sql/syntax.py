@@ -16,7 +16,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
@@ -25,7 +24,10 @@ from sqlglot.parsers.spark import SparkParser
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
+from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
+from anabranch_planner.sql.misspellings import misspelt
 from anabranch_planner.sql.unresolved import (
     Condition,
     Item,
@@ -53,7 +55,8 @@ _OPENINGS = 200
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
 _LAST = "one LEFT [SEMI | ANTI] JOIN may be the last of the whole statement's joins"
-_SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
+#: Under which name a node keeps what it is called in messages.
+_CALLED = "called"
 #: What the select statement may carry besides these is refused under the given name.
 _SELECT_PARTS = {"with_", "expressions", "from_", "joins", "where"}
 #: What a whole statement may carry beside them.
@@ -76,7 +79,7 @@ _NAMES = {
     "sample": ("TABLESAMPLE", "sample before the rows enter the stream"),
     "pivots": ("PIVOT", "pivot where the results are read"),
     "version": ("a table version", "streams have one version"),
-    "kind": ("SELECT AS", _SHAPE),
+    "kind": ("SELECT AS", SHAPE),
 }
 
 
@@ -128,13 +131,13 @@ def parse_statement(sql: str) -> Unresolved:
         QueryError: ``malformed-sql``, or ``unsupported-sql`` naming the construct.
     """
     if not sql.strip():
-        raise QueryError("malformed-sql", "the statement is empty", remedy=_SHAPE)
+        raise QueryError("malformed-sql", "the statement is empty", remedy=SHAPE)
     statements = [s for s in _parse(sql) if s is not None and not isinstance(s, exp.Semicolon)]
     if len(statements) != 1:
         raise QueryError(
             "several-statements" if statements else "malformed-sql",
             f"expected one statement, found {len(statements)}",
-            remedy="register each query by itself" if statements else _SHAPE,
+            remedy="register each query by itself" if statements else SHAPE,
         )
     with at(statements[0]):
         return _query(statements[0], {}, whole=True)
@@ -174,19 +177,12 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
     """The statements in ``prefix + text``; errors count columns in ``text``."""
     sql = prefix + text
     try:
-        _check_quotes(sql)
-        return list(sqlglot.parse(sql, read=JoinDialect))
-    except SqlglotError as cause:
-        message, position = what_is_wrong(cause)
-        position = position or unclosed_at(sql)
-        if position is not None and position[0] == 1:
-            position = (1, max(position[1] - len(prefix), 1))
-        raise QueryError(
-            "malformed-sql",
-            message,
-            remedy="check the statement near that place",
-            position=position,
-        ) from cause
+        return _parsed(sql, whole=not prefix)
+    except QueryError as error:
+        line, column = error.position or (0, 0)
+        if line != 1:
+            raise
+        raise error.moved(position=(1, max(column - len(prefix), 1))) from error.__cause__
     except RecursionError as cause:
         raise QueryError(
             "malformed-sql",
@@ -195,10 +191,32 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
         ) from cause
 
 
-def _check_quotes(sql: str) -> None:
+def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
+    """The statements in ``sql``; ``whole``: it begins as the user has written it."""
+    dialect, tokens = JoinDialect(), list[Token]()
+    try:
+        tokens = dialect.tokenize(sql)
+        if whole:
+            check_beginning(tokens)
+        refuse_foreign(sql, tokens)
+        _check_quotes(sql, tokens)
+        return list(dialect.parser().parse(tokens, sql))
+    except SqlglotError as cause:
+        message, position = what_is_wrong(cause)
+        position = position or unclosed_at(sql)
+        meant = misspelt(tokens, position) if position is not None else None
+        raise QueryError(
+            "malformed-sql",
+            message,
+            remedy=meant or "check the statement near that place",
+            position=position,
+        ) from cause
+
+
+def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
     """Refuse doubled quotes inside double quotes: the tokenizer differs from Spark there."""
     end = -1
-    for token in JoinDialect().tokenize(sql):
+    for token in tokens:
         if token.token_type is not TokenType.STRING:
             continue
         text = sql[token.start : token.end + 1]
@@ -276,16 +294,16 @@ def _select(statement: Node) -> exp.Select:
         raise unsupported(kind, "register each SELECT as a query of its own")
     if not isinstance(statement, exp.Select):
         if isinstance(statement, exp.Alias | exp.Column | exp.Literal | exp.Anonymous):
-            raise QueryError("malformed-sql", "this is no SELECT statement", remedy=_SHAPE)
-        kind = type(statement).__name__
-        raise unsupported(f"a {kind} statement", _SHAPE)
+            raise QueryError("malformed-sql", "this is no SELECT statement", remedy=SHAPE)
+        reads = statement.find(exp.Select) is not None
+        raise no_query(type(statement).__name__.upper(), reads=reads)
     return statement
 
 
 def _refuse_parts(node: Node, allowed: set[str]) -> None:
     for name, value in node.args.items():
         if value and name not in allowed:
-            what, remedy = _NAMES.get(name, (name.strip("_").upper(), _SHAPE))
+            what, remedy = _NAMES.get(name, (name.strip("_").upper(), SHAPE))
             part = value[0] if isinstance(value, list) else value
             with at(part if isinstance(part, exp.Expr) else None):
                 raise unsupported(what, remedy)
@@ -322,10 +340,10 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     _refuse_parts(select, _SELECT_PARTS | (_POST_JOIN if whole else set()))
     ctes = _with(select, outer)
     if not select.expressions:
-        raise QueryError("malformed-sql", "the SELECT list is empty", remedy=_SHAPE)
+        raise QueryError("malformed-sql", "the SELECT list is empty", remedy=SHAPE)
     from_ = select.args.get("from_")
     if from_ is None:
-        raise QueryError("malformed-sql", "the query has no FROM clause", remedy=_SHAPE)
+        raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
     joins, last = _without_outer(select, from_.this) if whole else (None, None)
     given = select.args.get("joins") or () if joins is None else joins
     sources, conditions = _joined(from_.this, given, ctes)
@@ -531,5 +549,22 @@ def _item(node: Node, field: str) -> Item:
 
 def describe(node: Node) -> str:
     """A short SQL rendering of ``node`` for error messages."""
-    text = re.sub(r"\s+", " ", node.sql(dialect="spark"))
+    text = as_written(node)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def called(column: exp.Column, text: str) -> exp.Column:
+    """``column``, which stands for something, with what it is called in messages."""
+    column.meta[_CALLED] = text
+    return column
+
+
+def as_written(node: Node) -> str:
+    """``node`` as SQL on one line, what stands for something else as it was written."""
+
+    def original(part: Node) -> Node:
+        text = part.meta.get(_CALLED)
+        return part if text is None else exp.Var(this=text)
+
+    shown = node.transform(original) if any(_CALLED in n.meta for n in node.walk()) else node
+    return re.sub(r"\s+", " ", shown.sql(dialect="spark"))

@@ -101,7 +101,7 @@ def _understand(
         before=_plan_out(before),
         after=_plan_out(after),
         multijoins=[] if after is None else _joins(after),
-        refused=None if refused is None else ProblemOut.of(problem_of(refused)),
+        refused=None if refused is None else _problem_out(refused),
         normalised=None if meaning is None else describe(meaning, streams),
         orders=[],
         stores=[],
@@ -110,6 +110,11 @@ def _understand(
         plan=None,
     )
     return answer, meaning
+
+
+def _problem_out(refused: PlannerError) -> ProblemOut:
+    line, column = refused.position or (None, None)
+    return ProblemOut.of(problem_of(refused), line=line, column=column)
 
 
 def catalog_of(streams: Mapping[str, Stream]) -> Catalog:

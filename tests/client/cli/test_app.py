@@ -203,7 +203,8 @@ def test_a_statement_is_explained(url: str, shop: Client) -> None:
     text = run("query", "explain", grouped.format("count(*)"), url=url).stdout
     assert "does not run continuously" not in text
     assert "view" in text
-    one_line(run("query", "explain", "SELECT x FROM nowhere", url=url), 1, "line 1, column 15")
+    refused = run("query", "explain", "SELECT x FROM nowhere", "--json", url=url)
+    one_line(refused, 1, "line 1, column 15")
     quoted = run("query", "explain", 'SELECT "k" FROM', "--dialect", "postgres", url=url)
     one_line(quoted, 1, "postgres")
 
@@ -404,7 +405,7 @@ def one_line(result: Result, code: int, words: str) -> None:
 
 
 def test_a_refused_query_is_one_line_and_exit_code_1(url: str, shop: Client) -> None:
-    one_line(run("query", "add", "SELECT x FROM nowhere", url=url), 1, "nowhere")
+    one_line(run("query", "add", "SELECT x FROM nowhere", "--json", url=url), 1, "nowhere")
     one_line(run("query", "show", "none", "--json", url=url), 1, "none")
     assert list(shop.queries()) == []
 

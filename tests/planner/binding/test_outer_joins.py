@@ -97,7 +97,7 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
          "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),
         (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
-        (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} WHERE c.v > 1", "unknown-alias"),
+        (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} WHERE c.v > 1", "unsupported-sql"),
         ("SELECT x.v FROM (SELECT a.v FROM a LEFT JOIN c USING (k)) AS x", "unsupported-sql"),
         (f"SELECT a.v FROM a LEFT JOIN (b JOIN c USING (k)) ON c.k = a.k AND {SOON}",
          "unsupported-sql"),
@@ -121,3 +121,69 @@ def test_a_view_is_over_the_rows_of_the_join() -> None:
     assert [o.name for o in made.projection] == ["k1", "a1", "a2"]
     assert query.left is not None
     assert query.left.view is None
+
+
+LEFT = f"SELECT a.v FROM a\nLEFT JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')}"
+ANTI = f"LEFT ANTI JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "what", "remedy", "column"),
+    [
+        (
+            f"{LEFT} WHERE x.k IS NULL",
+            "x.k IS NULL in WHERE after a LEFT JOIN of x",
+            f"write {ANTI} in place of the LEFT JOIN and leave x.k IS NULL out",
+            74,
+        ),
+        (
+            f"{LEFT} WHERE a.v > 1 AND x.v IS NULL",
+            "x.v IS NULL in WHERE after a LEFT JOIN of x",
+            f"write {ANTI} in place of the LEFT JOIN and leave x.v IS NULL out",
+            86,
+        ),
+        (
+            f"{LEFT.replace('a.v', 'a.v, x.v')} WHERE x.k IS NULL".replace(", x.v", ", x.v AS w"),
+            "x.k IS NULL in WHERE after a LEFT JOIN of x",
+            f"write {ANTI} in place of the LEFT JOIN and leave x.k IS NULL out, and select no "
+            "columns of x",
+            74,
+        ),
+        (
+            f"{LEFT} WHERE x.v > 1",
+            "x.v > 1 in WHERE after a LEFT JOIN of x",
+            "move it to the ON of the LEFT JOIN, or write JOIN in its place if rows without x are "
+            "not wanted",
+            74,
+        ),
+        (
+            f"{LEFT.replace('LEFT JOIN', 'LEFT ANTI JOIN')} WHERE x.v > 1",
+            "x.v > 1 in WHERE after a LEFT ANTI JOIN of x",
+            "move it to the ON of the LEFT ANTI JOIN",
+            79,
+        ),
+    ],
+)
+def test_where_can_not_read_the_right_side(sql: str, what: str, remedy: str, column: int) -> None:
+    with pytest.raises(QueryError) as found:
+        parse_sql("q", sql, STREAMS)
+    error = found.value
+    assert (error.code, error.field, error.position) == ("unsupported-sql", "sql", (2, column))
+    assert error.message == f"{what} is not supported"
+    assert error.remedy == remedy
+
+
+def test_a_column_that_only_the_right_side_has_is_one_of_it() -> None:
+    more = (*COLUMNS, ("only", parse_type("int")))
+    streams = {**STREAMS, "c": Stream(StreamName("c"), more, "ts", lateness=0)}
+    sql = "SELECT a.v FROM a LEFT JOIN c USING (k) WHERE only IS NULL"
+    with pytest.raises(QueryError) as found:
+        parse_sql("q", sql, streams, HOUR)
+    assert found.value.remedy == (
+        "write LEFT ANTI JOIN c USING (k) in place of the LEFT JOIN and leave only IS NULL out"
+    )
+
+
+def test_the_proposed_anti_join_runs() -> None:
+    _, outer = parsed(f"SELECT a.v FROM a\n{ANTI}")
+    assert outer.kind is JoinKind.ANTI

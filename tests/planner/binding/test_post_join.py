@@ -245,3 +245,30 @@ def test_what_is_refused_says_where(sql: str, code: str, position: tuple[int, in
     assert error.field == "sql"
     if position is not None:
         assert error.position == position
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (
+            f"SELECT count(*) AS c {FROM} GROUP BY a.s_a LIKE b.s_b",
+            "a.s_a LIKE b.s_b is not supported: its pattern is no literal",
+        ),
+        (
+            f"SELECT count(*) AS c {FROM} HAVING count(*) LIKE 'x'",
+            "LIKE is applied to COUNT(*), which is of type bigint",
+        ),
+        (
+            f"SELECT a.k {FROM} GROUP BY a.k HAVING sum(b.v) + a.s_a = 1",
+            "a.s_a is neither grouped by nor aggregated",
+        ),
+        (
+            f"SELECT a.s_a {FROM} GROUP BY a.s_a HAVING a.s_a + sum(b.v) > DATE '2024-01-01'",
+            "a.s_a + SUM(b.v) has operands of types string and decimal(22,2)",
+        ),
+    ],
+)
+def test_messages_are_in_the_words_of_the_statement(sql: str, message: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_sql("q", sql, STREAMS)
+    assert caught.value.message == message

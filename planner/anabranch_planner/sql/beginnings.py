@@ -1,0 +1,78 @@
+"""What a statement begins with: a query with SELECT or WITH. Anything else is refused here, since
+the parser would take it for an expression, or for a statement that registers nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.places import place_of
+from anabranch_planner.sql.unresolved import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlglot import Token
+
+_QUERY = ("SELECT", "WITH")
+#: What else the parser knows how to read as a query.
+_OTHERS = frozenset({"FROM", "VALUES", "TABLE"})
+SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
+_ONLY_SELECT = "register only its SELECT; the query's sink says where the results go"
+_APPEND_ONLY = "streams only gain rows: leave rows out with WHERE, or limit how long a stream keeps"
+_REMEDIES = {
+    "INSERT": "send the rows to the stream's source; a query only reads streams",
+    "CREATE": "register a stream for a table; for a view register its SELECT as a query",
+    "UPDATE": f"{_APPEND_ONLY} them",
+    "DELETE": f"{_APPEND_ONLY} them",
+    "MERGE": f"{_APPEND_ONLY} them",
+    "TRUNCATE": f"{_APPEND_ONLY} them",
+    "DROP": "delete the query or the stream by its name, not by SQL",
+    "ALTER": "change the query or the stream by its name, not by SQL",
+    "EXPLAIN": "ask for an explanation of the SELECT after it",
+    "DESCRIBE": "streams are listed with their columns, not by SQL",
+    "DESC": "streams are listed with their columns, not by SQL",
+    "SHOW": "streams and queries are listed by name, not by SQL",
+    "SET": "settings are changed by name, not by SQL",
+    "USE": "name registered streams; they belong to no database",
+}
+
+
+def check_beginning(tokens: Sequence[Token]) -> None:
+    """Refuse a statement that does not begin like a query.
+
+    Raises:
+        QueryError: ``unsupported-sql`` names the kind of statement; ``malformed-sql``.
+    """
+    if not tokens or tokens[0].token_type in (TokenType.L_PAREN, TokenType.SEMICOLON):
+        return
+    first = tokens[0]
+    word = first.text.upper()
+    if word in _QUERY or word in _OTHERS:
+        return
+    place = place_of(first)
+    if word in _REMEDIES:
+        reads = any(token.token_type is TokenType.SELECT for token in tokens)
+        raise no_query(word, reads=reads).moved(position=place)
+    close = difflib.get_close_matches(word, _QUERY, n=1)
+    raise QueryError(
+        "malformed-sql",
+        f"the statement begins with {first.text[:60]!r}",
+        remedy=f"did you mean {close[0]!r}?" if close else "a query begins with SELECT or WITH",
+        position=place,
+    )
+
+
+def no_query(word: str, *, reads: bool) -> QueryError:
+    """The error that a statement is none that asks something.
+
+    Args:
+        word: what it begins with, in upper case. reads: there is a SELECT in it.
+    """
+    article = "an" if word[0] in "AEIOU" else "a"
+    remedy = _ONLY_SELECT if reads and word in ("INSERT", "CREATE") else _REMEDIES.get(word, SHAPE)
+    return unsupported(f"{article} {word} statement", remedy)

@@ -1,0 +1,85 @@
+"""Statements on the command line: a refusal shows the line that it is about."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from anabranch_client.cli.app import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+    from anabranch_client.rest.api import Client
+
+SQL = "SELECT o.order_id,\n\to.totl\nFROM orders o"
+
+
+def run(*arguments: str, url: str, columns: int = 160) -> Result:
+    variables = {"ANABRANCH_URL": url, "COLUMNS": str(columns)}
+    return CliRunner().invoke(app, list(arguments), env=variables)
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        (("query", "add", SQL), "sql"),
+        (("query", "explain", SQL), "sql"),
+        (("plan", "dry-run", SQL), "add.0.sql"),
+    ],
+)
+def test_the_line_and_a_caret_are_below_the_error(
+    command: tuple[str, ...], field: str, url: str, shop: Client
+) -> None:
+    result = run(*command, url=url)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"error: {field}: line 2, column 2: there is no column 'totl' in stream 'orders' "
+        "(alias 'o') (did you mean 'total'?)",
+        "  2 |     o.totl",
+        "    |     ^",
+    ]
+
+
+def test_the_second_of_two_queries_is_quoted(url: str, shop: Client) -> None:
+    good = "SELECT order_id FROM orders"
+    result = run("plan", "dry-run", "--add", good, "--add", f"b={SQL}", url=url)
+    assert "error: add.1.sql: line 2, column 2" in result.stderr
+    assert result.stderr.endswith("  2 |     o.totl\n    |     ^\n")
+
+
+def test_the_line_of_a_file_is_quoted(url: str, shop: Client, tmp_path: Path) -> None:
+    path = tmp_path / "q.sql"
+    path.write_text("SELCT order_id FROM orders")
+    result = run("query", "add", "--file", str(path), url=url)
+    assert result.stderr.splitlines()[1:] == ["  1 | SELCT order_id FROM orders", "    | ^"]
+
+
+def test_a_long_line_is_cut_to_the_terminal_and_to_80_columns(url: str, shop: Client) -> None:
+    sql = f"SELECT {', '.join(f'o.order_id AS c{n}' for n in range(40))}, o.totl FROM orders o"
+    for columns, most in ((160, 80), (40, 40)):
+        _, line, mark = run("query", "add", sql, url=url, columns=columns).stderr.splitlines()
+        assert max(len(line), len(mark)) <= most
+        assert line[mark.index("^") :].startswith("o.totl")
+
+
+def test_json_and_other_dialects_have_no_excerpt(url: str, shop: Client) -> None:
+    assert run("query", "add", SQL, "--json", url=url).stderr.count("\n") == 1
+    other = run("query", "add", SQL, "--dialect", "postgres", url=url).stderr
+    assert other.count("\n") == 1
+    assert "in Spark's words" in other
+
+
+def test_an_explained_refusal_is_quoted_too(url: str, shop: Client) -> None:
+    sql = "SELECT o.order_id\nFROM orders o ORDER BY o.total"
+    result = run("query", "explain", sql, url=url)
+    assert result.exit_code == 0
+    assert "  2 | FROM orders o ORDER BY o.total\n    |                        ^\n" in result.stdout
+    refused = json.loads(run("query", "explain", sql, "--json", url=url).stdout)["refused"]
+    assert (refused["line"], refused["column"]) == (2, 24)

@@ -1,0 +1,17 @@
+"""The refusal of a statement, for tests of messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.passes import parse_sql
+from tests.support.cases.sample_streams import sample_streams
+
+
+def refusal(sql: str) -> QueryError:
+    """The error of a statement over the sample streams."""
+    with pytest.raises(QueryError) as caught:
+        parse_sql("q", sql, sample_streams())
+    assert caught.value.field == "sql"
+    return caught.value
