@@ -102,9 +102,27 @@ def _refused_where(
         for item in query.items
     )
     only = f", and select no columns of {called}" if shown else ""
+    gone = f"; rows whose partner has no {column.name} are not in it"
+    apart = "" if _is_key(column, side) else gone
     return unsupported(
         f"{describe(node)} in WHERE after a LEFT JOIN of {called}",
-        f"write {_anti_join(side)} in place of the LEFT JOIN and leave {describe(node)} out{only}",
+        f"write {_anti_join(side)} in place of the LEFT JOIN and leave {describe(node)} out"
+        f"{only}{apart}",
+    )
+
+
+def _is_key(column: exp.Column, side: OuterSide) -> bool:
+    """Whether a partner is never without ``column``, since the join compares by it."""
+    name, table = column.name.lower(), column.table.lower()
+    if name in (used.lower() for used in side.source.using):
+        return True
+    compared = [] if side.on is None else operands(side.on, exp.And)
+    return any(
+        part.name.lower() == name and (not table or part.table.lower() == table)
+        for comparison in compared
+        if isinstance(comparison, exp.EQ)
+        for part in (comparison.left, comparison.right)
+        if isinstance(part, exp.Column)
     )
 
 

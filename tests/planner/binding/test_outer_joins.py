@@ -139,7 +139,8 @@ ANTI = f"LEFT ANTI JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')}"
         (
             f"{LEFT} WHERE a.v > 1 AND x.v IS NULL",
             "x.v IS NULL in WHERE after a LEFT JOIN of x",
-            f"write {ANTI} in place of the LEFT JOIN and leave x.v IS NULL out",
+            f"write {ANTI} in place of the LEFT JOIN and leave x.v IS NULL out; rows "
+            "whose partner has no v are not in it",
             86,
         ),
         (
