@@ -102,7 +102,7 @@ def _refused_where(
         for item in query.items
     )
     only = f", and select no columns of {called}" if shown else ""
-    gone = f"; rows whose partner has no {column.name} are not in it"
+    gone = f"; rows whose partner has NULL in {column.name} are not in it"
     apart = "" if _is_key(column, side) else gone
     return unsupported(
         f"{describe(node)} in WHERE after a LEFT JOIN of {called}",

@@ -140,7 +140,7 @@ ANTI = f"LEFT ANTI JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')}"
             f"{LEFT} WHERE a.v > 1 AND x.v IS NULL",
             "x.v IS NULL in WHERE after a LEFT JOIN of x",
             f"write {ANTI} in place of the LEFT JOIN and leave x.v IS NULL out; rows "
-            "whose partner has no v are not in it",
+            "whose partner has NULL in v are not in it",
             86,
         ),
         (
@@ -181,7 +181,8 @@ def test_a_column_that_only_the_right_side_has_is_one_of_it() -> None:
     with pytest.raises(QueryError) as found:
         parse_sql("q", sql, streams, HOUR)
     assert found.value.remedy == (
-        "write LEFT ANTI JOIN c USING (k) in place of the LEFT JOIN and leave only IS NULL out"
+        "write LEFT ANTI JOIN c USING (k) in place of the LEFT JOIN and leave only IS NULL out; "
+        "rows whose partner has NULL in only are not in it"
     )
 
 
