@@ -34,6 +34,7 @@ from anabranch_service.routes import (
     plans,
     queries,
     results,
+    runs,
     series,
     settings,
     state,
@@ -117,7 +118,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.routers = [
         module.router
         for module in (
-            *(explain, streams, queries, results, epochs, state),
+            *(explain, streams, queries, runs, results, epochs, state),
             *(plans, series, settings, access, system),
         )
     ]

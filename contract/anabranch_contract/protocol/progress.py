@@ -146,6 +146,7 @@ class Progress(Message):
         backfill: store whose past is being computed -> the part that is done; none in documents
             of the release before.
         rationing: how probes are rationed; they are not in documents of the release before.
+        results_home: the results directory; empty in documents of the release before.
     """
 
     state: str
@@ -174,6 +175,7 @@ class Progress(Message):
     revisions: RevisionCounts = field(default_factory=RevisionCounts)
     refused_revision: str = ""
     rationing: Rationing = field(default_factory=Rationing)
+    results_home: str = ""
 
     @property
     def input_tuples(self) -> int:

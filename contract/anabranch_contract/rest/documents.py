@@ -33,9 +33,24 @@ def printable(text: str) -> str:
     return text
 
 
+def distinct(texts: list[str]) -> list[str]:
+    """Refuse a text that is given twice."""
+    if len(set(texts)) < len(texts):
+        raise PydanticCustomError("given-twice", "must not have the same entry twice")
+    return texts
+
+
 StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", examples=["orders"])]
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
+]
+#: A query, by its newest run, or one of its runs.
+RunName = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(~[0-9]{1,9})?$",
+        examples=["late-orders", "late-orders~2"],
+    ),
 ]
 ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(printable)]
 Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]

@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sinks import SinkSpec
@@ -18,6 +25,8 @@ from anabranch_contract.rest.documents import (
     QueryName,
     Text,
     Time,
+    distinct,
+    printable,
 )
 from anabranch_contract.rest.normalised import BoundInfo, NormalisedInfo
 from anabranch_contract.rest.slo import Slo
@@ -34,6 +43,11 @@ Dialect = Annotated[
 
 
 SinkOption = Annotated[str, Field(max_length=10_000)]
+
+#: What a query is called, and whose it is.
+Title = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)]
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/=-]{0,63}$", examples=["team:web"])]
+Tags = Annotated[list[Tag], Field(max_length=32), AfterValidator(distinct)]
 
 
 class SinkRecord(Closed):
@@ -78,6 +92,9 @@ class QueryIn(Closed):
     sink: SinkRecord = SinkRecord()
     priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     slo: Slo = Slo()
+    title: Title | None = None
+    owner: Title | None = None
+    tags: Tags = Field(default=[])
 
     @field_validator("query")
     @classmethod
@@ -99,12 +116,16 @@ class QueryPatch(Closed):
     """Changes of a registered query. ``expires_at: null`` lets it live for ever.
 
     Of ``slo`` the fields that are given are changed; null: the query needs nothing any more.
+    ``title: null`` and ``owner: null`` take these away; ``tags`` are given as a whole.
     """
 
     ttl: Duration | None = None
     expires_at: AwareDatetime | None = None
     priority: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     slo: Slo | None = None
+    title: Title | None = None
+    owner: Title | None = None
+    tags: Tags | None = None
 
 
 class VisibleFrom(Document):
@@ -132,7 +153,7 @@ class ActivationOut(Document):
     results: int
 
 
-QueryStatus = Literal["pending", "active", "expiring", "expired", "rejected", "failed"]
+QueryStatus = Literal["pending", "active", "paused", "expiring", "expired", "rejected", "failed"]
 
 
 class ProblemRecord(Closed):
@@ -260,6 +281,13 @@ class QueryOut(Document):
     """A query, its meaning, and its progress."""
 
     id: str
+    run: str = Field(
+        default="",
+        description="The name of its newest run, by which plans, metrics and folders call it.",
+    )
+    title: str | None = None
+    owner: str | None = None
+    tags: list[str] = Field(default=[])
     status: Open[QueryStatus]
     sql: str | None
     query: dict[str, JsonValue] | None
@@ -267,6 +295,9 @@ class QueryOut(Document):
     sink: SinkRecord
     sink_problem: str | None = Field(
         description="Why results wait for the sink; null while it takes them."
+    )
+    results_at: str | None = Field(
+        default=None, description="Where its results are; null: they are counted only."
     )
     input_problems: dict[str, str] = Field(
         description="Of its streams those that can't be read at present, and why."
@@ -307,3 +338,40 @@ class QueryList(Document):
 
     items: list[QueryOut]
     next_cursor: str | None
+
+
+class RunOut(Document):
+    """One run of a query: from its registration, replacement or resumption to its end."""
+
+    run: str
+    status: Open[QueryStatus]
+    sql: str | None
+    query: dict[str, JsonValue] | None
+    created_at: Time
+    first_epoch: int | None
+    last_epoch: int | None
+    activated_batch: int | None
+    expired_batch: int | None
+    complete_from: str | None
+    complete: str | None
+    results: int
+    results_at: str | None
+
+
+class RunList(Document):
+    """All runs of a query, oldest first."""
+
+    items: list[RunOut]
+
+
+class QueryChange(Document):
+    """What a PUT has done, or would do: nothing, a change of settings, a new run, or a new query.
+
+    ``fields`` are those of the body that differ from what is registered. A ``replaced`` query goes
+    on by its present run until the next epoch begins; ``query`` is as it is registered now.
+    """
+
+    action: Open[Literal["none", "created", "changed", "replaced"]]
+    fields: list[str]
+    dry_run: bool
+    query: QueryOut | None = Field(description="Null in a dry run of a query that is not there.")

@@ -177,7 +177,12 @@ class Driver:
         self._revisions = Revisions(control, self.rulesets)
         self.rationer = Rationer(control, settings.mode, self.choices.load)
         self.progress = ProgressReporter(
-            control, self._rate_limiter, self._revisions, self.rationer, limit
+            control,
+            self._rate_limiter,
+            self._revisions,
+            self.rationer,
+            limit,
+            str(results.absolute()),
         )
         self._samples = Samples()
         self._step_names = Steps()

@@ -40,6 +40,7 @@ class ProgressReporter:
     """Reports progress, and which feeds are held, where either has changed.
 
     Attributes:
+        results_home: the results directory.
         sources: what is read; None: the job knows by itself what a batch brings.
         left_out: stream -> why its source is not read, where the sources don't say so themselves.
         batch_seconds: how long the last batch took. ``private``: private memory of its tasks.
@@ -52,6 +53,7 @@ class ProgressReporter:
     revisions: Revisions
     rationer: Rationer
     memory_limit: int | None
+    results_home: str = ""
     sources: Sources | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     batch_seconds: float = 0.0
@@ -107,6 +109,7 @@ class ProgressReporter:
                     undecided=shown.undecided,
                 ),
                 run=self.control.run,
+                results_home=self.results_home,
             ),
             state.queries,
         )

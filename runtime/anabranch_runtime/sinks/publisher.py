@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.queries.runs import number_of, query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks import view_inputs as inputs
@@ -111,9 +112,11 @@ class Publisher:
 
     def retry(self, *, now: bool = False) -> None:
         """Deliver what waits for sinks whose pause is over, or for all of them."""
-        for query in self._outbox.queries():
+        waiting = self._outbox.queries()
+        for query in waiting:
             if now and query in self._failures:
                 self._failures[query] = replace(self._failures[query], retry=0.0)
+        for query in waiting:
             self._drain(query)
 
     def finish(self) -> None:
@@ -150,14 +153,24 @@ class Publisher:
             raise SinkError(
                 "sink-blocked",
                 f"{MOST_WAITING} batches of results wait for the sink: "
-                f"{self._failures[delivery.query].message}",
+                f"{self.problems()[delivery.query]}",
                 field=f"queries.{delivery.query}.sink",
                 remedy="make it available and start the pipeline again, or withdraw the query",
             )
         return self._outbox.park(delivery)
 
     def _drain(self, query: str) -> bool:
-        """Deliver what waits, oldest first; whether nothing does any more."""
+        """Deliver what waits, oldest first; whether nothing does any more.
+
+        Runs of a query may share a sink, so what waits of an earlier one comes before.
+        """
+        earlier = [
+            run
+            for run in self._outbox.queries()
+            if query_of(run) == query_of(query) and number_of(run) < number_of(query)
+        ]
+        if not all(self._drain(run) for run in sorted(earlier, key=number_of)):
+            return False
         while self._outbox.waiting(query):
             failure = self._failures.get(query)
             if failure is not None and time.monotonic() < failure.retry:

@@ -7,7 +7,7 @@ where that attempt ended: what a reader has seen stays, and nothing comes twice.
 
 How far the stream has come is kept beside it in the hash ``{<stream>}:anabranch``
 (``owner``, ``batch``, ``next``), moved forward by the script that appends, in one step. The owner
-is one query of one pipeline; nobody else may append.
+is one query of one pipeline, whichever of its runs; nobody else may append.
 
 An entry has one field, ``data``: a row as a JSON object, or an Arrow IPC stream of up to ``rows``
 rows, as the option ``payload`` says. A stream of another pipeline can be read from it.
@@ -23,6 +23,7 @@ import redis
 from redis.exceptions import ResponseError
 
 from anabranch_contract.connectors.sinks import ARROW_ROWS, Payload
+from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.rows import json_rows
 
@@ -104,7 +105,7 @@ def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> No
         number = 0
         for chunk in _chunks(_entries(delivery, payload)):
             head = (
-                f"{namespace}/{delivery.query}/{identity}",
+                f"{namespace}/{query_of(delivery.query)}/{identity}",
                 delivery.batch,
                 number,
                 sink.option("maxlen") or 0,

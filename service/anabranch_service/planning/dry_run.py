@@ -13,6 +13,7 @@ from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.plans import (
     CostRangeOut,
     Detail,
@@ -58,7 +59,7 @@ async def plan_dry_run(
 ) -> DryRunOut:
     """Plan what is registered with some queries added and some dropped. Stores nothing."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
-    known = {q.id for q in found.queries}
+    known = {query_of(q.id) for q in found.queries} | {q.id for q in found.queries}
     for name in body.drop:
         if name not in known:
             raise NotFound(
@@ -74,7 +75,7 @@ async def plan_dry_run(
         options = options.model_copy(update=unlimited)
     limit = settings.solve_seconds
     before = found.wanted
-    wanted = [q for q in before if q.id not in body.drop]
+    wanted = [q for q in before if not {q.id, query_of(q.id)} & set(body.drop)]
     found = replace(found, wanted=wanted, options=options)
     streams = _assumed(found.streams, body.retention)
     # Registered queries have passed the limits; only new ones have a deadline.
@@ -85,7 +86,7 @@ async def plan_dry_run(
         queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
         request = replace(request, queries=queries, rejected=rejected)
     async with work.limited() as deadline:
-        taken = {q.id for q in wanted}
+        taken = {query_of(q.id) for q in wanted}
         new = await work.read(_added, body, taken, task.streams, settings, deadline)
     queries = (*request.queries, *new)
     names = Names(queries)

@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
@@ -188,7 +189,7 @@ class EpochLoop:
     async def _plan(self, epoch: int, boundary: Boundary) -> tuple[EpochRecord, str]:
         snapshot = _snapshot(boundary)
         found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
-        answer = await asyncio.to_thread(self._request_and_answer, found, epoch)
+        found, answer = await asyncio.to_thread(self._planned, found, epoch)
         await self._ration(answer, found)
         planned = answer.planned
         text, digest = dump_ruleset(planned.ruleset)
@@ -222,8 +223,22 @@ class EpochLoop:
         if schedule is not None:
             await self.store.put_rations(schedule)
 
+    def _planned(self, found: Registered, epoch: int) -> tuple[Registered, PlanningAnswer]:
+        """The plan of what is registered, where a run that is rejected leaves its place to the one
+        before it; runs in a thread.
+        """
+        answer = self._request_and_answer(found, epoch)
+        rejected = {query_of(name) for name in answer.rejected}
+        staying = [q for q in found.replaced if query_of(q.id) in rejected]
+        if not staying:
+            return found, answer
+        others = [q for q in found.wanted if q.id not in answer.rejected]
+        found = replace(found, wanted=[*others, *staying])
+        again = self._request_and_answer(found, epoch)
+        return found, replace(again, rejected={**answer.rejected, **again.rejected})
+
     def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
-        """Plan what is registered, and check the plan; runs in a thread."""
+        """Plan what is wanted, and check the plan."""
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
         sinks = {record.id: record.sink.to_sink() for record in found.wanted}
         freshness = {r.id: freshness_of(r.slo) for r in found.wanted if r.slo.freshness}

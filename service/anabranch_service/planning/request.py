@@ -31,7 +31,7 @@ from anabranch_service.planning.what_if import (
     rewired_from,
 )
 from anabranch_service.planning.work import go_on
-from anabranch_service.registry.lifecycle import is_wanted
+from anabranch_service.registry.lifecycle import to_plan
 from anabranch_service.registry.records import (
     EpochRecord,
     PlanningRecord,
@@ -50,7 +50,8 @@ class Registered:
     """Everything registered, measured and published, as of one moment.
 
     Attributes:
-        wanted: the queries of the next epoch.
+        wanted: the runs of the next epoch. ``replaced``: those that go on where their successors
+            can't be planned.
         running: the epoch to compare with; None: none has been published.
         mode: whose periods are in ``periods``, the documents that rates are forecast from, by the
             newest ``length`` of them.
@@ -58,6 +59,7 @@ class Registered:
 
     queries: list[QueryRecord]
     wanted: list[QueryRecord]
+    replaced: list[QueryRecord]
     streams: Mapping[str, StreamRecord]
     options: PlanningRecord
     snapshot: Snapshot | None
@@ -91,9 +93,11 @@ async def read_registered(
     """
     activations, queries = await store.activations(), await store.queries()
     length = settings.series_periods
+    wanted, replaced = to_plan(queries, activations, now)
     return Registered(
         queries=queries,
-        wanted=[q for q in queries if is_wanted(q, activations.get(q.id), now)],
+        wanted=wanted,
+        replaced=replaced,
         streams=await store.streams(),
         options=await store.planning() or default_planning(settings),
         snapshot=snapshot,

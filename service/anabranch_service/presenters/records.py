@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
+from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.durations import format_duration
 from anabranch_contract.plans.rations import Floor, RationSchedule
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Heartbeat, Progress, Rationing
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RationingOut, RuntimeOut
 from anabranch_contract.rest.normalised import NormalisedInfo
@@ -20,6 +22,7 @@ from anabranch_contract.rest.queries import (
     ActivationOut,
     QueryOut,
     RationedOut,
+    RunOut,
     SinkRecord,
     VisibleFrom,
 )
@@ -122,9 +125,13 @@ def query_out(
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
     return QueryOut.of(
         record,
+        id=query_of(record.id),
+        run=record.id,
+        tags=list(record.tags),
         status=status.value,
         sink=sink_out(record.sink),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
+        results_at=results_at(record, progress),
         input_problems=sources.failed_among(streams),
         **_activation(activation),
         earlier=[]
@@ -136,6 +143,41 @@ def query_out(
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
+
+
+def run_out(
+    record: QueryRecord, activation: Activation | None, progress: Progress | None, now: datetime
+) -> RunOut:
+    """A run of a query."""
+    found = _activation(activation)
+    return RunOut.of(
+        record,
+        run=record.id,
+        status=status_of(record, activation, progress, now).value,
+        results=results_of(record.id, activation, progress),
+        results_at=results_at(record, progress),
+        **{name: found[name] for name in _OF_RUN},
+    )
+
+
+#: What of an activation is shown of a run in a list.
+_OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
+
+
+def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
+    """Where a run's results are, without secrets; None: they are counted only."""
+    sink = sink_out(record.sink).to_sink()
+    if sink.kind is SinkKind.COUNT:
+        return None
+    if sink.kind is SinkKind.REDIS:
+        return f"Redis Stream {sink.option('stream') or f'results:{record.id}'}"
+    if sink.path is not None:
+        return sink.path
+    if sink.kind in (SinkKind.PARQUET, SinkKind.FILES):
+        home = "" if progress is None else progress.results_home
+        return f"{home or '<results directory>'}/{record.id}"
+    named = (sink.option(name) for name in ("topic", "dbtable", "table"))
+    return " ".join((sink.format, *(name for name in named if name is not None)))
 
 
 def floors_of(progress: Progress | None, schedule: RationSchedule | None) -> Floors:

@@ -90,7 +90,7 @@ class StreamRecord(Closed, StreamProperties):
 
 
 class QueryRecord(Closed):
-    """A registered query.
+    """A registered query, or a later run of it (``contract.queries.runs``).
 
     Attributes:
         sequence: order of registration; unique.
@@ -101,6 +101,8 @@ class QueryRecord(Closed):
         removed_at: when it was withdrawn.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
+        title, owner, tags: what people call it, whose it is, and what they find it by.
+        paused_at: when it was paused.
         relaxed: alias -> the filter (expressions) of the store that it shares with queries that
             want more; decided when it was registered. Absent in records of earlier releases.
     """
@@ -115,9 +117,13 @@ class QueryRecord(Closed):
     sink: SinkRecord = SinkRecord()
     priority: int = 0
     slo: Slo = Slo()
+    title: str | None = None
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
     normalised: NormalisedInfo
     relaxed: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     removed_at: AwareDatetime | None = None
+    paused_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None
     first_epoch: int | None = None
     last_epoch: int | None = None
@@ -125,10 +131,16 @@ class QueryRecord(Closed):
     def wanted(self, now: datetime) -> bool:
         """Whether the query should be part of an epoch that is planned now."""
         return (
-            self.removed_at is None
+            not self.is_over(now)
+            and self.paused_at is None
             and self.rejected is None
             and self.last_epoch is None
-            and (self.expires_at is None or now < self.expires_at)
+        )
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it was withdrawn, or its time is up."""
+        return self.removed_at is not None or (
+            self.expires_at is not None and now >= self.expires_at
         )
 
 

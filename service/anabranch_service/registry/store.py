@@ -27,6 +27,7 @@ from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
+from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.registry.records import (
     EpochRecord,
@@ -48,17 +49,19 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 
 _LOG = structlog.get_logger(__name__)
 
-#: KEYS queries, streams, idempotency; ARGV id, record, answer or "", seconds, stream names...
+#: KEYS queries, streams, idempotency, runs; ARGV run, record, answer or "", seconds, query, stream
+#: names...
 _ADD_QUERY = """
 if ARGV[3] ~= '' then
   local seen = redis.call('GET', KEYS[3])
   if seen then return {'seen', seen} end
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return {'duplicate', ''} end
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then return {'gone', ARGV[i]} end
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+if ARGV[5] ~= ARGV[1] then redis.call('HSET', KEYS[4], ARGV[5], ARGV[1]) end
 if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'EX', ARGV[4]) end
 return {'added', ''}
 """
@@ -89,7 +92,7 @@ class Added:
     """The outcome of a registration.
 
     Attributes:
-        outcome: ``added``, ``duplicate`` (the id is taken), ``gone`` (the stream ``detail`` was
+        outcome: ``added``, ``duplicate`` (there is such a run), ``gone`` (the stream ``detail`` was
             deleted meanwhile) or ``seen`` (``detail`` is the answer kept under the same
             idempotency key).
     """
@@ -140,7 +143,7 @@ class Store:
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
             **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
-            **dict.fromkeys((keys.tokens, keys.token_uses), "hash"),
+            **dict.fromkeys((keys.tokens, keys.token_uses, self._own("runs")), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
             **dict.fromkeys((keys.heartbeat, self._own("sequence")), "string"),
             **dict.fromkeys((keys.published, keys.listeners), "zset"),
@@ -247,12 +250,22 @@ class Store:
     # --- queries -------------------------------------------------------------------------------
 
     async def queries(self) -> list[QueryRecord]:
-        """All queries in order of registration; unreadable records are logged and left out."""
+        """All runs of all queries in order of registration; unreadable records are logged and left
+        out.
+        """
         found = await self._all(QueryRecord, self.keys.queries)
         return sorted(found.values(), key=lambda r: r.sequence)
 
     async def query(self, name: str) -> QueryRecord | None:
-        """One query, or None."""
+        """The newest run of the query ``name``, or the run of this name; None: there is none."""
+        if SEPARATOR in name:
+            run = run_name(query_of(name), number_of(name))
+        else:
+            run = await self._hget(self._own("runs"), name) or name
+        return await self.run(run)
+
+    async def run(self, name: str) -> QueryRecord | None:
+        """The run of this very name, or None."""
         return _strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
     async def next_sequence(self) -> int:
@@ -267,19 +280,23 @@ class Store:
     async def add_query(
         self, record: QueryRecord, *, idempotency_key: str = "", answer: str = ""
     ) -> Added:
-        """Register a query and keep ``answer`` under the idempotency key (if one is given)."""
+        """Register a query, or a run of one which is its newest then, and keep ``answer`` under the
+        idempotency key (if one is given).
+        """
         streams = sorted({a.stream for a in record.normalised.aliases})
         result = await self._add_query(
             keys=[
                 self.keys.queries,
                 self.keys.streams,
                 self._own("idempotency", idempotency_key),
+                self._own("runs"),
             ],
             args=[
                 record.id,
                 record.model_dump_json(),
                 answer if idempotency_key else "",
                 IDEMPOTENCY_SECONDS,
+                query_of(record.id),
                 *streams,
             ],
         )
@@ -287,13 +304,13 @@ class Store:
         return Added(outcome, detail)
 
     async def update_query(
-        self, name: str, change: Callable[[QueryRecord], QueryRecord]
+        self, run: str, change: Callable[[QueryRecord], QueryRecord]
     ) -> QueryRecord | None:
-        """Apply ``change`` to the newest version of a query; None if there is none.
+        """Apply ``change`` to the newest version of a run; None if there is none.
 
         ``change`` may run several times, and may raise to leave the record alone.
         """
-        return await self._update(QueryRecord, self.keys.queries, name, change)
+        return await self._update(QueryRecord, self.keys.queries, run, change)
 
     # --- settings ------------------------------------------------------------------------------
 

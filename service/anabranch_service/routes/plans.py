@@ -9,7 +9,7 @@ from fastapi import Query
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.rest.documents import QueryName
+from anabranch_contract.rest.documents import RunName
 from anabranch_contract.rest.joint_plan import JointPlanOut
 from anabranch_contract.rest.plans import DryRunIn, DryRunOut
 from anabranch_service.access.guarded import guarded_router
@@ -39,7 +39,7 @@ PERIODS = 8
 async def joint_plan(
     ctx: Ctx,
     query: Annotated[
-        QueryName | None, Query(description="Leave out what this query does not need.")
+        RunName | None, Query(description="Leave out what this query does not need.")
     ] = None,
 ) -> JointPlanOut:
     """The plan that runs, over all queries, as a graph with measured rates and CPU time."""
@@ -54,6 +54,8 @@ async def joint_plan(
             "no plan has been published yet",
             remedy="the first one is published when the runtime starts",
         )
+    record = None if query is None else await ctx.store.query(query)
+    run = query if record is None else record.id
     periods = await ctx.store.interims(PERIODS)
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
@@ -62,7 +64,7 @@ async def joint_plan(
         found = flows(ruleset, periods)
         cpu = seconds_of(ruleset, periods, found)
         measured = any(period.steps for period in periods)
-        return joint_plan_out(ruleset, meanings, found, cpu, measured=measured, query=query)
+        return joint_plan_out(ruleset, meanings, found, cpu, measured=measured, query=run)
 
     # Of a thousand queries this takes tenths of a second.
     return await asyncio.to_thread(made)

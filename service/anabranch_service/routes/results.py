@@ -74,16 +74,18 @@ async def follow_results(
         code, message, remedy = refused
         raise Conflict(code, message, field="id", remedy=remedy)
 
+    run = record.id
+
     async def status() -> Status:
-        current = await ctx.store.query(name)
-        activation = await ctx.store.activation(name)
+        current = await ctx.store.run(run)
+        activation = await ctx.store.activation(run)
         progress = await ctx.store.progress()
         return status_of(current or record, activation, progress, ctx.clock())
 
     after = None if last_event_id is None else Position.read(last_event_id)
     identity = request.state.identity
     reader = Reader(identity.token, partial(ctx.gate.is_valid, identity))
-    events = ctx.tails.follow(name, start, after, limit, status, reader)
+    events = ctx.tails.follow(run, start, after, limit, status, reader)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type=MEDIA_TYPE, headers=headers)
 
@@ -107,6 +109,7 @@ async def view_rows(
             field="id",
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
-    found, activation = await ctx.store.view_rows(name), await ctx.store.activation(name)
+    found = await ctx.store.view_rows(record.id)
+    activation = await ctx.store.activation(record.id)
     columns = [c.name for c in record.normalised.output]
     return view_rows_out(columns, found, activation, limit, scaled=scaled)

@@ -20,6 +20,7 @@ from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.statistics import SampleOut
 from anabranch_contract.rest.streams import (
@@ -452,15 +453,16 @@ def _users(
     runs: bool,
 ) -> list[str]:
     """The queries that keep a stream: the live ones, and where no runtime ``runs`` that could say
-    that a withdrawn one has ended, those of them that are wanted.
+    that a withdrawn one has ended, those of them that are wanted or paused.
     """
-    return [
-        q.id
+    found = {
+        query_of(q.id): None
         for q in queries
         if _reads(q, name)
         and status_of(q, activations.get(q.id), progress, now) in LIVE
-        and (runs or q.wanted(now))
-    ]
+        and (runs or q.wanted(now) or q.paused_at is not None)
+    }
+    return list(found)
 
 
 def _reads(query: QueryRecord, stream: str) -> bool:

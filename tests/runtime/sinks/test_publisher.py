@@ -114,6 +114,23 @@ def test_one_sink_that_fails_holds_up_no_other(tmp_path: Path) -> None:
     assert len(list((tmp_path / "results" / "own").glob("*.parquet"))) == 1
 
 
+def test_what_waits_of_an_earlier_run_comes_first(tmp_path: Path) -> None:
+    notebook = Notebook()
+    made = publisher(tmp_path, notebook)
+    notebook.failing = True
+    for batch in range(2):
+        publish(made, tmp_path, batch, "q~2")
+    publish(made, tmp_path, 2, "q~10")
+    publish(made, tmp_path, 2, "qq")
+    assert len(made.problems()) == 3
+    notebook.failing = False
+    publish(made, tmp_path, 3, "q~10")
+    ours = [(name, batch) for name, batch, _ in notebook.taken if name != "qq"]
+    assert ours == [("q~2", 0), ("q~2", 1), ("q~10", 2), ("q~10", 3)]
+    made.finish()
+    assert made.problems() == {}
+
+
 def test_what_waits_survives_a_restart_but_for_what_is_repeated(tmp_path: Path) -> None:
     notebook = Notebook()
     notebook.failing = True

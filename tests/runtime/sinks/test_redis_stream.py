@@ -151,6 +151,14 @@ def test_a_stream_has_one_writer(
     assert [x for _, x in entries(connection)] == [1, 2]
 
 
+def test_runs_of_one_query_share_a_stream(
+    url: str, connection: redis.Redis, tmp_path: Path
+) -> None:
+    write(url, staged(tmp_path, "q", STREAM, 0, rows(1)))
+    write(url, staged(tmp_path, "q~2", STREAM, 3, rows(2)))
+    assert entries(connection) == [("1-0", 1), ("4-0", 2)]
+
+
 def test_entries_of_others_are_noticed(url: str, connection: redis.Redis, tmp_path: Path) -> None:
     connection.xadd("out", {"by": "somebody"})
     assert refused(url, staged(tmp_path, "q", STREAM, 5, rows(2))).code == "foreign-stream"

@@ -42,6 +42,10 @@ MATRIX = {
     "GET /v1/queries/{name}/results": "viewer editor admin",
     "GET /v1/queries/{name}/rows": "viewer editor admin",
     "POST /v1/queries": "editor admin",
+    "GET /v1/queries/{name}/runs": "viewer editor admin",
+    "PUT /v1/queries/{name}": "editor admin",
+    "POST /v1/queries/{name}:pause": "editor admin",
+    "POST /v1/queries/{name}:resume": "editor admin",
     "PATCH /v1/queries/{name}": "editor admin",
     "DELETE /v1/queries/{name}": "editor admin",
     "POST /v1/queries:explain": "editor admin",
@@ -76,6 +80,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /v1/queries:explain": {"sql": PAIR},
     "PATCH /v1/streams/{name}": {"keep_late": True},
     "PATCH /v1/queries/{name}": {"priority": 1},
+    "PUT /v1/queries/{name}": {"sql": PAIR},
     "POST /v1/streams/{name}/rows": {"rows": [{"customer_id": 1}]},
     "POST /v1/tokens": {"name": "another", "role": "viewer"},
 }

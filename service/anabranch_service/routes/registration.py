@@ -1,0 +1,358 @@
+"""Beginning a run of a query: what registering, replacing and resuming have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from fastapi import Response
+
+from anabranch_contract.codec import to_json
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.policy import AccessError
+from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.activations import joined_rows
+from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.runs import query_of
+from anabranch_contract.queries.views import change_columns
+from anabranch_contract.rest.queries import QueryIn, QueryOut, SinkRecord
+from anabranch_contract.rest.slo import Slo
+from anabranch_service.context import Context
+from anabranch_service.durations import read_positive
+from anabranch_service.errors import Conflict, InvalidInput
+from anabranch_service.planning.request import read_registered
+from anabranch_service.planning.sharing import share_filters
+from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.registry.describe import describe
+from anabranch_service.registry.lifecycle import LIVE, status_of
+from anabranch_service.registry.permitted import check_sink_request
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.sizes import check_columns, check_room, read_checked
+from anabranch_service.registry.slo import check_slo
+from anabranch_service.registry.statements import Statement, usable_streams
+from anabranch_service.registry.store import Added
+from anabranch_service.settings import Settings
+from anabranch_service.versions import etag
+
+Change = Callable[[QueryRecord], QueryRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A run that can be registered.
+
+    Attributes:
+        query: its normal form, over ``streams``.
+    """
+
+    record: QueryRecord
+    query: JoinQuery
+    streams: Mapping[str, Stream]
+
+
+async def prepare(
+    ctx: Context, run: str, body: QueryIn, now: datetime, before: QueryRecord | None = None
+) -> Beginning:
+    """Check a request for a new run, all of it but what may change until it is registered.
+
+    Args:
+        before: the run that it comes after; None: the query has none.
+
+    Raises:
+        InvalidInput, PlannerError, Conflict: naming the field.
+    """
+    snapshot = await ctx.store.last_snapshot()
+    found = await read_registered(ctx.store, ctx.settings, now, snapshot, foreseen=False)
+    others = [q for q in found.wanted if query_of(q.id) != query_of(run)]
+    check_room("queries", len(others), ctx.settings.max_queries)
+    streams = usable_streams(found.streams.values())
+    most = ctx.settings.max_aliases
+    async with ctx.work.limited() as deadline:
+        statement, query = await ctx.work.read(_read, run, body, streams, ctx.settings)
+        query, relaxed = await share_filters(
+            query,
+            statement,
+            replace(found, wanted=others),
+            ctx.store.forms,
+            ctx.work,
+            deadline,
+            most_aliases=most,
+        )
+        meaning = await ctx.work.read(describe, query, streams)
+    record = QueryRecord(
+        id=run,
+        sequence=await ctx.store.next_sequence(),
+        created_at=now,
+        sql=statement.sql,
+        query=body.query,
+        window=body.window,
+        expires_at=expiry(body.ttl, body.expires_at, now),
+        sink=body.sink,
+        priority=body.priority,
+        slo=body.slo,
+        title=body.title,
+        owner=body.owner,
+        tags=tuple(body.tags),
+        normalised=meaning,
+        relaxed={alias: to_json(kept) for alias, kept in relaxed.items()},
+    )
+    await _check_target(ctx, record)
+    if before is not None:
+        _check_shared_sink(record, before)
+    return Beginning(record, query, streams)
+
+
+async def register(
+    ctx: Context, run: Beginning, *, idempotency_key: str = "", answer: str = ""
+) -> Added:
+    """Register a run.
+
+    Raises:
+        Conflict: ``unknown-stream``, or ``duplicate-query``: somebody else has begun that run.
+    """
+    record = run.record
+    added = await ctx.store.add_query(record, idempotency_key=idempotency_key, answer=answer)
+    if added.outcome == "duplicate":
+        raise taken(query_of(record.id))
+    if added.outcome == "gone":
+        raise Conflict(
+            "unknown-stream",
+            f"stream {added.detail!r} was deleted meanwhile",
+            field="sql" if record.sql is not None else "query",
+            remedy="register the stream again",
+        )
+    if added.outcome == "added":
+        ctx.store.forms.keep(record, run.query, run.streams)
+    return added
+
+
+def taken(query: str) -> Conflict:
+    """The error that an id can't be registered."""
+    return Conflict(
+        "duplicate-query",
+        f"a query {query!r} is registered already",
+        field="id",
+        remedy="choose another id, or leave it out to have one made; PUT changes the query",
+    )
+
+
+async def is_understood(ctx: Context, run: Beginning) -> bool:
+    """Whether a run still means what it was registered with.
+
+    A stream that was changed meanwhile may have given it other bounds: then its record is changed.
+    One that can't be planned any more is rejected with the next epoch, which says why.
+    """
+    record, before = run.record, run.streams
+    used = {a.stream for a in record.normalised.aliases}
+    while True:
+        now = usable_streams((await ctx.store.streams()).values())
+        if all(now.get(s) == before[s] for s in used):
+            return before is run.streams
+        try:
+            query = await ctx.work.read(ctx.store.forms.of, record, now)
+            changes = {"normalised": await ctx.work.read(describe, query, now)}
+        except PlannerError:
+            return True
+        await ctx.store.update_query(record.id, partial(QueryRecord.model_copy, update=changes))
+        before = now
+
+
+async def is_gone(ctx: Context, record: QueryRecord) -> bool:
+    """Whether a run has ended, so that its query's id is free."""
+    activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
+    return status_of(record, activation, progress, ctx.clock()) not in LIVE
+
+
+async def change_newest(ctx: Context, query: str, change: Change) -> QueryRecord | None:
+    """Apply ``change`` to the newest run of a query, also where one is begun meanwhile; None: there
+    is no such query.
+    """
+    while True:
+        record = await ctx.store.query(query)
+        if record is None:
+            return None
+        changed = await ctx.store.update_query(record.id, change)
+        newest = await ctx.store.query(query)
+        if newest is None or newest.id == record.id:
+            return changed
+
+
+async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
+    """A run as it is now; its ETag goes into the headers of ``response``."""
+    response.headers["ETag"] = etag(record)
+    names = [record.id]
+    if record.normalised.outer is not None:
+        names.append(record.id + LEFT_SUFFIX)
+    found = {name: await ctx.store.activation(name) for name in names}
+    activations = {name: one for name, one in found.items() if one is not None}
+    progress, sources = await ctx.store.progress(), await ctx.store.sources()
+    floors = floors_of(progress, await ctx.store.rations())
+    activation, joined = activations.get(record.id), joined_rows(activations, record.id)
+    return query_out(record, activation, progress, sources, ctx.clock(), floors, joined)
+
+
+async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
+    """Refuse a change of what a query needs that nothing could meet."""
+    streams = usable_streams((await ctx.store.streams()).values())
+    try:
+        query = await ctx.work.read(ctx.store.forms.of, record, streams)
+    except PlannerError as cause:
+        raise Conflict(
+            "query-unreadable",
+            f"query {query_of(record.id)!r} can't be planned any more: {cause.message}",
+            field="id",
+            remedy="change its streams back, or register it again",
+        ) from None
+    check_slo(slo, query, streams)
+
+
+def body_of(record: QueryRecord) -> QueryIn:
+    """The request that would register a run on the terms of ``record``."""
+    return QueryIn(
+        sql=record.sql,
+        query=record.query,
+        window=record.window,
+        expires_at=record.expires_at,
+        sink=record.sink,
+        priority=record.priority,
+        slo=record.slo,
+        title=record.title,
+        owner=record.owner,
+        tags=list(record.tags),
+    )
+
+
+def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
+    """When a query expires: ``ttl`` from now, or at ``expires_at``."""
+    if ttl is not None and expires_at is not None:
+        raise InvalidInput(
+            "ambiguous-expiry",
+            "ttl and expires_at exclude each other",
+            field="ttl",
+            remedy="give one of them",
+        )
+    if ttl is not None:
+        micros = read_positive(
+            ttl, "ttl", "bad-expiry", "a ttl of nothing", "give a positive duration"
+        )
+        try:
+            return now + timedelta(microseconds=micros)
+        except OverflowError:
+            raise InvalidInput(
+                "bad-expiry",
+                f"{ttl!r} from now is beyond the year 9999",
+                field="ttl",
+                remedy="leave it out: the query lives until it is deleted",
+            ) from None
+    if expires_at is not None and expires_at <= now:
+        raise InvalidInput(
+            "bad-expiry",
+            f"{expires_at.isoformat()} is past",
+            field="expires_at",
+            remedy="give a time to come",
+        )
+    return expires_at
+
+
+def _read(
+    name: str, body: QueryIn, streams: Mapping[str, Stream], settings: Settings
+) -> tuple[Statement, JoinQuery]:
+    """The query that a request gives, and its normal form; its sink is checked as well."""
+    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect)
+    query = statement.normalise(name, streams)
+    shown = "sql" if statement.sql is not None else "query.select"
+    check_columns(len(query.shown), settings, "the results have", shown)
+    check_sink_request(body.sink.to_sink(), settings)
+    _check_sink(body.sink, query)
+    check_slo(body.slo, query, streams)
+    return statement, query
+
+
+def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
+    """Refuse a sink that can't take what the query gives: results, or changes of its view."""
+    post_join = query.view is not None or query.outer is not None
+    if post_join and sink.to_sink().kind is SinkKind.COUNT:
+        raise InvalidInput(
+            "bad-sink",
+            "the sink count keeps no rows, and views and outer joins are made of them",
+            field="sink.format",
+            remedy="leave it out",
+        )
+    columns = [(o.name, o.expr.type) for o in query.shown]
+    if query.view is not None:
+        columns = list(change_columns(query.view))
+    check_sink(sink.to_sink(), [(name, str(kind)) for name, kind in columns])
+
+
+async def _check_target(ctx: Context, record: QueryRecord) -> None:
+    """Refuse a sink that would mix a query's results with another's.
+
+    A Redis Stream belongs to its query for ever, files only while it lives.
+    """
+    wanted = _target(record.sink)
+    if wanted is None:
+        return
+    activations, progress = await ctx.store.activations(), await ctx.store.progress()
+    for other in await ctx.store.queries():
+        if _target(other.sink) != wanted or query_of(other.id) == query_of(record.id):
+            continue
+        state = status_of(other, activations.get(other.id), progress, ctx.clock())
+        if state in LIVE or record.sink.to_sink().kind is SinkKind.REDIS:
+            raise Conflict(
+                "sink-in-use",
+                f"query {query_of(other.id)!r} writes to {wanted!r}",
+                field="sink",
+                remedy="choose another place",
+            )
+
+
+def _target(sink: SinkRecord) -> str | None:
+    """Where a sink writes to, links and ``..`` of a path followed."""
+    spec = sink.to_sink()
+    if spec.path is not None:
+        with suppress(AccessError):
+            place = parse_path(spec.path)
+            if place.scheme == "file":
+                spec = replace(spec, path=os.path.realpath(place.path))
+    return target(spec)
+
+
+def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
+    """Refuse a run that would write what does not fit where its predecessor has written.
+
+    Files of the results directory are kept by run, and so is a Redis Stream that is not named.
+    """
+    kind = record.sink.to_sink().kind
+    apart = kind in (SinkKind.PARQUET, SinkKind.COUNT) or (
+        kind is SinkKind.REDIS and target(record.sink.to_sink()) is None
+    )
+    if (
+        apart
+        or _target(record.sink) != _target(before.sink)
+        or (_target(record.sink) is None and record.sink != before.sink)
+    ):
+        return
+    ours, theirs = record.normalised, before.normalised
+    if any(info.view is not None or info.outer is not None for info in (ours, theirs)):
+        raise Conflict(
+            "sink-in-use",
+            "versions of a view or an outer join are numbered anew in every run, so they can't go "
+            "where an earlier run has written",
+            field="sink",
+            remedy="give another sink, or leave it out to have files of each run by themselves",
+        )
+    columns = [(c.name, c.type) for c in ours.output]
+    if columns != [(c.name, c.type) for c in theirs.output]:
+        raise Conflict(
+            "sink-columns-differ",
+            "the results have other columns than those of the earlier run in the same sink: "
+            f"{', '.join(f'{name} {kind}' for name, kind in columns)}",
+            field="sink",
+            remedy="select the same columns, or give another sink",
+        )
