@@ -14,9 +14,11 @@ from typing import Annotated
 import typer
 
 from anabranch_client.cli import access as cli_access
+from anabranch_client.cli import apply as cli_apply
 from anabranch_client.cli import doctor as cli_doctor
 from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
+from anabranch_client.cli import runs as cli_runs
 from anabranch_client.cli import state as cli_state
 from anabranch_client.cli import up as cli_up
 from anabranch_client.cli.context import TOKEN_FILE, Guarded
@@ -33,7 +35,10 @@ app = typer.Typer(
 app.command("up")(cli_up.up)
 app.command("down")(cli_up.down)
 app.command("doctor")(cli_doctor.doctor)
+app.command("apply")(cli_apply.apply)
 app.add_typer(streams, name="stream")
+for name, command in cli_runs.COMMANDS.items():
+    queries.command(name)(command)
 app.add_typer(queries, name="query")
 app.add_typer(cli_planning.epochs, name="epochs")
 app.add_typer(cli_planning.plans, name="plan")

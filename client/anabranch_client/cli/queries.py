@@ -34,6 +34,9 @@ queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end
 Name = Annotated[str, typer.Argument(help="Its name.")]
 
 
+_Title = Annotated[str | None, typer.Option(help="What people call it.")]
+_Owner = Annotated[str | None, typer.Option(help="Whose it is.")]
+_Tags = Annotated[list[str] | None, typer.Option("--tag", help="To find it by (repeat).")]
 _LatencyGoal = Annotated[
     str | None,
     typer.Option(help="How soon its results are to come, such as '2 seconds', or 'none'."),
@@ -73,6 +76,9 @@ def query_add(
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
+    title: _Title = None,
+    owner: _Owner = None,
+    tags: _Tags = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -91,6 +97,9 @@ def query_add(
             priority=priority,
             slo=slo_document(latency_goal, freshness, completeness),
             dialect=dialect,
+            title=title,
+            owner=owner,
+            tags=tags,
         )
     show(query, query_detail, as_json)
 
@@ -150,10 +159,15 @@ def query_set(
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
+    title: Annotated[str | None, typer.Option(help="What people call it, or 'none'.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose it is, or 'none'.")] = None,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", help="All its tags (repeat), or 'none'.")
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Change a query's expiry, its priority, or what it needs."""
+    """Change a query's expiry, its priority, what it needs, its title, owner or tags."""
     given = {
         "ttl": ttl,
         "expires_at": expires_at,
@@ -163,6 +177,13 @@ def query_set(
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if expires_at == "never":
         changes["expires_at"] = None
+    changes |= {
+        field: None if text == "none" else text
+        for field, text in (("title", title), ("owner", owner))
+        if text is not None
+    }
+    if tags:
+        changes["tags"] = [] if list(tags) == ["none"] else list(tags)
     if not changes:
         raise UsageError("nothing to change", remedy="give at least one option")
     with connect(url) as client:

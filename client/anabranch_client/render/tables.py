@@ -27,7 +27,7 @@ from rich.tree import Tree
 from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
-from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut
+from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut, RunOut
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
@@ -293,13 +293,35 @@ def _needs(slo: Slo) -> dict[str, object]:
     return found
 
 
+def runs_table(runs: Sequence[RunOut]) -> RenderableType:
+    """The runs of a query, a row each."""
+    table = table_of("run", "status", "registered", "epochs", "complete from", "results", "at")
+    for run in runs:
+        epochs = f"{number(run.first_epoch)} to {number(run.last_epoch)}"
+        table.add_row(
+            escape(run.run),
+            _status(run.status),
+            moment(run.created_at),
+            epochs,
+            moment(run.complete_from) if run.complete_from else run.complete or "",
+            str(run.results),
+            escape(run.results_at or ""),
+        )
+    return table
+
+
 def query_detail(query: QueryOut) -> RenderableType:
     """One query: how it was understood and how far it has come."""
     before = ", ".join(f"batches {a.activated_batch} to {a.expired_batch}" for a in query.earlier)
     facts: dict[str, object] = {
         "query": query.id,
+        **({"title": query.title} if query.title else {}),
+        **({"owner": query.owner} if query.owner else {}),
+        **({"tags": ", ".join(query.tags)} if query.tags else {}),
         "status": query.status,
+        **({"run": query.run} if query.run not in ("", query.id) else {}),
         "results": query.results,
+        **({} if query.results_at is None else {"results at": query.results_at}),
         **({} if query.joined_rows is None else {"joined rows": query.joined_rows}),
         "active": f"batches {number(query.activated_batch)} to {number(query.expired_batch)}",
         **({"before": before} if before else {}),

@@ -56,8 +56,8 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
-def read_yaml(path: Path) -> YamlFile:
-    """Read a file.
+def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
+    """Read a file, a ``kind`` of document.
 
     Raises:
         ScenarioError: it can't be read, or it is no YAML; with the line, if there is one.
@@ -67,7 +67,7 @@ def read_yaml(path: Path) -> YamlFile:
         return YamlFile(yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader))
     except OSError as cause:
         raise ScenarioError(
-            f"cannot read {path}: {cause.strerror or cause}", remedy="name a scenario file"
+            f"cannot read {path}: {cause.strerror or cause}", remedy=f"name a {kind} file"
         ) from cause
     except UnicodeDecodeError as cause:
         raise ScenarioError(f"{path} is no UTF-8 text", remedy="save it as UTF-8") from cause

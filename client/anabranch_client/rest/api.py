@@ -29,7 +29,13 @@ from anabranch_contract.rest.access import (
 )
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
-from anabranch_contract.rest.queries import QueryList, QueryOut, ViewRowsOut
+from anabranch_contract.rest.queries import (
+    QueryChange,
+    QueryList,
+    QueryOut,
+    RunList,
+    ViewRowsOut,
+)
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.settings import SettingsOut
@@ -113,13 +119,17 @@ class Calls:
         priority: int | None = None,
         slo: Mapping[str, Any] | None = None,
         dialect: str | None = None,
+        title: str | None = None,
+        owner: str | None = None,
+        tags: Sequence[str] | None = None,
         idempotency_key: str | None = None,
     ) -> Call[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
         ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``slo`` what
         the query needs (``latency``, ``freshness`` by alias, ``completeness``); ``dialect`` is the
-        statement's, by default Spark's.
+        statement's, by default Spark's; ``title``, ``owner`` and ``tags`` are what people call it,
+        whose it is, and what they find it by.
         """
         body = _given(
             **query_body(sql, query, name, window),
@@ -129,6 +139,9 @@ class Calls:
             sink={"format": sink} if isinstance(sink, str) else sink,
             priority=priority,
             slo=slo,
+            title=title,
+            owner=owner,
+            tags=None if tags is None else list(tags),
         )
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return Call("POST", "/v1/queries", QueryOut.read, body, headers=headers)
@@ -154,9 +167,39 @@ class Calls:
         return Call("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
 
     @method
+    def put_query(
+        self, name: str, body: JsonObject, *, dry_run: bool = False, version: str | None = None
+    ) -> Call[QueryChange]:
+        """Make a query what ``body`` says: register it, change it, or begin another run of it.
+
+        ``body`` has the fields of :meth:`create_query`, as REST calls them (``sql``, ``query``,
+        ``window``, ``sink``, ...). ``dry_run``: only check it, and say what would be done.
+        ``version``: the ETag of the version that is to be changed.
+        """
+        params = {"dry_run": "true"} if dry_run else {}
+        headers = None if version is None else {"If-Match": version}
+        path = _path("queries", name)
+        return Call("PUT", path, QueryChange.read, body, params=params, headers=headers)
+
+    @method
+    def pause_query(self, name: str) -> Call[QueryOut]:
+        """Let a query give no results from the next epoch on, until it is resumed."""
+        return Call("POST", f"{_path('queries', name)}:pause", QueryOut.read)
+
+    @method
+    def resume_query(self, name: str) -> Call[QueryOut]:
+        """Begin another run of a query that is paused."""
+        return Call("POST", f"{_path('queries', name)}:resume", QueryOut.read)
+
+    @method
+    def query_runs(self, name: str) -> Call[RunList]:
+        """The runs of a query, oldest first."""
+        return Call("GET", _path("queries", name, "runs"), RunList.read)
+
+    @method
     def update_query(self, /, name: str, **changes: Any) -> Call[QueryOut]:
-        """Change ``ttl``, ``expires_at`` (None: lives for ever), ``priority`` or fields of ``slo``
-        (None: it needs nothing any more).
+        """Change ``ttl``, ``expires_at`` (None: lives for ever), ``priority``, ``title``, ``owner``
+        (None: none), ``tags`` or fields of ``slo`` (None: it needs nothing any more).
         """
         return Call("PATCH", _path("queries", name), QueryOut.read, changes)
 

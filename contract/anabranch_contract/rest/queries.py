@@ -375,3 +375,6 @@ class QueryChange(Document):
     fields: list[str]
     dry_run: bool
     query: QueryOut | None = Field(description="Null in a dry run of a query that is not there.")
+    version: str | None = Field(
+        default=None, description="The ETag of ``query``, for If-Match; null where there is none."
+    )

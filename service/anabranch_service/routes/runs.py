@@ -91,8 +91,7 @@ async def put_query(
 
             record = await ctx.store.update_query(before.id, change)
         query = await shown(ctx, known(record, "query", name), response)
-        action = "changed" if fields else "none"
-        return QueryChange(action=action, fields=fields, dry_run=dry_run, query=query)
+        return _changed("changed" if fields else "none", fields, query, response, dry_run=dry_run)
     if state is Status.PAUSED:
         raise Conflict(
             "query-paused",
@@ -207,7 +206,14 @@ async def _begin(
     else:
         await register(ctx, begun)
         query = await _as_begun(ctx, begun, response)
-    return QueryChange(action=action, fields=fields, dry_run=dry_run, query=query)
+    return _changed(action, fields, query, response, dry_run=dry_run)
+
+
+def _changed(
+    action: str, fields: list[str], query: QueryOut | None, response: Response, *, dry_run: bool
+) -> QueryChange:
+    version = response.headers.get("ETag")
+    return QueryChange(action=action, fields=fields, dry_run=dry_run, query=query, version=version)
 
 
 async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:

@@ -1,0 +1,145 @@
+"""``anabranch query``: replace, pause and resume queries, and list their runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.queries import Name, sink_document
+from anabranch_client.cli.statements import (
+    Dialect,
+    File,
+    Sql,
+    Structured,
+    Windows,
+    quoting,
+    read_document,
+    read_statement,
+    read_window,
+)
+from anabranch_client.errors import UsageError
+from anabranch_client.render.changes import change_detail, cost_line
+from anabranch_client.render.tables import print_table, query_detail, runs_table
+from anabranch_client.rest.api import DEFAULT_URL, Client
+from anabranch_contract.rest.queries import QueryOut
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+
+#: Fields of a query that a body has as well.
+_KEPT = ("sql", "query", "window", "priority", "title", "owner", "tags", "expires_at")
+
+
+def replace(
+    name: Name,
+    sql: Sql = None,
+    file: File = None,
+    dialect: Dialect = None,
+    structured: Structured = None,
+    window: Windows = None,
+    sink: Annotated[str | None, typer.Option("--sink-format", help="Another sink.")] = None,
+    sink_option: Annotated[
+        list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
+    ] = None,
+    sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Replace what a query computes; shows the difference first, and asks.
+
+    Its id, its sink and its settings stay, unless others are given. The present run goes on until
+    the next epoch begins.
+    """
+    document = read_document(structured)
+    statement = None if document else read_statement(sql, file)
+    with connect(url) as client, quoting({"sql": statement}, as_json):
+        body = body_of(client.query(name))
+        body |= {"sql": statement, "query": document}
+        if dialect is not None:
+            body["dialect"] = dialect
+        if window:
+            body["window"] = read_window(window)
+        given = sink_document(sink, sink_option, sink_path)
+        if given is not None:
+            body["sink"] = given
+        body = {field: value for field, value in body.items() if value is not None}
+        change = client.put_query(name, body, dry_run=True)
+        if not as_json:
+            print_table(change_detail(name, change, body))
+            if change.action == "replaced":
+                typer.echo(_effect(client, name, body))
+        if not dry_run and change.action != "none":
+            confirm(yes=yes or as_json)
+            change = client.put_query(name, body, version=change.version)
+            typer.echo(f"query {name}: {change.action}", err=True)
+    if as_json:
+        show(change, lambda _: "", as_json)
+
+
+def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
+    """What replacing a query does to the plan."""
+    asked = {field: body[field] for field in ("sql", "query", "window", "dialect") if field in body}
+    before = client.dry_run()
+    return cost_line(before.cost, client.dry_run([{**asked, "id": name}], drop=[name]))
+
+
+def pause(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Let a query give no results, and take no part in the plan, until it is resumed."""
+    with connect(url) as client:
+        show(client.pause_query(name), query_detail, as_json)
+
+
+def resume(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Begin another run of a query that is paused."""
+    with connect(url) as client:
+        show(client.resume_query(name), query_detail, as_json)
+
+
+def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """List the runs of a query: what each computed, when, and where its results are."""
+    with connect(url) as client:
+        show(client.query_runs(name), lambda found: runs_table(found.items), as_json)
+
+
+#: The commands of ``anabranch query`` that this module has.
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "replace": replace,
+    "pause": pause,
+    "resume": resume,
+    "runs": runs,
+}
+
+
+def body_of(query: QueryOut) -> dict[str, Any]:
+    """The body of a PUT that would change nothing of ``query``."""
+    document = query.document()
+    slo = {field: value for field, value in document["slo"].items() if value is not None}
+    return {
+        **{field: document[field] for field in _KEPT},
+        "sink": document["sink"],
+        "slo": slo,
+    }
+
+
+def confirm(*, yes: bool) -> None:
+    """Ask whether to go on.
+
+    Raises:
+        UsageError: nobody can be asked.
+        typer.Exit: the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "nobody is there to be asked", field="--yes", remedy="say --yes, or --dry-run"
+        )
+    if not typer.confirm("Do it?"):
+        typer.echo("nothing is changed", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,57 @@
+"""What a PUT of a query would change, for people who decide on it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from anabranch_contract.rest.plans import DryRunOut
+from anabranch_contract.rest.queries import QueryChange
+
+#: What an action does, by its name.
+ACTIONS = {
+    "created": "register it",
+    "changed": "change its settings",
+    "replaced": "begin another run of it with the next epoch",
+    "none": "nothing to do",
+}
+_STYLES = {"+": "green", "-": "red", "@": "dim"}
+
+
+def change_detail(name: str, change: QueryChange, wanted: Mapping[str, Any]) -> Text:
+    """What becomes of a query, field by field; statements as a diff.
+
+    Args:
+        wanted: the body of the PUT.
+    """
+    found = Text(f"{name}: {ACTIONS.get(str(change.action), str(change.action))}", style="bold")
+    if change.query is None:
+        return found
+    before = change.query.document()
+    for field in change.fields:
+        old, new = _lines(before.get(field)), _lines(wanted.get(field))
+        found.append(f"\n  {field}", style="bold")
+        for line in [*difflib.unified_diff(old, new, lineterm="", n=3)][3:]:
+            found.append(f"\n    {line}", style=_STYLES.get(line[:1], ""))
+    return found
+
+
+def cost_line(before: float, after: DryRunOut) -> str:
+    """What a change does to the plan's cost."""
+    change = after.cost - before
+    return (
+        f"the plan's cost per unit of time: {before:,.6g} -> {after.cost:,.6g} "
+        f"({'+' if change >= 0 else ''}{change:,.6g})"
+    )
+
+
+def _lines(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return value.splitlines()
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
