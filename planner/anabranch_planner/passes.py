@@ -25,12 +25,14 @@ from anabranch_planner.normal.same_joins import same_joins
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfill, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import (
+    Apart,
     Options,
     PlanRequest,
     assemble,
     build,
     charge,
     check,
+    plan_apart,
     solve,
 )
 from anabranch_planner.sql.dialects import SPARK
@@ -75,6 +77,8 @@ DOCUMENT = (read, bind, normalise)
 #: ``solve`` drops intermediate results that can't pay (``search.reduce``), takes apart what shares
 #: nothing (``search.components``), and branches on every part (``search.anytime``).
 PLAN = (check, build, charge, solve, assemble)
+#: Plans to compare with.
+APART = (check, build, plan_apart)
 
 
 # --- the rules of an epoch: Plan -> Rules --------------------------------------------------------
@@ -311,6 +315,16 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
     """
     plan: Plan = _run(PLAN, queries, PlanRequest(tuple(queries), statistics, options))
     return plan
+
+
+def optimise_apart(queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Apart:
+    """Plan every one of ``queries`` by itself, to compare a joint plan with.
+
+    Raises:
+        QueryError: two queries have one id, or a query is a cross product.
+    """
+    apart: Apart = _run(APART, queries, PlanRequest(tuple(queries), statistics, options))
+    return apart
 
 
 def make_rules(plan: Plan, request: EpochRequest) -> Rules:

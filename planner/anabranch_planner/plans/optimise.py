@@ -93,6 +93,45 @@ class PlanRequest:
     options: Options
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Plans that choose for every query by itself, to compare a joint one with.
+
+    Attributes:
+        individual: nothing is shared. ``shared``: what is equal in them is done once.
+    """
+
+    individual: Plan
+    shared: Plan
+
+
+def plan_apart(problem: Problem, request: PlanRequest) -> Apart:
+    """The plans of both optimisers that choose for every query by itself, from one solve each."""
+    options = request.options
+    outcomes = _apart(problem, options)
+    return Apart(
+        make_plan(Optimizer.INDIVIDUAL, options.objective, outcomes),
+        make_plan(Optimizer.SHARED, options.objective, outcomes),
+    )
+
+
+def apart_of(plan: Plan, options: Options) -> Apart | None:
+    """The same from a joint ``plan``, where that has been chosen as one made alone is: of one
+    query, without limits and charges. None: it has not.
+    """
+    tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
+    if len(plan.queries) != 1 or not tight or _demanding(options):
+        return None
+    owner = str(plan.queries[0])
+    individual = replace(
+        plan,
+        optimizer=Optimizer.INDIVIDUAL,
+        orders=tuple(replace(order, owner=owner) for order in plan.orders),
+        copies=tuple(replace(copy, owner=owner) for copy in plan.copies),
+    )
+    return Apart(individual, replace(plan, optimizer=Optimizer.SHARED))
+
+
 def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQuery]:
     """The queries, if they can be planned together.
 

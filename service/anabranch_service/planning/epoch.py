@@ -29,9 +29,15 @@ from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.sampling import SampledStatistics
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.explain.explain import explain
-from anabranch_planner.passes import EpochRequest, Rules, make_rules, optimise
+from anabranch_planner.passes import (
+    EpochRequest,
+    Rules,
+    make_rules,
+    optimise,
+    optimise_apart,
+)
 from anabranch_planner.plans.backfill import Backfill, document
-from anabranch_planner.plans.optimise import Options
+from anabranch_planner.plans.optimise import Apart, Options, apart_of
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
@@ -141,15 +147,15 @@ def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
     joint = plan_jointly(queries, task)
     plan, chosen, task = joint.plan, joint.queries, joint.task
     relations = sorted({r.id for q in chosen for r in q.relations})
-    shared = _other_plan(plan, chosen, task, Optimizer.SHARED)
+    apart = _apart(plan, chosen, task)
     backfills = [document(b) for b in joint.attempt.rules.backfills]
     return Planned(
         plan=plan,
         ruleset=joint.attempt.rules.ruleset,
         queries=chosen,
         rejected=joint.rejected,
-        individual=_other_plan(plan, chosen, task, Optimizer.INDIVIDUAL),
-        shared_cost=None if shared is None else finite(shared.cost),
+        individual=None if apart is None else apart.individual,
+        shared_cost=None if apart is None else finite(apart.shared.cost),
         solve_ms=joint.attempt.solve_ms,
         fallback=joint.fallback,
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
@@ -242,19 +248,19 @@ def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Pl
         empty: tuple[()] = ()
         objective = task.options.objective
         return Plan(optimizer, objective, empty, empty, empty, empty, 0.0, 0.0, 0.0, "empty")
-    return optimise(
-        queries,
-        task.statistics,
-        Options(
-            optimizer=optimizer,
-            objective=task.options.objective,
-            parallelism=task.options.parallelism,
-            formulation=task.formulation,
-            solver=task.options.solver,
-            limits=_limits(queries, task),
-            switching=_switching(task),
-            deadline=Deadline(time.monotonic, seconds=task.seconds),
-        ),
+    return optimise(queries, task.statistics, _options(queries, task, optimizer))
+
+
+def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Options:
+    return Options(
+        optimizer=optimizer,
+        objective=task.options.objective,
+        parallelism=task.options.parallelism,
+        formulation=task.formulation,
+        solver=task.options.solver,
+        limits=_limits(queries, task),
+        switching=_switching(task),
+        deadline=Deadline(time.monotonic, seconds=task.seconds),
     )
 
 
@@ -310,13 +316,13 @@ def _isolate(
     return tuple(sound), rejected
 
 
-def _other_plan(
-    plan: Plan, queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer
-) -> Plan | None:
-    if plan.optimizer is optimizer:
-        return plan
+def _apart(plan: Plan, queries: Sequence[JoinQuery], task: Task) -> Apart | None:
+    """What the joint ``plan`` is compared with; None: there is nothing."""
+    options = _options(queries, task, plan.optimizer)
     try:
-        return _solve(queries, task, optimizer)
+        if not queries:
+            return Apart(plan, plan)
+        return apart_of(plan, options) or optimise_apart(queries, task.statistics, options)
     except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
-        _LOG.warning("no cost to compare with", optimizer=optimizer, error=repr(cause))
+        _LOG.warning("no cost to compare with", error=repr(cause))
         return None

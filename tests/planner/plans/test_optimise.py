@@ -14,8 +14,9 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.passes import optimise
-from anabranch_planner.plans.optimise import Options
+from anabranch_planner.passes import optimise, optimise_apart
+from anabranch_planner.plans.optimise import Options, apart_of
+from anabranch_planner.plans.shares import costs_by_owner
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import FixedStatistics, chain, join_query, single
 from tests.support.cases.random_problems import UniformStatistics, random_queries
@@ -130,6 +131,29 @@ def test_joint_is_at_most_shared_is_at_most_individual(
             for q in queries
         )
     )  # fmt: skip
+
+
+@given(seeds)
+def test_plans_to_compare_with_are_those_of_their_optimisers(seed: int) -> None:
+    rng = Random(seed)
+    queries = [random_query(rng, f"q{i}", rng.randint(2, 3)) for i in range(rng.randint(1, 3))]
+    statistics = random_statistics(rng)
+    apart = optimise_apart(queries, statistics, Options())
+    for optimizer, found in (
+        (Optimizer.INDIVIDUAL, apart.individual),
+        (Optimizer.SHARED, apart.shared),
+    ):
+        assert found == optimise(queries, statistics, Options(optimizer=optimizer))
+    joint = optimise(queries, statistics, Options())
+    lone = apart_of(joint, Options())
+    assert (lone is None) == (len(queries) > 1)
+    if lone is not None:
+        assert lone.individual.cost == pytest.approx(apart.individual.cost)
+        assert lone.shared.cost == pytest.approx(apart.shared.cost)
+        (cost,) = costs_by_owner(lone.individual, queries).values()
+        assert [cost] == pytest.approx([*costs_by_owner(apart.individual, queries).values()])
+        validate_plan(lone.individual, queries)
+        assert cost_of(lone.individual, queries, statistics) == pytest.approx(lone.individual.cost)
 
 
 @given(seeds)
