@@ -136,6 +136,7 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
                 late=known.late + meter.late,
                 invalid=known.invalid + meter.invalid,
                 ahead=known.ahead + meter.ahead,
+                began=state.next_batch if meter.input and not known.input else known.began,
             )
     return streams
 

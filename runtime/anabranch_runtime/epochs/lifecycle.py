@@ -275,7 +275,8 @@ def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
     known = state.streams.get(stream)
     if known is None or known.input == 0:
         return "nothing"
-    if visible.batch == 0 and visible.event_time is None:
+    began = 0 if known.began is None else known.began
+    if visible.batch <= began and visible.event_time is None:
         return "nothing"
     if known.spec is None or known.spec.event_time is None:
         return None

@@ -109,8 +109,9 @@ class StreamState:
         latest_since: the first of the batches, without a gap up to now, in which queries read the
             stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
         ahead: tuples whose event times were too far ahead (``epochs.newest_allowed``).
+        began: the first batch that brought a tuple; None: none has, or it is not known.
 
-    The last four are absent from manifests of earlier releases.
+    The last five are absent from manifests of earlier releases.
     """
 
     spec: Stream | None = None
@@ -124,6 +125,7 @@ class StreamState:
     floor: int | None = None
     latest_since: int | None = None
     ahead: int = 0
+    began: int | None = None
 
     def watermark(self) -> int | None:
         """Greatest event time seen less the lateness, or what idleness has raised it to; None

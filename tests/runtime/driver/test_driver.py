@@ -50,6 +50,18 @@ def test_a_committed_batch_is_skipped_when_it_is_asked_for_again(url: str, tmp_p
     assert results(tmp_path) == expected(2)
 
 
+def test_the_batch_in_which_a_stream_began_stays_known(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    first = driver(url, tmp_path, every=10)
+    for batch in range(2):
+        first.run(batch, job(batch))
+    for one in (first, driver(url, tmp_path, every=10)):
+        assert {name: s.began for name, s in one.state.streams.items() if s.input} == {
+            "R": 0,
+            "S": 0,
+        }
+
+
 def test_a_gap_between_checkpoint_and_state_is_refused(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     with pytest.raises(StateError) as caught:

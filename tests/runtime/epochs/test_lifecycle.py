@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 def after(state: State, batches: int, **greatest: int) -> State:
     """``state`` some batches later, in which streams had tuples up to the given event times."""
     streams = {
-        name: replace(s, max_tau=greatest[name], input=s.input + 5) if name in greatest else s
+        name: replace(
+            s,
+            max_tau=greatest[name],
+            input=s.input + 5,
+            began=s.began if s.input else state.next_batch,
+        )
+        if name in greatest
+        else s
         for name, s in state.streams.items()
     }
     state = replace(state, next_batch=state.next_batch + batches, streams=streams)
@@ -121,6 +128,22 @@ def test_never_complete_where_what_was_missed_matters_for_ever(why: str) -> None
     state = enter_epoch(state, rules(1, {"p": RS}, streams=streams, window=window), 1)
 
     assert (state.queries["p"].complete, state.queries["p"].complete_from) == ("never", None)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_stream_that_is_stored_since_it_began_is_all_in_sight(timed: bool) -> None:
+    streams = (stream("R", "a", timed=timed), S, T)
+    state = after(enter_epoch(State(), rules(0, {}, streams=streams), 0), 3)
+    state = enter_epoch(state, rules(1, {"q": RS}, streams=streams), 1)
+    state = after(state, 2, R=MINUTE, S=MINUTE)
+    assert state.streams["R"].began == 3
+    copy = enter_epoch(state, rules(2, {"q": RS, "p": RS}, streams=streams), 2)
+    assert copy.queries["p"].visible_from["R"] == Visibility(3, None)
+    assert copy.queries["p"].complete == "always"
+    # Without a store there is a gap.
+    state = after(enter_epoch(state, rules(2, {}, streams=streams), 2), 1, R=MINUTE, S=MINUTE)
+    late = enter_epoch(state, rules(3, {"p": RS}, streams=streams), 3)
+    assert late.queries["p"].complete == "never"
 
 
 def test_a_query_over_streams_that_had_nothing_is_complete() -> None:
