@@ -20,6 +20,7 @@ BODIES = 16
 DROPPED = 4
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
 _closing = partial(Refusal, closes=True)
 
 
@@ -90,8 +91,11 @@ class LimitRequests:
             return None
         headers = Headers(scope=scope)
         length = headers.get("content-length", "")
-        if scope["method"] not in _WITH_BODY:
+        if scope["method"] in _WITHOUT_BODY:
             return _UNEXPECTED
+        if scope["method"] not in _WITH_BODY:
+            # No route takes it.
+            return None
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return _NO_JSON

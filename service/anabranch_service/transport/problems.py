@@ -124,11 +124,15 @@ async def _http_error(request: Request, cause: Exception) -> Response:
 
 def _allowed(request: Request) -> list[str]:
     """The methods that some route of the request's path takes."""
-    found: set[str] = set()
-    for router in request.app.state.routers:
-        for route in router.routes:
-            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-                found |= route.methods or set()
+    routes = [
+        route
+        for router in request.app.state.routers
+        for route in router.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    # /v1/queries/{name} matches what ends in a verb, too, and means something else by it.
+    own = [route for route in routes if "}:" in route.path] or routes
+    found = {method for route in own for method in route.methods or ()}
     if "GET" in found and has_head(request.url.path):
         found.add("HEAD")
     return sorted(found)

@@ -78,7 +78,8 @@ def test_every_problem_names_all_fields(service: Service) -> None:
     ("path", "allowed"),
     [
         ("/v1/queries", "GET, HEAD, POST"),
-        ("/v1/queries/pair", "DELETE, GET, HEAD, PATCH"),
+        ("/v1/queries/pair", "DELETE, GET, HEAD, PATCH, PUT"),
+        ("/v1/queries/pair:pause", "POST"),
         ("/v1/settings", "GET, HEAD, PATCH, PUT"),
         ("/v1/queries:explain", "POST"),
     ],
@@ -86,14 +87,15 @@ def test_every_problem_names_all_fields(service: Service) -> None:
 def test_a_wrong_method_is_answered_with_all_right_ones(
     service: Service, path: str, allowed: str
 ) -> None:
-    refused = service.http.request("OPTIONS", path)
-    assert (refused.status_code, refused.headers["Allow"]) == (405, allowed)
+    for method in ("OPTIONS", "TRACE"):
+        refused = service.http.request(method, path, content=b"{}")
+        assert (refused.status_code, refused.headers["Allow"]) == (405, allowed)
 
 
 @pytest.mark.parametrize(
     ("path", "name", "remedy"),
     [
-        ("/v1/queries?limits=3", "limits", "there are cursor, limit, status"),
+        ("/v1/queries?limits=3", "limits", "there are cursor, limit, owner, status, tag"),
         ("/v1/streams?limit=3", "limit", "there is none"),
         ("/v1/settings?a=1&b=2", "a", "there is none"),
     ],
