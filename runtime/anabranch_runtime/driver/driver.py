@@ -132,6 +132,7 @@ class Driver:
         publisher: ``pipeline`` adds writers that need Spark.
         compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
         views: maintains post-join views; None: nobody does, joined rows wait.
+        tails: for those who follow results.
         progress: what is reported. ``rationer``: decides what batches withhold from probes.
     """
 
@@ -168,7 +169,7 @@ class Driver:
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
         self._completeness = CompletenessFiles(results)
-        self._tails = Tails(url, keys, results)
+        self.tails = Tails(url, keys, results)
         self._state_publisher = StatePublisher(root, control)
         live = settings.mode is Mode.LIVE
         limit = settings.memory_limit
@@ -252,8 +253,7 @@ class Driver:
 
         Live also: begin and end epochs (``epoch_cycle``).
         """
-        results = {query: a.results for query, a in self.state.queries.items()}
-        self._tails.open(self.state.next_batch, results)
+        self.tails.open(self.state.next_batch, self._totals(), self._written())
         self.publisher.retry()
         if (self._problems(), self._shown()) != (self.progress.problems, self.progress.shown):
             self.report("running")
@@ -308,6 +308,15 @@ class Driver:
         reach(Point.BOUNDARY)
         self.control.report_boundary(boundary)
 
+    def _totals(self) -> dict[str, int]:
+        """Query -> its results so far; those of views and outer joins come in versions."""
+        versions = self._written()
+        return {q: a.results for q, a in self.state.queries.items() if q not in versions}
+
+    def _written(self) -> dict[str, tuple[int, int]]:
+        """What versions of views and outer joins have written."""
+        return {} if self.views is None else self.views.written()
+
     def show_views(self, ruleset: Ruleset | None = None) -> None:
         """Let views know what has committed, by the ruleset of the epoch."""
         rules = self._rules() if ruleset is None else ruleset
@@ -354,7 +363,7 @@ class Driver:
         Raises:
             SinkError: a sink does not take what waits for it, which is kept.
         """
-        self._tails.close()
+        self.tails.close()
         self._completeness.show(self.state.queries, self.state.next_batch - 1, at_once=True)
         if self.settings.mode is not Mode.STEP:
             return
@@ -632,8 +641,7 @@ class Driver:
             probing = max(r.phases.get("probe", 0.0) for r in reports)
             limiter = self._rate_limiter
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
-        totals = {q: a.results for q, a in state.queries.items()}
-        self._tails.feed(state.next_batch - 1, located, totals)
+        self.tails.feed(state.next_batch - 1, located, self._totals(), self._written())
         self._completeness.show(state.queries, state.next_batch - 1)
         self.publisher.retry()
         clear_staging(self.settings.results)

@@ -250,7 +250,13 @@ class Pipeline:
         writers, publish = driver.publisher.writers, self.control.report_view
         refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
         views = Views(
-            session, settings.results, settings.state / "views", writers, publish, refusal
+            session,
+            settings.results,
+            settings.state / "views",
+            writers,
+            publish,
+            driver.tails.feed_version,
+            refusal,
         )
         views.begin(driver.state.next_batch, driver.state.queries)
         return views

@@ -147,6 +147,19 @@ def batch_of(file: Path) -> int | None:
     return int(batch) if dash and batch.isdecimal() and task.isdecimal() else None
 
 
+def version_file(folder: Path, version: int) -> Path:
+    """Where a version of a view, or of an outer join, has its rows: no name that a batch's file may
+    have, since versions are not numbered as batches are.
+    """
+    return folder / f"version-{version:010d}.parquet"
+
+
+def version_of(file: Path) -> int | None:
+    """The version of a file; None for files that are none."""
+    word, dash, version = file.stem.partition("-")
+    return int(version) if word == "version" and dash and version.isdecimal() else None
+
+
 def _fixed_width(schema: pa.Schema) -> float:
     """Bytes of a row; 0 where rows differ."""
     try:

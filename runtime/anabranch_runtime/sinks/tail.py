@@ -1,7 +1,8 @@
 """The live tail: committed results for whoever follows a query, in a small Redis Stream.
 
 Rows are numbered: a row's ordinal is its number among all results of the query, in the order of
-batch, task and file. It is known from the manifest, so a reader sees from the numbers alone what
+batch, task and file (of a view's changes and an outer join's rows: version and row). It is known
+from the manifest, or a file beside the results, so a reader sees from the numbers alone what
 it has missed. Rows are left out rather than waited for: a batch brings its last ``BATCH_ROWS``, a
 stream keeps its last ``ENTRIES`` entries, and a Redis that fails, or a result file that somebody
 has removed, costs rows of the tail, nothing else.
@@ -10,6 +11,9 @@ has removed, costs rows of the tail, nothing else.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
+from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,11 +24,11 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.protocol.keys import TAIL_SECONDS, tail_entry
-from anabranch_runtime.sinks.parquet import batch_of
+from anabranch_runtime.sinks.parquet import batch_of, version_of
 from anabranch_runtime.sinks.rows import json_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from anabranch_contract.protocol.keys import Keys
@@ -37,6 +41,8 @@ BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
 ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
 #: Entries that a stream keeps.
 ENTRIES = 512
+#: No view, and no outer join.
+NOTHING: Mapping[str, tuple[int, int]] = MappingProxyType({})
 #: Seconds to wait for Redis, and to leave it alone after it has failed.
 PATIENCE, PAUSE = 1.0, 5.0
 #: Errors that cost the tail rows and must not cost the pipeline a batch.
@@ -53,13 +59,19 @@ class Tails:
         self._keys = keys
         self._results = results
         self._silent_until = 0.0
+        #: Batches and versions are fed by different threads.
+        self._lock = Lock()
 
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
 
     def feed(
-        self, batch: int, located: Mapping[str, Sequence[Path]], totals: Mapping[str, int]
+        self,
+        batch: int,
+        located: Mapping[str, Sequence[Path]],
+        totals: Mapping[str, int],
+        written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
         """Append a committed batch's rows to the tails that somebody follows; begin those that
         somebody waits for, which has this batch's published rows among the others.
@@ -68,32 +80,64 @@ class Tails:
             batch: the batch.
             located: query -> the files of its rows, in order of tasks.
             totals: query -> its results so far, this batch included.
+            written: view or outer join -> its last version, and its rows so far.
         """
-        try:
+        with self._harmless():
             for query in self._listened():
-                if query not in totals:
+                if query in written:
+                    self._begin_versions(query, *written[query])
+                elif query not in totals:
                     continue
-                if not self._redis.exists(self._keys.tail(query)):
-                    self._begin(query, batch + 1, totals[query])
+                elif not self._redis.exists(self._keys.tail(query)):
+                    self._begin(query, batch + 1, totals[query], batch_of)
                 elif query in located:
                     rows = last_rows(located[query], BATCH_ROWS)
                     self._append(query, batch, totals[query] - rows.num_rows, rows)
-        except _HARMLESS as error:
-            self._fall_silent(error)
 
-    def open(self, next_batch: int, totals: Mapping[str, int]) -> None:
+    def feed_version(self, query: str, version: int, rows: pa.Table, total: int) -> None:
+        """Append what a version of a view (its changes) or of an outer join has written, if
+        somebody follows it.
+
+        Args:
+            total: its rows so far, these included.
+        """
+        with self._harmless():
+            if query not in self._listened():
+                return
+            if not self._redis.exists(self._keys.tail(query)):
+                self._begin_versions(query, version, total)
+                return
+            kept = rows.slice(max(rows.num_rows - BATCH_ROWS, 0))
+            self._append(query, version, total - kept.num_rows, kept)
+
+    def open(
+        self,
+        next_batch: int,
+        totals: Mapping[str, int],
+        written: Mapping[str, tuple[int, int]] = NOTHING,
+    ) -> None:
         """Begin the tails that somebody waits for, with the newest of the published results.
 
         Args:
             next_batch: results of this batch and later are not committed.
             totals: query -> its results so far; a query that is not in it is not known yet.
+            written: view or outer join -> its last version, and its rows so far.
         """
-        try:
+        with self._harmless():
             for query in self._listened():
-                if query in totals and not self._redis.exists(self._keys.tail(query)):
-                    self._begin(query, next_batch, totals[query])
-        except _HARMLESS as error:
-            self._fall_silent(error)
+                if query in written:
+                    self._begin_versions(query, *written[query])
+                elif query in totals and not self._redis.exists(self._keys.tail(query)):
+                    self._begin(query, next_batch, totals[query], batch_of)
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """One at a time; what fails costs the tail rows."""
+        with self._lock:
+            try:
+                yield
+            except _HARMLESS as error:
+                self._fall_silent(error)
 
     def _listened(self) -> list[str]:
         """The queries that somebody follows."""
@@ -122,11 +166,18 @@ class Tails:
             _LOG.warning("tail begun again", query=query, error=str(error))
             self._redis.delete(key)
 
-    def _begin(self, query: str, next_batch: int, total: int) -> None:
+    def _begin_versions(self, query: str, version: int, total: int) -> None:
+        """Begin the tail of a view or an outer join, unless it has begun."""
+        if not self._redis.exists(self._keys.tail(query)):
+            self._begin(query, version + 1, total, version_of)
+
+    def _begin(
+        self, query: str, next_batch: int, total: int, number_of: Callable[[Path], int | None]
+    ) -> None:
         found: list[tuple[int, int, pa.Table]] = []
         ordinal, left = total, OPEN_ROWS
         files = (self._results / query).glob("*.parquet")
-        numbered = [(b, f) for f in files if (b := batch_of(f)) is not None and b < next_batch]
+        numbered = [(b, f) for f in files if (b := number_of(f)) is not None and b < next_batch]
         for batch, file in sorted(numbered, reverse=True):
             rows = last_rows([file], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows

@@ -14,9 +14,10 @@ from anabranch_runtime.storage.documents import write_durably
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: The folder below the results with a file for each query: what its sink holds. Unlike the joined
-#: rows it stays when the query has ended. No query can have a name that begins with a dot.
-_SHOWN = ".shown"
+#: Folders below the results with a file for each query: what its sink holds, and what has been
+#: written to it. Unlike the joined rows they stay when the query has ended. No query can have a
+#: name that begins with a dot.
+_SHOWN, _WRITTEN = ".shown", ".written"
 _UNDECIDED = "undecided.json"
 
 
@@ -25,16 +26,24 @@ def shown_file(results: Path, query: str) -> Path:
     return results / _SHOWN / f"{query}.json"
 
 
+def written_file(results: Path, query: str) -> Path:
+    """The count of rows that a view (changes) or an outer join has written to its sink."""
+    return results / _WRITTEN / f"{query}.json"
+
+
 def undecided_file(home: Path) -> Path:
     """The count of left rows that an outer join, whose folder is ``home``, has given to nobody."""
     return home / _UNDECIDED
 
 
-def add(file: Path, version: int, rows: int) -> int:
+def add(file: Path, version: int, rows: int, before: int = 0) -> int:
     """How many there are up to ``version``, which adds ``rows``; a version that is made again
     counts once.
+
+    Args:
+        before: how many there were before, where nothing is known of them.
     """
-    before, last = 0, 0
+    last = before
     if file.exists():
         known = json.loads(file.read_text())
         last = known["total"]
@@ -55,6 +64,14 @@ def put(file: Path, version: int, rows: int) -> int:
 def so_far(file: Path) -> int:
     """How many there have been so far."""
     return int(json.loads(file.read_text())["total"]) if file.exists() else 0
+
+
+def all_written(results: Path) -> dict[str, tuple[int, int]]:
+    """Query -> its last version that has written something, and how many rows all have."""
+    found = (
+        (file.stem, json.loads(file.read_text())) for file in (results / _WRITTEN).glob("*.json")
+    )
+    return {name: (known["version"], known["total"]) for name, known in found}
 
 
 def all_shown(results: Path) -> dict[str, int]:

@@ -32,7 +32,7 @@ from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.storage.documents import write_durably
 from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.counts import all_shown, so_far, undecided_file
+from anabranch_runtime.views.counts import all_shown, all_written, so_far, undecided_file
 from anabranch_runtime.views.finishing import with_counts
 from anabranch_runtime.views.versions import Maker, Place, place_of
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -115,6 +116,7 @@ class Views:
         checkpoints: where Spark's checkpoints of views are.
         writers: who writes sinks outside.
         publish: takes a view's rows as they are now.
+        follow: takes what versions have written, for those who follow them.
         refusal: why no view can be kept here; empty: they can.
     """
 
@@ -123,11 +125,14 @@ class Views:
     checkpoints: Path
     writers: Mapping[SinkKind, Write]
     publish: Callable[[str, ViewRows], None]
+    follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
     refusal: str = ""
     _maker: Maker = field(init=False)
     _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
     #: View or outer join -> rows that it has, or has given so far.
     _shown: dict[str, int] = field(init=False, default_factory=dict)
+    #: View or outer join -> its last version that has written something, and rows written so far.
+    _written: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
     #: Outer join -> left rows that were not decided so far.
     _undecided: dict[str, int] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
@@ -144,8 +149,11 @@ class Views:
         """
         session = groups.view_session(self.session)
         shown, left_out = self._shown.__setitem__, self._undecided.__setitem__
-        self._maker = Maker(session, self.results, self.writers, self.publish, shown, left_out)
+        self._maker = Maker(
+            session, self.results, self.writers, self.publish, shown, left_out, self._wrote
+        )
         self._shown.update(all_shown(self.results))
+        self._written.update(all_written(self.results))
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
@@ -195,6 +203,12 @@ class Views:
         """
         return self._shown.copy()
 
+    def written(self) -> dict[str, tuple[int, int]]:
+        """View or outer join -> its last version that has written something, and how many rows all
+        have.
+        """
+        return self._written.copy()
+
     def undecided(self) -> dict[str, int]:
         """Outer join -> how many of its left rows nobody has been given, since pairs of them may
         have been withheld.
@@ -236,6 +250,10 @@ class Views:
             self._thread.join()
         for kept in self._kept.values():
             kept.stop()
+
+    def _wrote(self, name: str, version: int, rows: pa.Table, total: int) -> None:
+        self.follow(name, version, rows, total)
+        self._written[name] = version, total
 
     # --- in turns ----------------------------------------------------------------------------
 
@@ -370,6 +388,7 @@ class Views:
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
         place = place_of(query, home, self.checkpoints)
         self._shown.setdefault(str(query.id), 0)
+        self._written.setdefault(str(query.id), (0, 0))
         if query.outer is not None:
             self._undecided[query.id] = so_far(undecided_file(home))
         places = (place,) if place.upper is None else (place, place.upper)

@@ -20,9 +20,10 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.parquet import version_file, version_of
 from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.views import groups, outer_joins
-from anabranch_runtime.views.counts import add, put, shown_file, undecided_file
+from anabranch_runtime.views.counts import add, put, shown_file, undecided_file, written_file
 from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
 from anabranch_runtime.views.parts import Part, of_part, told
@@ -105,6 +106,8 @@ class Maker:
         publish: takes a view's rows as they are now.
         show: takes how many rows an outer join has given, or a view has.
         left_out: takes how many left rows of an outer join were not decided so far.
+        follow: takes the rows that a version has written to its sink, and how many all versions
+            have up to it.
     """
 
     session: SparkSession
@@ -113,6 +116,7 @@ class Maker:
     publish: Callable[[str, ViewRows], None]
     show: Callable[[str, int], None]
     left_out: Callable[[str, int], None]
+    follow: Callable[[str, int, pa.Table, int], None]
 
     def work(self, place: Place) -> Work:
         """The work for a place from now on."""
@@ -225,8 +229,7 @@ class Maker:
         query = place.query
         folder = self.results / query.id
         staged = place.home / "changes.parquet"
-        # No name that a batch's file may have: versions are not numbered as batches are.
-        target = folder / f"version-{version:010d}.parquet"
+        target = version_file(folder, version)
         if query.sink.kind is SinkKind.PARQUET:
             for name in (target, folder / f"{version:010d}-00000.parquet"):
                 name.unlink(missing_ok=True)
@@ -237,11 +240,25 @@ class Maker:
             folder.mkdir(parents=True, exist_ok=True)
             staged.rename(target)
             sync_filesystem(self.results)
-            return
-        writer = self.writers.get(query.sink.kind)
-        if writer is None:
-            raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
-        writer(Delivery(str(query.id), query.sink, version, (staged,)))
+        else:
+            writer = self.writers.get(query.sink.kind)
+            if writer is None:
+                raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
+            writer(Delivery(str(query.id), query.sink, version, (staged,)))
+        known = written_file(self.results, query.id)
+        # Earlier releases have kept no count.
+        before = 0 if known.exists() else _rows_before(folder, version)
+        total = add(known, version, changes.num_rows, before)
+        self.follow(str(query.id), version, changes, total)
+
+
+def _rows_before(folder: Path, version: int) -> int:
+    """How many rows the files of earlier versions have."""
+    return sum(
+        pq.read_metadata(file).num_rows
+        for file in folder.glob("*.parquet")
+        if (found := version_of(file)) is not None and found < version
+    )
 
 
 def _finished(view: View, table: pa.Table) -> pa.Table:

@@ -48,32 +48,17 @@ async def follow_results(
 ) -> StreamingResponse:
     """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
 
-    Committed results only. A `gap` counts rows that the reader has missed; nobody waits for it.
+    Of a view they are its changes. Committed results only. A `gap` counts rows that the reader has
+    missed; nobody waits for it.
     """
     record = known(await ctx.store.query(name), "query", name)
-    refused = None
     if record.sink.to_sink().kind is SinkKind.COUNT:
-        refused = (
+        raise Conflict(
             "sink-without-rows",
             f"query {name!r} counts its results and keeps none",
-            "register it again, with a sink that takes rows",
+            field="id",
+            remedy="register it again, with a sink that takes rows",
         )
-    elif record.normalised.view is not None:
-        refused = (
-            "view-without-tail",
-            f"query {name!r} is a view: its rows change",
-            f"GET /v1/queries/{name}/rows, or read the changes from its sink",
-        )
-    elif record.normalised.outer is not None:
-        refused = (
-            "outer-join-without-tail",
-            f"the results of query {name!r}, an outer join, can't be followed here",
-            "read them from its sink",
-        )
-    if refused is not None:
-        code, message, remedy = refused
-        raise Conflict(code, message, field="id", remedy=remedy)
-
     run = record.id
 
     async def status() -> Status:

@@ -286,7 +286,9 @@ def test_an_offset_passes_over_rows_that_come_back(start: Callable[..., ViewRun]
 def test_views_are_refused_where_they_can_not_be_kept(start: Callable[..., ViewRun]) -> None:
     run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
     run.views.close()
-    run.views = Views(run.session, run.folder / "other", run.folder / "o", {}, run.tell, "not here")
+    run.views = Views(
+        *(run.session, run.folder / "other", run.folder / "o", {}, run.tell), refusal="not here"
+    )
     run.views.begin(0)
     run.views.committed(0, {}, run.ruleset())
     assert run.views.problems() == {"v": "view: not here"}

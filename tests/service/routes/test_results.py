@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -20,7 +21,7 @@ from anabranch_client.rest.api import AsyncClient, Client
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks import tail as runtime_tail
-from anabranch_runtime.sinks.parquet import ParquetSink
+from anabranch_runtime.sinks.parquet import ParquetSink, version_file
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_service.streaming import tail as service_tail
 from tests.service.conftest import PAIR
@@ -43,6 +44,7 @@ class Feeder:
     results: Path
     next_batch: int = 0
     totals: dict[str, int] = field(default_factory=lambda: {"q": 0})
+    written: dict[str, tuple[int, int]] = field(default_factory=dict)
     published: bool = True
 
     def __post_init__(self) -> None:
@@ -64,7 +66,16 @@ class Feeder:
 
     def tick(self) -> None:
         """What the driver does between batches."""
-        self.tails.open(self.next_batch, self.totals)
+        self.tails.open(self.next_batch, self.totals, self.written)
+
+    def version(self, number: int, *values: int) -> None:
+        """Write a version of a view or an outer join, as the thread of views does."""
+        total = self.written.get("q", (0, 0))[1] + len(values)
+        rows = pa.table({"x": pa.array(values, pa.int64())})
+        (self.results / "q").mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, version_file(self.results / "q", number))
+        self.tails.feed_version("q", number, rows, total)
+        self.written["q"] = number, total
 
 
 @pytest.fixture
@@ -117,6 +128,24 @@ def test_new_results_come_as_they_are_committed(feeder: Feeder) -> None:
     reader.join(20)
     assert reader.told() == [("live", 2), 3, 4, 5, ("end", "limit")]
     assert [e.id for e in reader.events] == ["0:1", "1:2", "3:3", "3:4", ""]
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_versions_of_views_and_outer_joins_are_followed(feeder: Feeder, start: bool) -> None:
+    feeder.totals.clear()
+    feeder.version(1, 1, 2)
+    feeder.version(4, 3)
+    reader = Reader(feeder, from_start=start, limit=5 if start else 2)
+    feeder.tick()
+    reader.wait("live")
+    feeder.tick()
+    feeder.version(5, 4)
+    feeder.tick()
+    feeder.version(7, 5)
+    reader.join(20)
+    before = [1, 2, 3] if start else []
+    assert reader.told() == [*before, ("live", 3), 4, 5, ("end", "limit")]
+    assert [e.id for e in reader.events if e.kind == "row"][-2:] == ["5:3", "7:4"]
 
 
 def test_from_the_start_means_from_what_is_at_hand(

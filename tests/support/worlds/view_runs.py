@@ -195,6 +195,8 @@ class ViewRun:
     drawn: Drawn
     sink: SinkSpec = field(default_factory=SinkSpec)
     told: dict[str, ViewRows] = field(init=False, default_factory=dict)
+    #: Version -> rows that it has written, and rows up to it.
+    written: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
     query: QuerySpec = field(init=False)
     views: Views = field(init=False)
     rows: list[pa.RecordBatch] = field(init=False, default_factory=list)
@@ -229,7 +231,7 @@ class ViewRun:
         """Start, or start again."""
         results = self.folder / "results"
         results.mkdir(parents=True, exist_ok=True)
-        self.views = Views(self.session, results, self.folder / "views", {}, self.tell)
+        self.views = Views(self.session, results, self.folder / "views", {}, self.tell, self.follow)
         self.views.begin(self.next_batch, self._activations())
         self.commit()
 
@@ -241,6 +243,11 @@ class ViewRun:
         if self.refuses:
             raise ValueError("not now")
         self.told[query] = rows
+
+    def follow(self, query: str, version: int, rows: pa.Table, total: int) -> None:
+        """Take note of what a version has written, and how much there is up to it."""
+        assert query == "v"
+        self.written[version] = rows.num_rows, total
 
     def _marks(self) -> dict[str, int]:
         return {} if self.mark is None else {"t": self.mark}
@@ -293,6 +300,13 @@ class ViewRun:
         found, wanted = self.table(), self.wanted()
         assert found == wanted, f"{self.drawn.spark}\n{found}\n{wanted}"
         assert self.views.shown() == {"v": len(wanted)}, self.drawn.spark
+        # Changes are numbered without a gap, whatever was made again.
+        numbers, total = sorted(self.written.items()), 0
+        for _, (rows, upto) in numbers:
+            total += rows
+            assert upto == total, self.drawn.spark
+        if numbers:
+            assert self.views.written() == {"v": (numbers[-1][0], total)}, self.drawn.spark
 
     def table(self) -> list[tuple[Any, ...]]:
         """The view's rows by its changes: the last of each identity."""
