@@ -1,0 +1,109 @@
+"""The README's tour, word for word, as somebody would follow it in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+BEGIN, END = "## Five-minute tour", "## Your own history"
+API = "http://127.0.0.1:8080"
+#: Seconds that Spark, and everything after it, may take.
+PATIENCE = 180.0
+
+
+def blocks() -> list[tuple[str, str]]:
+    """(language, text) of what the tour has people type."""
+    text = README.read_text(encoding="utf-8")
+    tour = text[text.index(BEGIN) : text.index(END)]
+    return re.findall(r"^```(\w+)\n(.*?)^```$", tour, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder with the installation beside it, which the pipeline is started in."""
+    with socket.socket() as port:
+        if port.connect_ex(("127.0.0.1", 8080)) == 0:
+            pytest.skip("somebody else listens on the port that the tour uses")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    yield tmp_path
+    run(tmp_path, ".venv/bin/anabranch down")
+
+
+def run(folder: Path, script: str) -> str:
+    """What a script has written; it has to succeed, with every command in it."""
+    path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    found = subprocess.run(
+        ["/bin/bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert found.returncode == 0, f"{script}\n{found.stdout}\n{found.stderr}"
+    return found.stdout
+
+
+def until(query: str, **wanted: Any) -> dict[str, Any]:
+    """The query's document, once its fields are as ``wanted``."""
+    end, found = time.monotonic() + PATIENCE, {}
+    while any(found.get(name) != value for name, value in wanted.items()):
+        assert time.monotonic() < end, f"{query} is never {wanted}: {found}"
+        time.sleep(0.2)
+        found = httpx.get(f"{API}/v1/queries/{query}").json()
+    return found
+
+
+@pytest.mark.spark
+def test_the_tour_works_word_for_word(folder: Path) -> None:
+    found = blocks()
+    assert [language for language, _ in found] == [
+        *("sh", "sh", "python", "sh", "yaml", "sh", "python")
+    ]
+    start, curl, feed, commands, declaration, doctor, client = (text for _, text in found)
+    ways = [line.partition("#")[0].strip() for line in start.splitlines()]
+    assert ways == [f".venv/bin/anabranch {way}" for way in ("up", "up --wait", "down")]
+    assert "ready" in run(folder, ways[1])
+
+    answers = run(folder, curl.replace("curl ", "curl -sSf "))
+    assert '"status":"pending"' in answers.replace(" ", "")
+    until("delays", status="active")
+    (folder / "feed.py").write_text(feed)
+    run(folder, ".venv/bin/python feed.py")
+    delays = until("delays", results=2)
+    assert delays["results_at"] == str(folder / ".anabranch" / "results" / "delays")
+    rows = pq.read_table(folder / ".anabranch" / "results" / "delays").to_pylist()
+    assert sorted(row["wind"] for row in rows) == [9.5, 11.0]
+
+    (folder / "queries.yaml").write_text(declaration)
+    for command in commands.replace("\\\n", " ").splitlines():
+        written = run(folder, command)
+        if "query tail" in command:
+            assert len(written.splitlines()) == 3
+        if command.startswith("anabranch apply"):
+            assert "1 would be replaced" in written
+        if "--json" in command.partition("#")[0]:
+            assert json.loads(written)
+    assert until("delays~2", status="active")["sql"].endswith("> 9")
+    assert run(folder, doctor.replace("8080 ", "8081 "))
+    printed = run(folder, f"python - <<'END'\n{client}\nEND")
+    assert printed.count("row ") == 2
+    assert "jointly" in printed
+    until("delays", status="expired")
