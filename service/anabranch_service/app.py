@@ -1,4 +1,4 @@
-"""The application: routes, error handling, and the epoch loop for as long as it is up."""
+"""The application: routes, error handling, and the epoch loop for as long as it is up and leads."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
+from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.renewal import renew_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
     epochs,
     explain,
+    leader,
     plans,
     queries,
     results,
@@ -40,7 +42,7 @@ from anabranch_service.routes import (
     streams,
     system,
 )
-from anabranch_service.settings import Settings
+from anabranch_service.settings import Settings, own_address
 from anabranch_service.streaming.tail import Tails
 from anabranch_service.transport import problems
 from anabranch_service.transport.document import RESPONSES, Documented
@@ -65,7 +67,8 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         retry=Retry(NoBackoff(), 1),
     )
     store, metrics = Store(redis, config.namespace), Metrics()
-    loop = EpochLoop(store, config, metrics, clock)
+    lease = Lease(redis, store.keys, own_address(config), config.lease_seconds)
+    loop = EpochLoop(store, lease, config, metrics, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = Work(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
@@ -74,6 +77,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if gate.required:
             await first_token.ensure(tokens, Path(config.admin_token_file), clock())
+        leading = asyncio.create_task(lease.run(), name="lease")
         task = asyncio.create_task(loop.run(), name="epoch-loop")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
         try:
@@ -84,6 +88,9 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
+            # Last of all: what the loop was at is written, or never will be.
+            leading.cancel()
+            await asyncio.wait({leading}, timeout=1)
             work.close()
             await redis.aclose()
 
@@ -103,6 +110,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.context = Context(
         config,
         store,
+        lease,
         loop,
         metrics,
         clock,
@@ -118,7 +126,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, streams, queries, results, epochs, state),
-            *(plans, series, settings, access, system),
+            *(plans, series, settings, access, leader, system),
         )
     ]
     for router in app.state.routers:

@@ -15,6 +15,7 @@ from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
+from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.tail import Tails
@@ -26,6 +27,7 @@ class Context:
 
     settings: Settings
     store: Store
+    lease: Lease
     loop: EpochLoop
     metrics: Metrics
     clock: Clock

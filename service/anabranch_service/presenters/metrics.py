@@ -35,6 +35,9 @@ class Metrics:
         )
 
         # Planning
+        self.leader = gauge(
+            "leader", "1 where this process plans and publishes, 0 where another does."
+        )
         self.published = counter("epochs_published", "Epochs that this process published.")
         self.epoch = gauge("epoch_newest", "The newest published epoch.")
         self.solve = Histogram(

@@ -88,6 +88,7 @@ async def _runtime(store: Store) -> str:
 @needs(Need.TOKEN)
 async def metrics(ctx: Ctx) -> Response:
     """Prometheus metrics of this process, and of the runtime's sources."""
+    ctx.metrics.leader.set(ctx.lease.term is not None)
     with contextlib.suppress(RedisError):
         store = ctx.store
         ctx.metrics.show(await store.progress(), await store.sources(), await store.rations())
