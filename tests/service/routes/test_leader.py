@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.service.conftest import PAIR, STREAMS
+from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 def gauge(service: Service) -> float:
     lines = service.http.get("/metrics").text.splitlines()
     return float(next(x for x in lines if x.startswith("anabranch_leader ")).split()[1])
+
+
+def is_unready(service: Service) -> bool:
+    return service.http.get("/readyz").status_code == 503
 
 
 def test_a_single_service_leads_at_once(service: Service) -> None:
@@ -50,3 +56,24 @@ def test_a_service_that_follows_answers_requests_and_then_leads(settings: Settin
         found = follower.get("/v1/leader")
         assert (found["is_this"], found["token"]) == (True, 2)
         assert gauge(follower) == 1
+
+
+def test_after_redis_was_away_one_leads_and_the_sequence_goes_on(settings: Settings) -> None:
+    server = StoppableRedis()
+    settings = replace(settings, redis_url=server.url, lease_seconds=0.3)
+    try:
+        with (
+            serving(replace(settings, port=1)) as first,
+            serving(replace(settings, port=2)) as second,
+        ):
+            first.plan(-1)
+            server.kill()
+            for one in (first, second):
+                eventually(partial(is_unready, one), "it says so")
+            server.start()
+            first.plan(0)
+            second.plan(1)
+            assert [e["epoch"] for e in second.get("/v1/epochs")["items"]] == [2, 1, 0]
+            assert sum(s.get("/v1/leader")["is_this"] for s in (first, second)) == 1
+    finally:
+        server.close()
