@@ -22,6 +22,7 @@ from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
 from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
@@ -113,6 +114,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         lease,
         loop,
         metrics,
+        Observer(store),
         clock,
         Tails(store, config.connections),
         StoreHistory(store),

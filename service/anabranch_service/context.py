@@ -12,6 +12,7 @@ from anabranch_service.access.gate import Gate
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock
 from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
@@ -30,6 +31,7 @@ class Context:
     lease: Lease
     loop: EpochLoop
     metrics: Metrics
+    observer: Observer
     clock: Clock
     tails: Tails
     history: StoreHistory

@@ -400,8 +400,15 @@ class Driver:
                 remedy="restore state and checkpoint from the same moment",
             )
         started = time.perf_counter()
-        settings = self.settings
         choice, ruleset = self._choose(number)
+        with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
+            self._apply(number, job, choice, ruleset, started)
+
+    def _apply(
+        self, number: int, job: Job, choice: Choice, ruleset: Ruleset, started: float
+    ) -> None:
+        """Run the batch by what was chosen, and commit it."""
+        settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
         batch = batches.begin(

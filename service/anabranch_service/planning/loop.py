@@ -172,6 +172,10 @@ class EpochLoop:
 
     async def _answer(self, boundary: Boundary, publication: Publication) -> None:
         epoch = target_epoch(boundary, self.settings.mode)
+        with structlog.contextvars.bound_contextvars(epoch=epoch):
+            await self._answer_with(epoch, boundary, publication)
+
+    async def _answer_with(self, epoch: int, boundary: Boundary, publication: Publication) -> None:
         record = await self.store.epoch(epoch)
         if record is None:
             self.planning = True
@@ -298,17 +302,8 @@ class EpochLoop:
 
     def _measure(self, record: EpochRecord) -> None:
         self.metrics.published.inc()
-        self.metrics.epoch.set(record.epoch)
-        self.metrics.queries.set(len(record.queries))
         self.metrics.rejected.inc(len(record.rejected))
         self.metrics.solve.labels(record.optimizer).observe(record.solve_ms / 1000)
-        self.metrics.cost.labels("chosen").set(record.cost)
-        for name, cost in (
-            ("individual", record.individual_cost),
-            ("shared", record.shared_cost),
-        ):
-            if cost is not None:
-                self.metrics.cost.labels(name).set(cost)
 
 
 def settled(
