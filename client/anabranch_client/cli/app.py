@@ -18,6 +18,7 @@ from anabranch_client.cli import doctor as cli_doctor
 from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
 from anabranch_client.cli import state as cli_state
+from anabranch_client.cli import support as cli_support
 from anabranch_client.cli import up as cli_up
 from anabranch_client.cli.context import TOKEN_FILE, Guarded
 from anabranch_client.cli.queries import queries
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("up")(cli_up.up)
 app.command("down")(cli_up.down)
 app.command("doctor")(cli_doctor.doctor)
+app.command("support-bundle")(cli_support.support_bundle)
 app.add_typer(streams, name="stream")
 app.add_typer(queries, name="query")
 app.add_typer(cli_planning.epochs, name="epochs")
