@@ -21,6 +21,7 @@ from anabranch_service.access.gate import Gate
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
+from anabranch_service.lineage.emitter import Emitter
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
@@ -70,6 +71,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     store, metrics = Store(redis, config.namespace), Metrics()
     lease = Lease(redis, store.keys, own_address(config), config.lease_seconds)
     loop = EpochLoop(store, lease, config, metrics, clock)
+    emitter = Emitter(store, lease, config, metrics, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = Work(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
@@ -80,11 +82,13 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             await first_token.ensure(tokens, Path(config.admin_token_file), clock())
         leading = asyncio.create_task(lease.run(), name="lease")
         task = asyncio.create_task(loop.run(), name="epoch-loop")
+        telling = asyncio.create_task(emitter.run(), name="lineage")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
         try:
             yield
         finally:
             renewing.cancel()
+            telling.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()

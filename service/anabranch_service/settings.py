@@ -62,6 +62,8 @@ class Settings:
     series_periods: Annotated[int, "newest periods that forecasts and revisions go by"] = PERIODS
     revision_gain: Annotated[float, "share of its cost that a revision has to save"] = 0.1
     lease_seconds: Annotated[float, "after which another service leads if this one is silent"] = 5.0
+    lineage_url: Annotated[str, "where OpenLineage events go: http(s):// or file:///path"] = ""
+    lineage_token_file: Annotated[str, "holds the bearer token that goes with them"] = ""
     kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
     log_level: Annotated[LogLevel, "least level to log"] = "info"
     auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
@@ -101,6 +103,12 @@ class Settings:
         _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
         # The runtime goes by the newest few, and after a roll back by some before them.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
+        _require(
+            not self.lineage_url
+            or self.lineage_url.startswith(("http://", "https://", "file:///")),
+            "lineage_url",
+            "must begin with http://, https:// or file:///",
+        )
         levels = get_args(LogLevel)
         _require(self.log_level in levels, "log_level", "must be debug, info, warning or error")
         _require(

@@ -88,6 +88,11 @@ class Keys:
         return self._key("leader")
 
     @property
+    def lineage(self) -> str:
+        """Hash: run of a query -> the last event about it that was sent (service)."""
+        return self._key("lineage")
+
+    @property
     def gate(self) -> str:
         """String int: batches that may start; absent means no limit (client)."""
         return self._key("gate")

@@ -52,6 +52,10 @@ class Metrics:
             "how",
         )
 
+        self.lineage = counter(
+            "lineage_events", "OpenLineage events, by what came of them: sent, failed.", "outcome"
+        )
+
         # Epochs whose end this process has answered
         self.segments = counter(
             "probe_segments",

@@ -5,7 +5,7 @@ Each write is one script that the leader alone may run (:mod:`.lease`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from anabranch_contract.plans.rations import RationSchedule
@@ -128,6 +128,14 @@ class Publication:
             return bool(await self._run(self._swap, [key], [field, old, new]))
 
         await self.store.update_query(name, change, swap)
+
+    async def lineage(self, run: str, event: str) -> None:
+        """Note the last event about a run that was sent."""
+        await self._write(("HSET", self.store.keys.lineage, (run, event)))
+
+    async def forget_lineage(self, runs: Sequence[str]) -> None:
+        """Forget such notes."""
+        await self._write(*(("HDEL", self.store.keys.lineage, (run,)) for run in runs))
 
     async def advance(self, text: str) -> None:
         """Record that the boundary ``text`` has been answered, if nobody else did."""

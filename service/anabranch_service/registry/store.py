@@ -131,7 +131,7 @@ class Store:
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
             **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
-            **dict.fromkeys((keys.tokens, keys.token_uses, keys.leader), "hash"),
+            **dict.fromkeys((keys.tokens, keys.token_uses, keys.leader, keys.lineage), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
             **dict.fromkeys((keys.heartbeat, keys.lease, self._own("sequence")), "string"),
             **dict.fromkeys((keys.published, keys.listeners), "zset"),
@@ -365,6 +365,10 @@ class Store:
     def revisions_key(self, epoch: int) -> str:
         """Hash: number -> record of a revision."""
         return self._own("revisions", str(epoch))
+
+    async def lineage(self) -> dict[str, str]:
+        """Run of a query -> the last event about it that was sent."""
+        return await _answer(self.redis.hgetall(self.keys.lineage), dict[str, str])
 
     # --- what the runtime writes ---------------------------------------------------------------
 
