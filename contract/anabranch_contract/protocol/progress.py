@@ -146,7 +146,8 @@ class Telemetry:
     Attributes:
         batches: that this run has committed. ``seconds``: that these took together.
         phases: phase -> seconds of them. ``enter`` (choosing rules) and ``commit`` are the
-            driver's, the others the slowest task's (``task_report`` of the runtime).
+            driver's, ``spark`` is what its job took beside the tasks' work, the others are the
+            slowest task's (``task_report`` of the runtime).
         committed_at: when the last one was, seconds since 1970; 0: none was.
         latencies: of what sources say the arrival of; recordings don't.
         watermarks: stream -> microseconds since 1970, as of the last batch.

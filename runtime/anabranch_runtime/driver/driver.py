@@ -116,8 +116,11 @@ class _Times:
 
     def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
         """Phase -> seconds, of a batch that has been committed just now."""
+        enter, job = self.entered - self.started, self.done - self.entered
+        tasks = task_phases(reports)
+        spark = max(job - sum(tasks.values()), 0.0)
         commit = time.perf_counter() - self.done
-        return {"enter": self.entered - self.started, **task_phases(reports), "commit": commit}
+        return {"enter": enter, "spark": spark, **tasks, "commit": commit}
 
 
 @dataclass(frozen=True, slots=True)

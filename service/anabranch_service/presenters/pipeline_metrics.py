@@ -277,7 +277,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         _COUNTER,
         "batch_phase_seconds",
-        "Seconds of its batches by phase: enter and commit of the driver, else the slowest task's.",
+        "Seconds of batches by phase: enter and commit (driver), spark, else the slowest task's.",
         ("phase",),
         _progress(lambda p: p.telemetry.phases),
     ),

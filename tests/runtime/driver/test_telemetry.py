@@ -36,7 +36,7 @@ def test_the_progress_has_what_the_batches_of_the_run_took(url: str, tmp_path: P
     found = Progress.loads(text).telemetry
     assert found.batches == 1
     assert found.committed_at == pytest.approx(time.time(), abs=60)
-    assert set(found.phases) == {"enter", "commit", *TASK_PHASES}
+    assert set(found.phases) == {"enter", "spark", "commit", *TASK_PHASES}
     assert 0 < sum(found.phases.values()) <= 2 * found.seconds
     assert found.latencies.counts == ()
     assert found.parked == {}
