@@ -156,6 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             _without_passwords,

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, get_args, get_origin, get_type_hints
@@ -72,10 +73,10 @@ def configure_logging(level: str) -> None:
 class Server(uvicorn.Server):
     """A server that says where it listens as soon as it does."""
 
-    def __init__(self, config: uvicorn.Config, port: int, port_file: str) -> None:
+    def __init__(self, config: uvicorn.Config, settings: Settings) -> None:
         super().__init__(config)
-        self.bound_port = port
-        self.port_file = port_file
+        self.bound_port = settings.port
+        self.port_file = settings.port_file
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then write the port file: whoever waits for it never reads half of it."""
@@ -104,9 +105,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     configure_logging(settings.log_level)
     collect_rarely()
-    config = server_config(create_app(settings), settings)
-    listening = listening_socket(config)
-    server = Server(config, listening.getsockname()[1], settings.port_file)
+    # The socket first: the application says where it listens, and that nobody else does.
+    listening = listening_socket(settings)
+    settings = replace(settings, port=listening.getsockname()[1])
+    server = Server(server_config(create_app(settings), settings), settings)
     server.run(sockets=[listening])
     return 0 if server.started else 3
 

@@ -1,4 +1,4 @@
-"""The application: routes, error handling, and the epoch loop for as long as it is up."""
+"""The application: routes, error handling, and the epoch loop for as long as it is up and leads."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ from anabranch_service.access.gate import Gate
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
+from anabranch_service.lineage.emitter import Emitter
 from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
+from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.renewal import renew_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
     epochs,
     explain,
+    leader,
     plans,
     queries,
     results,
@@ -41,7 +45,7 @@ from anabranch_service.routes import (
     streams,
     system,
 )
-from anabranch_service.settings import Settings
+from anabranch_service.settings import Settings, own_address
 from anabranch_service.streaming.tail import Tails
 from anabranch_service.transport import problems
 from anabranch_service.transport.document import RESPONSES, Documented
@@ -66,7 +70,9 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         retry=Retry(NoBackoff(), 1),
     )
     store, metrics = Store(redis, config.namespace), Metrics()
-    loop = EpochLoop(store, config, metrics, clock)
+    lease = Lease(redis, store.keys, own_address(config), config.lease_seconds)
+    loop = EpochLoop(store, lease, config, metrics, clock)
+    emitter = Emitter(store, lease, config, metrics, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = Work(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
@@ -75,16 +81,22 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if gate.required:
             await first_token.ensure(tokens, Path(config.admin_token_file), clock())
+        leading = asyncio.create_task(lease.run(), name="lease")
         task = asyncio.create_task(loop.run(), name="epoch-loop")
+        telling = asyncio.create_task(emitter.run(), name="lineage")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
         try:
             yield
         finally:
             renewing.cancel()
+            telling.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
+            # Last of all: what the loop was at is written, or never will be.
+            leading.cancel()
+            await asyncio.wait({leading}, timeout=1)
             work.close()
             await redis.aclose()
 
@@ -104,8 +116,10 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.context = Context(
         config,
         store,
+        lease,
         loop,
         metrics,
+        Observer(store),
         clock,
         Tails(store, config.connections),
         StoreHistory(store),
@@ -119,7 +133,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, streams, queries, runs, results, epochs, state),
-            *(plans, series, settings, access, system),
+            *(plans, series, settings, access, leader, system),
         )
     ]
     for router in app.state.routers:

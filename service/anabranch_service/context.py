@@ -12,9 +12,11 @@ from anabranch_service.access.gate import Gate
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock
 from anabranch_service.planning.loop import EpochLoop
+from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
+from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.tail import Tails
@@ -26,8 +28,10 @@ class Context:
 
     settings: Settings
     store: Store
+    lease: Lease
     loop: EpochLoop
     metrics: Metrics
+    observer: Observer
     clock: Clock
     tails: Tails
     history: StoreHistory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -60,6 +61,9 @@ class Settings:
     solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
     series_periods: Annotated[int, "newest periods that forecasts and revisions go by"] = PERIODS
     revision_gain: Annotated[float, "share of its cost that a revision has to save"] = 0.1
+    lease_seconds: Annotated[float, "after which another service leads if this one is silent"] = 5.0
+    lineage_url: Annotated[str, "where OpenLineage events go: http(s):// or file:///path"] = ""
+    lineage_token_file: Annotated[str, "holds the bearer token that goes with them"] = ""
     kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
     log_level: Annotated[LogLevel, "least level to log"] = "info"
     auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
@@ -94,9 +98,17 @@ class Settings:
             "series_periods",
             f"must be between {EVIDENCE} and {INTERIMS_KEPT}, as many as Redis keeps",
         )
+        # Less, and a pause of the garbage collector or of the machine is taken for a death.
+        _require(0.2 <= self.lease_seconds <= 3600, "lease_seconds", "must be between 0.2 and 3600")
         _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
         # The runtime goes by the newest few, and after a roll back by some before them.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
+        _require(
+            not self.lineage_url
+            or self.lineage_url.startswith(("http://", "https://", "file:///")),
+            "lineage_url",
+            "must begin with http://, https:// or file:///",
+        )
         levels = get_args(LogLevel)
         _require(self.log_level in levels, "log_level", "must be debug, info, warning or error")
         _require(
@@ -165,6 +177,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def own_address(settings: Settings) -> str:
+    """Where a process under ``settings`` listens: no two living processes have the same.
+
+    >>> own_address(Settings(port=81)).endswith("/127.0.0.1:81")
+    True
+    """
+    return f"{socket.gethostname()}/{settings.host}:{settings.port}"
 
 
 def _convert(name: str, value: Any) -> Any:

@@ -20,6 +20,7 @@ from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
 from anabranch_client.cli import runs as cli_runs
 from anabranch_client.cli import state as cli_state
+from anabranch_client.cli import support as cli_support
 from anabranch_client.cli import up as cli_up
 from anabranch_client.cli.context import TOKEN_FILE, Guarded
 from anabranch_client.cli.queries import queries
@@ -36,6 +37,7 @@ app.command("up")(cli_up.up)
 app.command("down")(cli_up.down)
 app.command("doctor")(cli_doctor.doctor)
 app.command("apply")(cli_apply.apply)
+app.command("support-bundle")(cli_support.support_bundle)
 app.add_typer(streams, name="stream")
 for name, command in cli_runs.COMMANDS.items():
     queries.command(name)(command)

@@ -42,6 +42,7 @@ from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
+from anabranch_contract.rest.system import LeaderOut
 
 T = TypeVar("T")
 
@@ -360,6 +361,11 @@ class Calls:
         )
         body = {name: None if value == "none" else value for name, value in given.items()}
         return Call("PATCH", "/v1/settings", SettingsOut.read, body)
+
+    @method
+    def leader(self) -> Call[LeaderOut]:
+        """Which of several services plans and publishes."""
+        return Call("GET", "/v1/leader", LeaderOut.read)
 
     @method
     def whoami(self) -> Call[WhoOut]:

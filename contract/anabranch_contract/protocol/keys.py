@@ -76,6 +76,23 @@ class Keys:
         return self._key("cursor")
 
     @property
+    def lease(self) -> str:
+        """String with an expiry: which service leads, by its random id (service)."""
+        return self._key("lease")
+
+    @property
+    def leader(self) -> str:
+        """Hash: the service that leads or led last: ``owner`` (as in the lease), ``token`` (grows
+        with every change), ``address``, ``since`` (POSIX seconds) (service).
+        """
+        return self._key("leader")
+
+    @property
+    def lineage(self) -> str:
+        """Hash: run of a query -> the last event about it that was sent (service)."""
+        return self._key("lineage")
+
+    @property
     def gate(self) -> str:
         """String int: batches that may start; absent means no limit (client)."""
         return self._key("gate")

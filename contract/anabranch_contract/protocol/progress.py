@@ -26,6 +26,7 @@ Protocol:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -111,6 +112,61 @@ class Rationing:
     undecided: dict[str, int] = field(default_factory=dict)
 
 
+#: Upper bounds of the classes of :class:`Latencies`, seconds; one more class is above them all.
+LATENCY_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """A histogram of times from arrival to commit: of the oldest row of each stream in each batch.
+
+    Attributes:
+        counts: by the classes of :data:`LATENCY_BOUNDS`; empty: nothing was measured.
+        seconds: the sum of all.
+    """
+
+    counts: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+    def adding(self, seconds: float) -> Latencies:
+        """With one more.
+
+        >>> Latencies().adding(0.3).adding(99.0).counts
+        (0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0)
+        """
+        counts = list(self.counts or (0,) * (len(LATENCY_BOUNDS) + 1))
+        counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        return Latencies(tuple(counts), self.seconds + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What monitoring asks of a run of the runtime. Sums and counts begin with the run.
+
+    Attributes:
+        batches: that this run has committed. ``seconds``: that these took together.
+        phases: phase -> seconds of them. ``enter`` (choosing rules) and ``commit`` are the
+            driver's, ``spark`` is what its job took beside the tasks' work, the others are the
+            slowest task's (``task_report`` of the runtime).
+        committed_at: when the last one was, seconds since 1970; 0: none was.
+        latencies: of what sources say the arrival of; recordings don't.
+        watermarks: stream -> microseconds since 1970, as of the last batch.
+        parked: query -> batches whose results wait for its sink.
+        view_lag: view -> committed batches that it has not looked at.
+        merge_bytes: of stored segments that are due to be merged.
+    """
+
+    batches: int = 0
+    seconds: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    committed_at: float = 0.0
+    latencies: Latencies = Latencies()
+    watermarks: dict[str, int] = field(default_factory=dict)
+    parked: dict[str, int] = field(default_factory=dict)
+    view_lag: dict[str, int] = field(default_factory=dict)
+    merge_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Progress(Message):
     """The progress of the runtime.
@@ -147,6 +203,7 @@ class Progress(Message):
             of the release before.
         rationing: how probes are rationed; they are not in documents of the release before.
         results_home: the results directory; empty in documents of the release before.
+        telemetry: what monitoring asks; nothing in documents of the release before.
     """
 
     state: str
@@ -176,6 +233,7 @@ class Progress(Message):
     refused_revision: str = ""
     rationing: Rationing = field(default_factory=Rationing)
     results_home: str = ""
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     @property
     def input_tuples(self) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from anabranch_contract.rest.documents import Document
+from pydantic import Field
+
+from anabranch_contract.rest.documents import Document, Time
 
 
 class Health(Document):
@@ -18,6 +20,25 @@ class Ready(Document):
 
     status: Literal["ready"]
     checks: dict[str, str]
+
+
+class LeaderOut(Document):
+    """Which of several services plans and publishes."""
+
+    leads: bool = Field(
+        default=False,
+        description="Whether its lease is good. If not, another service takes over at any moment.",
+    )
+    address: str | None = Field(
+        default=None,
+        description="Host name, address and port of who leads, or led last; null: nobody did.",
+    )
+    since: Time | None = Field(default=None, description="When its term began.")
+    token: int | None = Field(
+        default=None, description="The number of its term: each is greater than those before."
+    )
+    is_this: bool = Field(default=False, description="Whether it is the service that answers.")
+    lease_seconds: float = Field(description="After how long of silence another takes over.")
 
 
 class FieldError(Document):

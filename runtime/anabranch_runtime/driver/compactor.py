@@ -60,6 +60,8 @@ class Compactor:
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
     #: How many of these :meth:`settle` has seen; the thread goes on adding to them.
     _seen: int = 0
+    #: Bytes of the segments that were due to be merged when that was last looked at.
+    due_bytes: int = 0
 
     def settle(self, state: State) -> State:
         """``state`` with merged segments in the place of their parts.
@@ -107,6 +109,7 @@ class Compactor:
         if self._done:
             return
         found = merges(state, ruleset, fanout, most)
+        self.due_bytes = sum(s.bytes for merge in found for s in merge.segments)
         if not found:
             return
         layout, since = Layout(ruleset, layouts(state)), latest_since(state)

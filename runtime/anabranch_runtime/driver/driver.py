@@ -43,6 +43,7 @@ from anabranch_runtime.driver.progress import ProgressReporter, Shown
 from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
+from anabranch_runtime.driver.telemetry import TASK_PHASES, Counters, task_phases
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
@@ -83,7 +84,7 @@ from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.errors import StructuredError
     from anabranch_contract.plans.rations import PaidBatches
@@ -101,8 +102,25 @@ if TYPE_CHECKING:
     from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: Phases of tasks that are logged.
-_PHASES = ("read", "store", "wait", "probe", "catch-up", "write", "backfill", "upload")
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When a batch was ``started``, its epoch ``entered``, and its job ``done`` (seconds of a clock
+    that does not jump).
+    """
+
+    started: float
+    entered: float
+    done: float
+
+    def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
+        """Phase -> seconds, of a batch that has been committed just now."""
+        enter, job = self.entered - self.started, self.done - self.entered
+        tasks = task_phases(reports)
+        spark = max(job - sum(tasks.values()), 0.0)
+        commit = time.perf_counter() - self.done
+        return {"enter": enter, "spark": spark, **tasks, "commit": commit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +186,7 @@ class Driver:
         )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
+        self._counters = Counters()
         self._completeness = CompletenessFiles(results)
         self.tails = Tails(url, keys, results)
         self._state_publisher = StatePublisher(root, control)
@@ -332,6 +351,9 @@ class Driver:
 
     def report(self, phase: str, error: str | None = None) -> None:
         """Write the progress."""
+        lag = {} if self.views is None else self.views.lag()
+        parked, due = self.publisher.parked(), self.compactor.due_bytes
+        self.progress.telemetry = self._counters.telemetry(self.state, parked, lag, due)
         self.progress.report(
             phase,
             self.state,
@@ -395,8 +417,15 @@ class Driver:
                 remedy="restore state and checkpoint from the same moment",
             )
         started = time.perf_counter()
-        settings = self.settings
         choice, ruleset = self._choose(number)
+        with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
+            self._apply(number, job, choice, ruleset, started)
+
+    def _apply(
+        self, number: int, job: Job, choice: Choice, ruleset: Ruleset, started: float
+    ) -> None:
+        """Run the batch by what was chosen, and commit it."""
+        settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
         batch = batches.begin(
@@ -443,8 +472,7 @@ class Driver:
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
-        self._after(ruleset, reports, located, failures, started)
-        _log_batch(state, reports, started, entered, done)
+        self._after(ruleset, reports, located, failures, _Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
         """Choose and record by what the batch goes, as an interrupted run did if one has begun it.
@@ -622,7 +650,7 @@ class Driver:
         reports: list[TaskReport],
         located: dict[str, tuple[Path, ...]],
         failures: dict[str, Failure],
-        started: float,
+        times: _Times,
     ) -> None:
         """Do what a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
@@ -633,7 +661,7 @@ class Driver:
         self._interims.wrote(Written(r.inserts, r.emitted) for r in reports)
         self._interims.committed(state, ruleset)
         self._forget(reports)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - times.started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
         tuples, length = _tuples(reports), self.rationer.length
         self._rate_limiter.done(tuples, seconds, fullness(reports), length)
@@ -651,6 +679,9 @@ class Driver:
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
+        phases, spent = times.phases(reports), time.perf_counter() - times.started
+        self._counters.committed(time.time(), spent, phases, self._rate_limiter.ages)
+        _log_batch(state, reports, phases, times.done - times.entered)
         self.report("running")
         self._state_publisher.show(self.state, self._rules, at_once=self.exhausted)
 
@@ -679,8 +710,9 @@ def _tuples(reports: list[TaskReport]) -> int:
 
 
 def _log_batch(
-    state: State, reports: list[TaskReport], started: float, entered: float, done: float
+    state: State, reports: list[TaskReport], phases: dict[str, float], job: float
 ) -> None:
+    milliseconds = {phase: round(1e3 * seconds) for phase, seconds in phases.items()}
     _LOG.info(
         "batch committed",
         batch=state.next_batch - 1,
@@ -689,10 +721,8 @@ def _log_batch(
         tuples=_tuples(reports),
         results=sum(sum(r.results.values()) for r in reports),
         fetched=sum(r.fetched_bytes for r in reports),
-        task_ms={
-            phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports)) for phase in _PHASES
-        },
-        enter_ms=round(1e3 * (entered - started)),
-        job_ms=round(1e3 * (done - entered)),
-        commit_ms=round(1e3 * (time.perf_counter() - done)),
+        task_ms={phase: milliseconds[phase] for phase in TASK_PHASES},
+        enter_ms=milliseconds["enter"],
+        job_ms=round(1e3 * job),
+        commit_ms=milliseconds["commit"],
     )

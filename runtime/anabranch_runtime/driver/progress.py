@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Progress, Telemetry
 from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
@@ -46,6 +46,7 @@ class ProgressReporter:
         batch_seconds: how long the last batch took. ``private``: private memory of its tasks.
         problems: query -> why its results are not where they should be, as reported last.
         shown: what has come of views; likewise.
+        telemetry: what monitoring asks.
     """
 
     control: Control
@@ -60,6 +61,7 @@ class ProgressReporter:
     private: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     shown: Shown = field(default_factory=Shown)
+    telemetry: Telemetry = field(default_factory=Telemetry)
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
     #: What was last reported as owed; -1: an earlier run may have reported something.
@@ -108,6 +110,7 @@ class ProgressReporter:
                     owed=len(state.debt.numbers),
                     undecided=shown.undecided,
                 ),
+                telemetry=self.telemetry,
                 run=self.control.run,
                 results_home=self.results_home,
             ),

@@ -134,6 +134,10 @@ class Publisher:
                 remedy="correct it and start the pipeline again: nothing is lost",
             )
 
+    def parked(self) -> dict[str, int]:
+        """Query -> how many batches wait for its sink."""
+        return {query: len(self._outbox.waiting(query)) for query in self._outbox.queries()}
+
     def problems(self) -> dict[str, str]:
         """Query -> why its sink does not take its results."""
         found = {}

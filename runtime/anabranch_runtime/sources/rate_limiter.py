@@ -35,6 +35,8 @@ class RateLimiter:
     seconds: float = 0.0
     #: How the input stood when it was done.
     standing: dict[str, StreamIntake] = field(default_factory=dict)
+    #: Of each stream that it brought rows of, how old the oldest of them was by then, in seconds.
+    ages: tuple[float, ...] = ()
     _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time at which the last batch was done; one that was planned before is not timed.
     _done: float = field(default_factory=time.time)
@@ -65,9 +67,13 @@ class RateLimiter:
                 counts for less, the longer batches are.
         """
         now, intake = time.time(), self.control.intake()
+        self.ages = ()
         if intake.planned > self._done:
             # From its planning: what Spark does around the driver's part takes time as well.
             seconds = max(now - intake.planned, seconds)
+            # What waited longest when it was planned is what it begins with.
+            waited = [s.seconds for s in intake.streams.values() if s.waiting]
+            self.ages = tuple(age + now - intake.planned for age in waited)
         self._done, self.seconds, self.standing = now, seconds, intake.streams
         if not self._holds:
             return

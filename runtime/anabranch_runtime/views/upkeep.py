@@ -80,6 +80,7 @@ class _Kept:
         missing: the query's activation as of that batch; None: nothing of it was ever withheld.
         ending: no ruleset has it any more, it ends with what has been found for it.
         unsure: what is released to it may not have been read by Spark.
+        looked_at: the next batch when it was last seen to have all that there is.
     """
 
     place: Place
@@ -92,6 +93,7 @@ class _Kept:
     problem: str | None = None
     failures: int = 0
     retry: float = 0.0
+    looked_at: int = 0
 
     @property
     def needs_clock(self) -> bool:
@@ -178,6 +180,7 @@ class Views:
             for name, query in wanted.items():
                 if name not in self._kept:
                     self._kept[name] = self._new(query)
+                    self._kept[name].looked_at = next_batch
                     self._kept[name].problem = self.refusal or None
                 kept = self._kept[name]
                 kept.ending, kept.clock = False, clock_of(query, ruleset, marks)
@@ -195,6 +198,13 @@ class Views:
                 name: f"view: {kept.problem}"
                 for name, kept in self._kept.items()
                 if kept.problem is not None
+            }
+
+    def lag(self) -> dict[str, int]:
+        """View -> committed batches that it has not looked at."""
+        with self._changed:
+            return {
+                name: max(self._next_batch - kept.looked_at, 0) for name, kept in self._kept.items()
             }
 
     def shown(self) -> dict[str, int]:
@@ -281,6 +291,7 @@ class Views:
                 return name
             if kept.needs_clock and kept.clock is not None and kept.clock != kept.reached:
                 return name
+            kept.looked_at = self._next_batch
         return None
 
     def _refresh(self, name: str) -> None:
@@ -299,7 +310,7 @@ class Views:
                 for part in upper:
                     self._advance(part, inputs.after_all(part.place.home), None, missing)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
-                kept.reached = clock
+                kept.reached, kept.looked_at = clock, next_batch
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits
                 self._failed(name, kept, error)
                 return
@@ -392,7 +403,8 @@ class Views:
         if query.outer is not None:
             self._undecided[query.id] = so_far(undecided_file(home))
         places = (place,) if place.upper is None else (place, place.upper)
-        return _Kept(place, tuple(_Running(p) for p in places))
+        running = tuple(_Running(p) for p in places)
+        return _Kept(place, running, looked_at=inputs.released(home) + 1)
 
     def _end(self, kept: _Kept) -> None:
         kept.stop()

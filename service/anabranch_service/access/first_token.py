@@ -70,7 +70,15 @@ async def ensure(tokens: Tokens, path: Path, now: datetime) -> None:
     if tokens.first is not None:
         raise _unusable(path, "holds a token that was revoked, and there is no other administrator")
     made = make_token(NAME, Role.ADMIN, now)
-    write_file(path, made.text)
+    try:
+        write_file(path, made.text)
+    except SettingsError as cause:
+        if not isinstance(cause.__cause__, FileExistsError):
+            raise
+        # Another service, which started at the same time, has made it.
+        await asyncio.sleep(PAUSE)
+        await ensure(tokens, path, now)
+        return
     tokens.first = made.record
     await tokens.add(made.record, now)
     _LOG.info("administrator's token created", path=str(path))

@@ -1,9 +1,10 @@
 """The epoch loop: answers every boundary that the runtime reports with a published ruleset.
 
-Invariant: boundaries below the cursor have been answered. An epoch is published in one
-transaction (``SET NX``: the first publication stands for ever), what follows from it is written
+Invariant: boundaries below the cursor have been answered. An epoch is published at once
+(``SET NX``: the first publication stands for ever), what follows from it is written
 into the query records, and only then the cursor moves. So a crash anywhere in between repeats
-work that has no further effect.
+work that has no further effect. Of several services the leader alone does so
+(:mod:`..registry.lease`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from anabranch_service.planning.request import (
 )
 from anabranch_service.planning.reviser import Reviser
 from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.lease import LeadLost, Lease
+from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
@@ -70,6 +73,7 @@ class EpochLoop:
     def __init__(
         self,
         store: Store,
+        lease: Lease,
         settings: Settings,
         metrics: Metrics,
         clock: Clock,
@@ -77,7 +81,8 @@ class EpochLoop:
     ) -> None:
         self.answer = answer
         self._reviser = Reviser(store, settings, metrics, clock)
-        self.store = store
+        self.store, self.lease = store, lease
+        self._publication: Publication | None = None
         self.settings = settings
         self.metrics = metrics
         self.clock = clock
@@ -98,6 +103,8 @@ class EpochLoop:
                 worked = await self.turn()
                 self.failures, self.last_error = 0, ""
                 pause = 0.0 if worked else self.settings.poll_seconds
+            except LeadLost:
+                pause = self.settings.poll_seconds
             except Exception as cause:  # noqa: BLE001 - the current plan goes on meanwhile
                 self.failures += 1
                 self.last_error = repr(cause)
@@ -119,7 +126,9 @@ class EpochLoop:
                 await self._stop.wait()
 
     def check(self) -> str:
-        """``"ok"``, or what is wrong with the loop."""
+        """``"ok"``, or what is wrong with the loop. It may follow: another service leads."""
+        if self.lease.error:
+            return f"no lease: {self.lease.error}"
         if self.failures:
             return f"failed {self.failures} times in a row: {self.last_error}"
         stalled = time.monotonic() - self.last_turn
@@ -128,50 +137,73 @@ class EpochLoop:
         return "ok"
 
     async def turn(self) -> bool:
-        """Answer the next boundary, or else new measurements; False if there is neither."""
+        """Answer the next boundary, or else new measurements; False if there is neither, or another
+        service leads.
+
+        Raises:
+            LeadLost: another service has come to lead meanwhile; what it did stands.
+        """
+        term = self.lease.term
+        if term is None:
+            return False
+        if self._publication is None or self._publication.term != term:
+            self._publication = Publication(self.store, term)
+        try:
+            return await self._work(self._publication)
+        except LeadLost:
+            self.lease.lose(term)
+            raise
+
+    async def _work(self, publication: Publication) -> bool:
         cursor = await self.store.cursor()
         text = await self.store.boundary_text(cursor)
         if text is None:
-            return await self._reviser.turn()
+            return await self._reviser.turn(publication)
         try:
             boundary = read_boundary(text)
         except CorruptRecord as cause:
             _LOG.error("unreadable boundary skipped", index=cursor, reason=cause.message)
         else:
-            await self._answer(boundary)
+            await self._answer(boundary, publication)
             found = _snapshot(boundary)
             if found is not None:
                 self.metrics.observe(found)
-        await self.store.advance(text)
+        await publication.advance(text)
         return True
 
-    async def _answer(self, boundary: Boundary) -> None:
+    async def _answer(self, boundary: Boundary, publication: Publication) -> None:
         epoch = target_epoch(boundary, self.settings.mode)
+        with structlog.contextvars.bound_contextvars(epoch=epoch):
+            await self._answer_with(epoch, boundary, publication)
+
+    async def _answer_with(self, epoch: int, boundary: Boundary, publication: Publication) -> None:
         record = await self.store.epoch(epoch)
         if record is None:
             self.planning = True
             try:
-                record = await self._publish(epoch, boundary)
+                record = await self._publish(epoch, boundary, publication)
             finally:
                 self.planning = False
                 self.last_turn = time.monotonic()
         if record is not None:
-            await self._settle(record)
+            await self._settle(record, publication)
 
-    async def _publish(self, epoch: int, boundary: Boundary) -> EpochRecord | None:
+    async def _publish(
+        self, epoch: int, boundary: Boundary, publication: Publication
+    ) -> EpochRecord | None:
         """Plan and publish ``epoch``; what is published in the end, whoever did it."""
         try:
-            record, text = await self._plan(epoch, boundary)
-        except RedisError:
+            record, text = await self._plan(epoch, boundary, publication)
+        except (RedisError, LeadLost):
             raise
         except Exception as cause:
             carried = await self._carry_over(epoch, cause)
             if carried is None:
                 raise
             record, text = carried
-        if not await self.store.publish(record, text):
+        if not await publication.epoch(record, text):
             return await self.store.epoch(epoch)
-        await self.store.forget_epochs(self.settings.kept_epochs)
+        await publication.forget_epochs(self.settings.kept_epochs)
         self._measure(record)
         _LOG.info(
             "epoch published",
@@ -186,11 +218,13 @@ class EpochLoop:
         )
         return record
 
-    async def _plan(self, epoch: int, boundary: Boundary) -> tuple[EpochRecord, str]:
+    async def _plan(
+        self, epoch: int, boundary: Boundary, publication: Publication
+    ) -> tuple[EpochRecord, str]:
         snapshot = _snapshot(boundary)
         found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
         found, answer = await asyncio.to_thread(self._planned, found, epoch)
-        await self._ration(answer, found)
+        await self._ration(answer, found, publication)
         planned = answer.planned
         text, digest = dump_ruleset(planned.ruleset)
         record = EpochRecord(
@@ -204,7 +238,9 @@ class EpochLoop:
         )
         return record, text
 
-    async def _ration(self, answer: PlanningAnswer, found: Registered) -> None:
+    async def _ration(
+        self, answer: PlanningAnswer, found: Registered, publication: Publication
+    ) -> None:
         """Publish a first schedule of rations, by estimates, so that the first batches of an
         overload have one. In a replay none is needed before something is measured.
         """
@@ -221,7 +257,7 @@ class EpochLoop:
             _LOG.error("no schedule of rations", reason=repr(cause), exc_info=cause)
             return
         if schedule is not None:
-            await self.store.put_rations(schedule)
+            await publication.rations(schedule)
 
     def _planned(self, found: Registered, epoch: int) -> tuple[Registered, PlanningAnswer]:
         """The plan of what is registered, where a run that is rejected leaves its place to the one
@@ -269,29 +305,20 @@ class EpochLoop:
         }
         return EpochRecord.model_validate(dict(old) | changes), text
 
-    async def _settle(self, epoch: EpochRecord) -> None:
+    async def _settle(self, epoch: EpochRecord, publication: Publication) -> None:
         """Write into the query records what follows from a published epoch. Idempotent."""
         included = set(epoch.queries)
         for query in await self.store.queries():
             if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:
-                await self.store.update_query(
+                await publication.query(
                     query.id,
                     lambda q: settled(q, epoch.epoch, q.id in included, epoch.rejected),
                 )
 
     def _measure(self, record: EpochRecord) -> None:
         self.metrics.published.inc()
-        self.metrics.epoch.set(record.epoch)
-        self.metrics.queries.set(len(record.queries))
         self.metrics.rejected.inc(len(record.rejected))
         self.metrics.solve.labels(record.optimizer).observe(record.solve_ms / 1000)
-        self.metrics.cost.labels("chosen").set(record.cost)
-        for name, cost in (
-            ("individual", record.individual_cost),
-            ("shared", record.shared_cost),
-        ):
-            if cost is not None:
-                self.metrics.cost.labels(name).set(cost)
 
 
 def settled(

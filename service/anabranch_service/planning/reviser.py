@@ -30,6 +30,8 @@ from anabranch_service.planning.rations import may_ration, ration_schedule
 from anabranch_service.planning.request import read_queries
 from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.lease import LeadLost
+from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import usable_streams
 from anabranch_service.registry.store import Store
@@ -58,50 +60,61 @@ class Reviser:
         self._resting_until = 0.0
         self._memory: _Memory | None = None
 
-    async def turn(self) -> bool:
-        """Answer the newest interim; False if there is none that is new, or for a rest."""
+    async def turn(self, publication: Publication) -> bool:
+        """Answer the newest interim; False if there is none that is new, or for a rest.
+
+        Raises:
+            LeadLost: another service leads. What was decided is not published.
+        """
         live = self._settings.mode is Mode.LIVE
         if live and time.monotonic() < self._resting_until:
             return False
         text = await self._store.interim_text(-1)
         if text is None or text == self._seen:
             return False
+        await self._answer(text, publication)
+        # Not before: whoever was cut off in the middle has to answer it when it leads again.
         self._seen = text
+        return True
+
+    async def _answer(self, text: str, publication: Publication) -> None:
+        live = self._settings.mode is Mode.LIVE
         try:
             interim = Interim.loads(text)
         except Malformed as cause:
             _LOG.error("unreadable measurements skipped", reason=str(cause))
-            return True
+            return
         if not live and not interim.asks:
-            return True
+            return
         last = await self._store.answer()
         if last is None or last.epoch != interim.ruleset_epoch:
             last = RevisionAnswer(interim.ruleset_epoch)
         if last.answered >= interim.next_batch:
-            return True
+            return
         started = time.monotonic()
-        decision = await self._decide(interim, last.revision)
+        decision = await self._decide(interim, last.revision, publication)
         ended = time.monotonic()
         self._resting_until = ended + REST * (ended - started)
         answer = RevisionAnswer(last.epoch, last.revision, last.digest, interim.next_batch)
         if decision.measured is not None and decision.measured.measured is not None:
-            await self._store.put_revision(decision.measured)
+            await publication.measured(decision.measured)
             gain = decision.measured.measured.gain
             self._metrics.revision_gain.labels("measured").set(gain)
         if decision.ruleset is None or decision.record is None:
-            await self._store.put_answer(answer)
-            return True
-        await self._publish(decision, answer)
-        return True
+            await publication.answer(answer)
+            return
+        await self._publish(decision, answer, publication)
 
-    async def _decide(self, interim: Interim, newest: int) -> Decision:
+    async def _decide(self, interim: Interim, newest: int, publication: Publication) -> Decision:
         """The decision; nothing where it can't be made, which never stops the epoch loop."""
         try:
-            asked = await self._question(interim, newest)
+            asked = await self._question(interim, newest, publication)
             if asked is None:
                 return Decision()
-            await self._ration(asked)
+            await self._ration(asked, publication)
             return await asyncio.to_thread(decide, asked)
+        except LeadLost:
+            raise
         except PlannerError as cause:
             name = RulesetId(interim.ruleset_epoch, interim.revision)
             _LOG.warning("no revision", ruleset=str(name), reason=str(cause))
@@ -109,13 +122,15 @@ class Reviser:
             _LOG.error("revision failed", error=repr(cause), exc_info=cause)
         return Decision()
 
-    async def _question(self, interim: Interim, newest: int) -> Question | None:
+    async def _question(
+        self, interim: Interim, newest: int, publication: Publication
+    ) -> Question | None:
         """Everything that the decision depends on; None where something is not there."""
         store, epoch = self._store, interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
         rationed = may_ration(options, self._settings.mode)
         if not rationed:
-            await store.put_rations(None)
+            await publication.rations(None)
         if options.revision_gain is None and not rationed:
             return None
         record, snapshot = await store.epoch(epoch), await store.last_snapshot()
@@ -147,7 +162,7 @@ class Reviser:
             rations=() if progress is None else progress.rationing.rations,
         )
 
-    async def _ration(self, asked: Question) -> None:
+    async def _ration(self, asked: Question, publication: Publication) -> None:
         """Publish the schedule of rations, if there is to be one. What was published before stays
         until something is measured.
         """
@@ -171,7 +186,7 @@ class Reviser:
             # The last schedule stays, and revisions go on.
             _LOG.warning("no schedule of rations", reason=str(cause))
             return
-        await self._store.put_rations(found)
+        await publication.rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
         """What is known of a ruleset; None where it, or one of its queries, is not there."""
@@ -204,7 +219,9 @@ class Reviser:
         text = await self._store.ruleset(name)
         return None if text is None else await asyncio.to_thread(wire.loads, text)
 
-    async def _publish(self, decision: Decision, answer: RevisionAnswer) -> None:
+    async def _publish(
+        self, decision: Decision, answer: RevisionAnswer, publication: Publication
+    ) -> None:
         assert decision.ruleset is not None  # asked by the caller
         assert decision.record is not None
         text = wire.dumps(decision.ruleset)
@@ -212,7 +229,7 @@ class Reviser:
         record = decision.record.model_copy(update={"digest": digest})
         name = decision.ruleset.id
         newer = RevisionAnswer(name.epoch, name.revision, digest, answer.answered)
-        await self._store.publish_revision(record, text, newer)
+        await publication.revision(record, text, newer)
         self._metrics.revisions.labels(str(record.reason)).inc()
         self._metrics.revision_gain.labels("predicted").set(record.predicted)
         _LOG.info(

@@ -1,7 +1,8 @@
 """The registry in Redis: reads validate, writes are atomic.
 
-Every change of a record is a compare-and-set, every registration one script, every publication
-one transaction: two service processes on one namespace can't lose each other's writes.
+Every change of a record is a compare-and-set, every registration one script: several service
+processes on one namespace can't lose each other's writes. What only one of them writes is in
+:mod:`.publication`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _R = TypeVar("_R", bound=BaseModel)
 
 #: All streams and all queries -> the queries that are to be changed.
 Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[QueryRecord]]]
+#: Hash, field, old and new text -> whether the field had the old text, and has the new one.
+Swap = Callable[[str, str, str, str], Awaitable[bool]]
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 
@@ -73,17 +76,6 @@ if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
   return 1
 end
 return 0
-"""
-
-
-#: KEYS cursor, boundaries; ARGV the boundary that has been answered. It stays until another has
-#: been: the newest statistics are in it.
-_ADVANCE = """
-local at = tonumber(redis.call('GET', KEYS[1]) or '0')
-if redis.call('LINDEX', KEYS[2], at) ~= ARGV[1] then return 0 end
-redis.call('LTRIM', KEYS[2], at, -1)
-redis.call('SET', KEYS[1], 1)
-return 1
 """
 
 
@@ -127,7 +119,6 @@ class Store:
         self._rations: tuple[str | None, RationSchedule | None] = None, None
         self._add_query = redis.register_script(_ADD_QUERY)
         self._swap = redis.register_script(_SWAP)
-        self._advance = redis.register_script(_ADVANCE)
 
     def _own(self, *parts: str) -> str:
         """A key that only the service uses."""
@@ -144,8 +135,9 @@ class Store:
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
             **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
             **dict.fromkeys((keys.tokens, keys.token_uses, self._own("runs")), "hash"),
+            **dict.fromkeys((keys.leader, keys.lineage), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
-            **dict.fromkeys((keys.heartbeat, self._own("sequence")), "string"),
+            **dict.fromkeys((keys.heartbeat, keys.lease, self._own("sequence")), "string"),
             **dict.fromkeys((keys.published, keys.listeners), "zset"),
             keys.boundaries: "list",
         }
@@ -304,13 +296,17 @@ class Store:
         return Added(outcome, detail)
 
     async def update_query(
-        self, run: str, change: Callable[[QueryRecord], QueryRecord]
+        self,
+        run: str,
+        change: Callable[[QueryRecord], QueryRecord],
+        swap: Swap | None = None,
     ) -> QueryRecord | None:
         """Apply ``change`` to the newest version of a run; None if there is none.
 
-        ``change`` may run several times, and may raise to leave the record alone.
+        ``change`` may run several times, and may raise to leave the record alone. ``swap`` writes
+        instead of a plain compare-and-set.
         """
-        return await self._update(QueryRecord, self.keys.queries, run, change)
+        return await self._update(QueryRecord, self.keys.queries, run, change, swap)
 
     # --- settings ------------------------------------------------------------------------------
 
@@ -374,75 +370,23 @@ class Store:
         """The newest answer to interim measurements, or None."""
         return await _one(RevisionAnswer, "revision", self.redis.get(self.keys.revision))
 
-    async def put_answer(self, answer: RevisionAnswer) -> None:
-        """Answer interim measurements without a new revision."""
-        await _answer(self.redis.set(self.keys.revision, answer.dumps()), object)
-
-    async def publish_revision(
-        self, record: KeptRevision, ruleset: str, answer: RevisionAnswer
-    ) -> None:
-        """Publish a revision, all of it or nothing."""
-        name = RulesetId(record.epoch, record.revision)
-        async with self.redis.pipeline(transaction=True) as pipe:
-            pipe.set(self.keys.ruleset(name), ruleset)
-            pipe.hset(self._revisions(name.epoch), str(name.revision), record.model_dump_json())
-            pipe.set(self.keys.revision, answer.dumps())
-            await pipe.execute()
-
-    async def put_rations(self, schedule: RationSchedule | None) -> None:
-        """Publish a schedule of rations; None: nothing is rationed from the next batch on."""
-        if schedule is None:
-            await _answer(self.redis.delete(self.keys.rations), int)
-        else:
-            await _answer(self.redis.set(self.keys.rations, schedule.dumps()), object)
-
-    async def put_revision(self, record: KeptRevision) -> None:
-        """Keep what has been measured of a revision."""
-        key, text = self._revisions(record.epoch), record.model_dump_json()
-        await _answer(self.redis.hset(key, str(record.revision), text), int)
-
     async def revisions(self, epoch: int) -> list[KeptRevision]:
         """The revisions of an epoch's ruleset, oldest first; unreadable ones are left out."""
-        texts = await _answer(self.redis.hgetall(self._revisions(epoch)), dict[str, str])
+        texts = await _answer(self.redis.hgetall(self.revisions_key(epoch)), dict[str, str])
         read = (_lenient(KeptRevision, f"revision {epoch}.{n}", t) for n, t in texts.items())
         return sorted((r for r in read if r is not None), key=lambda r: r.revision)
 
-    def _revisions(self, epoch: int) -> str:
+    async def revision_numbers(self, epoch: int) -> list[int]:
+        """The numbers of the revisions of an epoch's ruleset."""
+        return [int(n) for n in await _answer(self.redis.hkeys(self.revisions_key(epoch)), list)]
+
+    def revisions_key(self, epoch: int) -> str:
         """Hash: number -> record of a revision."""
         return self._own("revisions", str(epoch))
 
-    async def publish(self, record: EpochRecord, ruleset: str) -> bool:
-        """Publish an epoch, all of it or nothing; False if it had been published before."""
-        async with self.redis.pipeline(transaction=True) as pipe:
-            pipe.set(self.keys.ruleset(record.epoch), ruleset, nx=True)
-            pipe.set(self.keys.epoch(record.epoch), record.model_dump_json(), nx=True)
-            pipe.zadd(self.keys.published, {str(record.epoch): record.epoch})
-            first = (await pipe.execute())[0]
-        return bool(first)
-
-    async def forget_epochs(self, keep: int) -> None:
-        """Remove all but the newest ``keep`` epochs, and what was measured before them."""
-        kept = await _answer(self.redis.zrange(self.keys.published, -keep, -keep), list[str])
-        if not kept:
-            return
-        oldest = await _answer(self.redis.zrange(self.keys.published, 0, 0), list[str])
-        first, last = int(oldest[0]), int(kept[0])
-        if first == last:
-            return
-        revised = {
-            n: await _answer(self.redis.hkeys(self._revisions(n)), list[str])
-            for n in range(first, last)
-        }
-        async with self.redis.pipeline(transaction=True) as pipe:
-            # Epochs that went by an older ruleset have statistics of their own.
-            for n in range(first, last):
-                pipe.unlink(self.keys.ruleset(n), self.keys.epoch(n), self.keys.statistics(n))
-                pipe.unlink(
-                    self._revisions(n),
-                    *(self.keys.ruleset(RulesetId(n, int(r))) for r in revised[n]),
-                )
-            pipe.zremrangebyscore(self.keys.published, "-inf", f"({last}")
-            await pipe.execute()
+    async def lineage(self) -> dict[str, str]:
+        """Run of a query -> the last event about it that was sent."""
+        return await _answer(self.redis.hgetall(self.keys.lineage), dict[str, str])
 
     # --- what the runtime writes ---------------------------------------------------------------
 
@@ -450,10 +394,6 @@ class Store:
         """How many of the boundaries that are kept have been answered."""
         text = await _text(self.redis.get(self.keys.cursor))
         return int(text or 0)
-
-    async def advance(self, text: str) -> None:
-        """Record that the boundary ``text`` has been answered, if nobody else did."""
-        await self._advance(keys=[self.keys.cursor, self.keys.boundaries], args=[text])
 
     async def boundary_text(self, index: int) -> str | None:
         """The boundary at ``index`` (negative: from the end), as text, or None."""
@@ -580,9 +520,15 @@ class Store:
             ) from None
 
     async def _update(
-        self, kind: type[_R], key: str, name: str, change: Callable[[_R], _R]
+        self,
+        kind: type[_R],
+        key: str,
+        name: str,
+        change: Callable[[_R], _R],
+        swap: Swap | None = None,
     ) -> _R | None:
         """Apply ``change`` to a record of the hash ``key``, again where somebody else was first."""
+        swap = swap or self._compare_and_set
         while True:
             old = await self._hget(key, name)
             record = _strict(kind, name, old)
@@ -591,8 +537,11 @@ class Store:
             changed = change(record)
             if changed == record:
                 return record
-            if await self._swap(keys=[key], args=[name, old, changed.model_dump_json()]):
+            if await swap(key, name, old, changed.model_dump_json()):
                 return changed
+
+    async def _compare_and_set(self, key: str, field: str, old: str, new: str) -> bool:
+        return bool(await self._swap(keys=[key], args=[field, old, new]))
 
     async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
         """The fields of a hash; unreadable ones are logged (after ``prefix``) and left out."""

@@ -16,6 +16,7 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
+from anabranch_service.presenters.pipeline_metrics import exposition
 from anabranch_service.registry.source_status import summary
 from anabranch_service.registry.store import Store
 
@@ -87,11 +88,12 @@ async def _runtime(store: Store) -> str:
 @router.get("/metrics", response_class=Response)
 @needs(Need.TOKEN)
 async def metrics(ctx: Ctx) -> Response:
-    """Prometheus metrics of this process, and of the runtime's sources."""
+    """Prometheus metrics of this process, and of the pipeline, which all services show alike."""
+    found = generate_latest(ctx.metrics.registry)
     with contextlib.suppress(RedisError):
-        store = ctx.store
-        ctx.metrics.show(await store.progress(), await store.sources(), await store.rations())
-    return Response(generate_latest(ctx.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        seen = await ctx.observer.look(ctx.clock(), leads=ctx.lease.term is not None)
+        found += exposition(seen)
+    return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/openapi.json", include_in_schema=False)

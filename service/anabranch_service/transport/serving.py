@@ -37,12 +37,13 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-def listening_socket(config: uvicorn.Config) -> socket.socket:
-    """Return a socket bound to the address of ``config``, whose connections send at once.
+def listening_socket(settings: Settings) -> socket.socket:
+    """Return a socket bound to the address of ``settings``, whose connections send at once.
 
     asyncio turns Nagle's algorithm off only on sockets whose protocol is given, which uvicorn's is
     not. With it the second packet of a response waits 40 ms for the client's delayed ACK.
     """
-    found = config.bind_socket()
+    address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
+    found = address.bind_socket()
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found

@@ -21,9 +21,15 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
+from tests.support.worlds.processes import wait_until
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
+
+
+def test_somebody_leads(client: Client) -> None:
+    wait_until("a service leads", lambda: client.leader().leads)
+    assert client.leader().is_this
 
 
 def test_streams_come_and_go(client: Client) -> None:

@@ -24,6 +24,9 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     server.set(keys.intake, Intake(streams, time.time() + 1e-3).dumps())
     time.sleep(0.3)
     limiter.done(FIRST_ROWS, 0.05, 0.0)
+    # From the arrival of the oldest row to now.
+    (age,) = limiter.ages
+    assert 2.2 < age < 10
     slow = control.limit()
     assert slow is not None
     assert FIRST_ROWS < slow <= 2 * FIRST_ROWS
@@ -33,6 +36,7 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     assert again.limit == slow
     server.set(keys.intake, Intake(streams, time.time() - 3600).dumps())
     again.done(slow, 0.5, 0.0)
+    assert again.ages == ()
     assert again.limit is not None
     assert again.limit >= slow
     assert again.intake({"bad": "no such format"}) == {

@@ -30,6 +30,7 @@ MATRIX = {
     "GET /readyz": "viewer editor admin worker",
     "GET /metrics": "viewer editor admin worker",
     "GET /v1/whoami": "viewer editor admin worker",
+    "GET /v1/leader": "viewer editor admin worker",
     "GET /v1/streams": "viewer editor admin",
     "GET /v1/streams/{name}": "viewer editor admin",
     "GET /v1/streams/{name}/sample": "viewer editor admin",

@@ -16,7 +16,9 @@ from anabranch_service.clock import utc_now
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.request import PlanningAnswer, PlanningRequest, answer_request
 from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.store import Store
+from anabranch_service.settings import own_address
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.service import serving
 
@@ -37,7 +39,9 @@ async def turn(settings: Settings, epoch: int) -> None:
     store = Store(redis, settings.namespace)
     try:
         await store.redis.rpush(store.keys.boundaries, Boundary(epoch, 4).dumps())
-        await EpochLoop(store, settings, Metrics(), utc_now, lossy).turn()
+        lease = Lease(redis, store.keys, own_address(settings), settings.lease_seconds)
+        await lease.turn()
+        await EpochLoop(store, lease, settings, Metrics(), utc_now, lossy).turn()
     finally:
         await redis.aclose()
 

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from anabranch_contract.plans.rations import Ranking, RationedGoal, RationSchedule, SchedulePoint
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_service.registry.store import Store
+from tests.support.cases.leading import leading
 from tests.support.surroundings.redis import redis_url
 
 GOALS = (RationedGoal(QueryId("q"), Label("r"), Ranking((("k", "bigint"),), by_batch=True)),)
@@ -19,21 +20,21 @@ SCHEDULE = RationSchedule(0, 0, GOALS, (SchedulePoint(0.0, (0.0,)), SchedulePoin
 def test_a_schedule_is_read_once_and_never_stale() -> None:
     async def check(url: str) -> None:
         async with Redis.from_url(url, decode_responses=True) as client:
-            store, writer = Store(client, "test"), Store(client, "test")
+            store, writer = Store(client, "test"), await leading(client, "test")
             assert await store.rations() is None
-            await writer.put_rations(SCHEDULE)
+            await writer.rations(SCHEDULE)
             first = await store.rations()
             assert first == SCHEDULE
             assert await store.rations() is first
             # Whoever has written it.
             newer = replace(SCHEDULE, revision=1)
-            await writer.put_rations(newer)
+            await writer.rations(newer)
             assert await store.rations() == newer
             await client.set(store.keys.rations, "{")
             assert await store.rations() is None
-            await writer.put_rations(SCHEDULE)
+            await writer.rations(SCHEDULE)
             assert await store.rations() == SCHEDULE
-            await writer.put_rations(None)
+            await writer.rations(None)
             assert await store.rations() is None
 
     with redis_url() as url:

@@ -37,11 +37,9 @@ PATIENCE = 20.0
 @contextmanager
 def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
     """The service under ``settings`` (whose port is ignored), for the length of the block."""
-    config = server_config(create_app(settings, clock=clock), settings)
-    config.host, config.port = "127.0.0.1", 0
-    listening = listening_socket(config)
+    listening = listening_socket(replace(settings, host="127.0.0.1", port=0))
     port = listening.getsockname()[1]
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(create_app(settings, clock=clock), settings))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     redis = Redis.from_url(settings.redis_url, decode_responses=True)

@@ -1,0 +1,1 @@
+"""OpenLineage events: which columns of which streams a query's results are made of."""

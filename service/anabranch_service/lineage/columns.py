@@ -1,0 +1,162 @@
+"""The columns that a query's results are made of, exactly: by its normal form. Pure functions.
+
+*Direct*: a column whose value is in the result's. *Indirect*: one that decides whether there is a
+row, or which: keys of joins, filters, what is grouped and sorted by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
+
+
+class How(StrEnum):
+    """How a column takes part, by OpenLineage's subtypes; of the direct ones the last one holds."""
+
+    IDENTITY = "IDENTITY"
+    TRANSFORMATION = "TRANSFORMATION"
+    AGGREGATION = "AGGREGATION"
+    JOIN = "JOIN"
+    FILTER = "FILTER"
+    GROUP_BY = "GROUP_BY"
+    SORT = "SORT"
+
+
+_DIRECT = (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """A column of a stream, and how it takes part."""
+
+    stream: str
+    column: str
+    how: How
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether its value is in the result's."""
+        return self.how in _DIRECT
+
+
+#: Column -> what it is made of.
+_Layer = Mapping[str, frozenset[Origin]]
+
+
+def direct(query: JoinQuery) -> dict[str, tuple[Origin, ...]]:
+    """Column of the results -> the stream columns that its value is made of, sorted.
+
+    A count of rows, and a constant, are made of none.
+    """
+    return {name: tuple(sorted(found)) for name, found in _shown(query).items()}
+
+
+def indirect(query: JoinQuery) -> tuple[Origin, ...]:
+    """The stream columns that decide which rows there are, sorted."""
+    found: set[Origin] = set()
+    for part in query.planned:
+        stream_of = _streams(part)
+        for equality in part.predicates:
+            for side in (equality.left, equality.right):
+                found |= _attribute(part, stream_of[side.label], side.attribute, How.JOIN)
+        for relation in part.relations:
+            read = [c for expr in relation.filter for c in columns(expr)]
+            found |= {Origin(str(relation.stream), c.name, How.FILTER) for c in read}
+        for expr in part.residuals:
+            found |= {Origin(o.stream, o.column, How.FILTER) for o in _read(part, expr)}
+    if query.view is not None:
+        found |= _of_view(query.view, _below_view(query))
+    return tuple(sorted(found))
+
+
+def _of_view(view: View, below: _Layer) -> set[Origin]:
+    """What a view groups, filters and sorts by."""
+    above = _grouped(view, below)
+    keys = [name for name, _ in view.keys]
+    keys += [view.window.column] if view.window is not None else []
+    found = {Origin(o.stream, o.column, How.GROUP_BY) for key in keys for o in below.get(key, ())}
+    ways: list[tuple[How, Iterable[Expr]]] = [
+        (How.FILTER, [] if view.having is None else [view.having]),
+        (How.SORT, [sort.expr for sort in view.order]),
+    ]
+    for how, exprs in ways:
+        read = (c.name for expr in exprs for c in columns(expr))
+        found |= {Origin(o.stream, o.column, how) for name in read for o in above.get(name, ())}
+    return found
+
+
+def _shown(query: JoinQuery) -> _Layer:
+    below = _below_view(query)
+    if query.view is None:
+        return below
+    return _project(query.view.projection, _grouped(query.view, below))
+
+
+def _below_view(query: JoinQuery) -> _Layer:
+    """The rows that a view reads, or that are given where there is none."""
+    joined = {output.name: _made(query, output) for output in query.projection}
+    return joined if query.outer is None else _project(query.outer.projection, joined)
+
+
+def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
+    """What expressions over a view's groups may read."""
+    if not view.grouped:
+        return dict(below)
+    found = {name: below.get(name, frozenset()) for name, _ in view.keys}
+    if view.window is not None:
+        moment = _as(How.TRANSFORMATION, below.get(view.window.column, frozenset()))
+        found |= {WINDOW_START: moment, WINDOW_END: moment}
+    for one in view.aggregates:
+        read = below.get(one.column, frozenset()) if one.column is not None else frozenset()
+        found[one.name] = _as(How.AGGREGATION, read)
+    for total in view.totals:
+        found[total.name] = found.get(total.aggregate, frozenset())
+    return found
+
+
+def _project(outputs: Iterable[Output], below: _Layer) -> dict[str, frozenset[Origin]]:
+    found = {}
+    for output in outputs:
+        read = [o for c in columns(output.expr) for o in below.get(c.name, ())]
+        plain = isinstance(output.expr, Column)
+        found[output.name] = frozenset(read) if plain else _as(How.TRANSFORMATION, read)
+    return found
+
+
+def _made(query: JoinQuery, output: Output) -> frozenset[Origin]:
+    """What a column of joined rows is made of."""
+    read = _read(query, output.expr)
+    return read if isinstance(output.expr, Column) else _as(How.TRANSFORMATION, read)
+
+
+def _read(query: JoinQuery, expr: Expr) -> frozenset[Origin]:
+    stream_of = _streams(query)
+    found: set[Origin] = set()
+    for column in columns(expr):
+        found |= _attribute(query, stream_of[column.alias], column.name, How.IDENTITY)
+    return frozenset(found)
+
+
+def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin]:
+    """A column, or the columns of an expression that is used as a key."""
+    for owner, text, expr in query.derived:
+        if (str(owner), text) == (stream, name):
+            return {Origin(stream, c.name, how) for c in columns(expr)}
+    return {Origin(stream, name, how)}
+
+
+def _streams(query: JoinQuery) -> dict[str, str]:
+    """Label -> stream."""
+    return {str(label): str(query.relation_of(label).stream) for label in query.labels}
+
+
+def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
+    """``origins`` after another step; an aggregate remains one."""
+    return frozenset(
+        Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
+    )

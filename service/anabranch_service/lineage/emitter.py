@@ -1,0 +1,139 @@
+"""Sends the events that are due, one after the other, as the leader.
+
+No request waits for it: what is due follows from the registry, and what has been sent is noted
+there (``Keys.lineage``). So nothing has to be kept while the other side is down, a restart forgets
+nothing, and another service that comes to lead goes on. An event may be sent twice (a crash
+between sending and noting), with the same run id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import structlog
+
+from anabranch_contract.connectors.secrets import masked_text
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import Stream
+from anabranch_service.clock import Clock
+from anabranch_service.lineage.events import EventType, due, event, run_id
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.lease import LeadLost, Lease
+from anabranch_service.registry.lifecycle import status_of
+from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.statements import usable_streams
+from anabranch_service.registry.store import Store
+from anabranch_service.settings import Settings
+
+_LOG = structlog.get_logger(__name__)
+
+#: Seconds between two looks; the longest pause after failures; that one sending may take.
+PAUSE, LONGEST_PAUSE, PATIENCE = 1.0, 60.0, 10.0
+#: Events of one look: another service may have come to lead meanwhile.
+MOST = 100
+
+
+class Emitter:
+    """Sends events to the address that the settings name."""
+
+    def __init__(
+        self, store: Store, lease: Lease, settings: Settings, metrics: Metrics, clock: Clock
+    ) -> None:
+        self._store, self._lease, self._clock = store, lease, clock
+        self._url, self._namespace = settings.lineage_url, settings.namespace
+        self._token_file, self._metrics = settings.lineage_token_file, metrics
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Send what is due until cancelled; nothing where no address is named."""
+        if not self._url:
+            return
+        async with httpx.AsyncClient(timeout=PATIENCE) as http:
+            while True:
+                try:
+                    await self.turn(http)
+                    self._failures = 0
+                except LeadLost:
+                    pass
+                except Exception as cause:  # noqa: BLE001 - it is due until it has been sent
+                    self._failures += 1
+                    self._metrics.lineage.labels("failed").inc()
+                    if self._failures == 1:
+                        reason = masked_text(str(cause)) or type(cause).__name__
+                        _LOG.warning("lineage not sent", url=masked_text(self._url), reason=reason)
+                await asyncio.sleep(min(PAUSE * 2.0**self._failures, LONGEST_PAUSE))
+
+    async def turn(self, http: httpx.AsyncClient) -> None:
+        """Send what is due, :data:`MOST` events at most, if this process leads.
+
+        Raises:
+            LeadLost: another service leads.
+            httpx.HTTPError: an event was not taken; those before have been.
+        """
+        term, store = self._lease.term, self._store
+        if term is None:
+            return
+        publication = Publication(store, term)
+        records, sent = await store.queries(), await store.lineage()
+        runs = {run_id(self._namespace, record): record for record in records}
+        gone = sent.keys() - runs.keys()
+        if gone:
+            await publication.forget_lineage(sorted(gone))
+        activations, progress = await store.activations(), await store.progress()
+        now, kept = self._clock(), await store.streams()
+        streams = usable_streams(kept.values())
+        left = MOST
+        for run, record in runs.items():
+            activation = activations.get(record.id)
+            said = EventType(sent[run]) if run in sent else None
+            kind = due(status_of(record, activation, progress, now), said)
+            if kind is None or left == 0:
+                continue
+            failure = None if activation is None else activation.failure
+            error = "" if kind is not EventType.FAIL or failure is None else failure.message
+            document = await self._document(kind, record, kept, streams, now, error)
+            if document is not None:
+                await self._send(http, document)
+                self._metrics.lineage.labels("sent").inc()
+                left -= 1
+            await publication.lineage(run, kind)
+
+    async def _document(
+        self,
+        kind: EventType,
+        record: QueryRecord,
+        kept: dict[str, StreamRecord],
+        streams: dict[str, Stream],
+        now: datetime,
+        error: str,
+    ) -> dict[str, Any] | None:
+        """The event; None where the query or a stream of it can't be read any more."""
+        try:
+            query = await asyncio.to_thread(self._store.forms.of, record, streams)
+            return event(kind, self._namespace, record, query, kept, now, error)
+        except (PlannerError, KeyError) as cause:
+            _LOG.warning("no lineage", query=record.id, reason=str(cause))
+            return None
+
+    async def _send(self, http: httpx.AsyncClient, document: dict[str, Any]) -> None:
+        address = urlsplit(self._url)
+        if address.scheme == "file":
+            await asyncio.to_thread(_append, Path(unquote(address.path)), document)
+            return
+        headers = {}
+        if self._token_file:
+            token = await asyncio.to_thread(Path(self._token_file).read_text, "ascii")
+            headers["Authorization"] = f"Bearer {token.strip()}"
+        (await http.post(self._url, json=document, headers=headers)).raise_for_status()
+
+
+def _append(path: Path, document: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(document) + "\n")

@@ -1,0 +1,533 @@
+"""Prometheus metrics of the pipeline: what Redis has of it, so every service shows the same.
+
+:data:`FAMILIES` is the table of all of them; ``docs/operations.md`` has it for people. What a
+service counts by itself is in :mod:`.metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from anabranch_contract.plans.rations import RationSchedule
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import LATENCY_BOUNDS, Progress
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_service.presenters.records import floors_of
+from anabranch_service.presenters.state import reads_of
+from anabranch_service.registry.records import EpochRecord
+from anabranch_service.registry.source_status import Sources
+
+#: The labels of a sample, and its value.
+Sample = tuple[tuple[str, ...], float]
+
+
+class Kind(StrEnum):
+    """Types of metrics."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The pipeline at one moment.
+
+    Attributes:
+        now: seconds since 1970.
+        leads: whether this process does.
+        alive: whether the runtime is.
+        plan: the newest epoch that was published.
+        snapshot: the measurements of the last epoch that ended.
+        query_cpu: query -> CPU seconds per second that its results take.
+    """
+
+    now: float
+    leads: bool
+    alive: bool = False
+    progress: Progress | None = None
+    sources: Sources | None = None
+    schedule: RationSchedule | None = None
+    plan: EpochRecord | None = None
+    snapshot: Snapshot | None = None
+    query_cpu: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric.
+
+    Attributes:
+        name: without the prefix ``anabranch_``, and ``_total`` of a counter.
+        samples: what there is of it; nothing where it is not known. Of a histogram the labels are
+            one upper bound, and the values are counted up; the sum has the label ``sum``.
+    """
+
+    kind: Kind
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    samples: Callable[[Observed], Iterable[Sample]]
+
+
+def _one(read: Callable[[Observed], float | None]) -> Callable[[Observed], Iterable[Sample]]:
+    """A metric without labels; None: not known."""
+
+    def samples(seen: Observed) -> Iterator[Sample]:
+        value = read(seen)
+        if value is not None:
+            yield (), float(value)
+
+    return samples
+
+
+def _progress(
+    read: Callable[[Progress], Mapping[str, float]],
+) -> Callable[[Observed], Iterable[Sample]]:
+    """A metric with one label that the runtime's progress has."""
+
+    def samples(seen: Observed) -> Iterator[Sample]:
+        if seen.progress is not None:
+            for name, value in sorted(read(seen.progress).items()):
+                yield (name,), float(value)
+
+    return samples
+
+
+def _of_progress(read: Callable[[Progress], float]) -> Callable[[Observed], Iterable[Sample]]:
+    return _one(lambda seen: None if seen.progress is None else read(seen.progress))
+
+
+def _of_plan(read: Callable[[EpochRecord], float | None]) -> Callable[[Observed], Iterable[Sample]]:
+    return _one(lambda seen: None if seen.plan is None else read(seen.plan))
+
+
+def _costs(seen: Observed) -> Iterator[Sample]:
+    if seen.plan is not None:
+        costs = {
+            "chosen": seen.plan.cost,
+            "individual": seen.plan.individual_cost,
+            "shared": seen.plan.shared_cost,
+        }
+        yield from (((plan,), cost) for plan, cost in costs.items() if cost is not None)
+
+
+def _streams(
+    read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]],
+) -> Callable[[Observed], Iterable[Sample]]:
+    """A metric that was measured of each stream in the last epoch."""
+
+    def samples(seen: Observed) -> Iterator[Sample]:
+        if seen.snapshot is not None:
+            for name in sorted(seen.snapshot.measured):
+                found = read(name, seen.snapshot)
+                yield from (((name, *more), v) for more, v in found.items() if v is not None)
+
+    return samples
+
+
+def _stores(
+    read: Callable[[str, Snapshot], float | None],
+) -> Callable[[Observed], Iterable[Sample]]:
+    """The same of each store."""
+
+    def samples(seen: Observed) -> Iterator[Sample]:
+        if seen.snapshot is not None:
+            for name in sorted(seen.snapshot.stores):
+                value = read(name, seen.snapshot)
+                if value is not None:
+                    yield (name,), float(value)
+
+    return samples
+
+
+def _delays(name: str, found: Snapshot) -> dict[tuple[str, ...], float | None]:
+    stream = found.measured[name]
+    delays = {share: stream.delay(share) for share in (0.5, 0.9, 0.99)}
+    return {(str(share),): None if d is None else d / 1e6 for share, d in delays.items()}
+
+
+def _unreadable(seen: Observed) -> Iterator[Sample]:
+    if seen.sources is not None and seen.sources.alive:
+        for stream, status in sorted(seen.sources.reported.items()):
+            yield (stream,), float(status.state is SourceState.FAILED)
+
+
+def _aside(seen: Observed) -> Iterator[Sample]:
+    for stream, counts in sorted({} if seen.progress is None else seen.progress.streams.items()):
+        for reason in ("late", "ahead", "invalid"):
+            yield (stream, reason), float(counts.get(reason, 0))
+
+
+def _floors(read: str) -> Callable[[Observed], Iterable[Sample]]:
+    def samples(seen: Observed) -> Iterator[Sample]:
+        for query, (floor, broken) in sorted(floors_of(seen.progress, seen.schedule).items()):
+            yield (query,), float(floor.needs if read == "needs" else broken)
+
+    return samples
+
+
+def _latencies(seen: Observed) -> Iterator[Sample]:
+    if seen.progress is None or not seen.progress.telemetry.latencies.counts:
+        return
+    found, total = seen.progress.telemetry.latencies, 0
+    for bound, count in zip((*map(str, LATENCY_BOUNDS), "+Inf"), found.counts, strict=True):
+        total += count
+        yield (bound,), float(total)
+    yield ("sum",), found.seconds
+
+
+def _commit_age(seen: Observed) -> float | None:
+    if seen.progress is None or not seen.progress.telemetry.committed_at:
+        return None
+    return max(seen.now - seen.progress.telemetry.committed_at, 0.0)
+
+
+def _watermark_lags(seen: Observed) -> Iterator[Sample]:
+    marks = {} if seen.progress is None else seen.progress.telemetry.watermarks
+    yield from (((stream,), seen.now - mark / 1e6) for stream, mark in sorted(marks.items()))
+
+
+def _results(progress: Progress) -> dict[str, float]:
+    """Query -> what its sink holds; the parts of outer joins are not queries."""
+    names = (name for name in progress.results if registered(name) == name)
+    return {name: progress.shown.get(name, progress.results[name]) for name in names}
+
+
+_GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
+
+#: All metrics of the pipeline.
+FAMILIES: tuple[Family, ...] = (
+    # Who leads, and what was planned
+    Family(
+        _GAUGE,
+        "leader",
+        "1 where this process plans and publishes, 0 where another does.",
+        (),
+        _one(lambda seen: seen.leads),
+    ),
+    Family(
+        _GAUGE,
+        "epoch_newest",
+        "The newest published epoch.",
+        (),
+        _of_plan(lambda plan: plan.epoch),
+    ),
+    Family(
+        _GAUGE,
+        "planned_queries",
+        "Queries of the newest published epoch.",
+        (),
+        _of_plan(lambda plan: len(plan.queries)),
+    ),
+    Family(
+        _GAUGE,
+        "plan_cost",
+        "Cost of the newest published plan, and of the alternatives it is compared with.",
+        ("plan",),
+        _costs,
+    ),
+    Family(
+        _GAUGE,
+        "plan_gap_ratio",
+        "By which share of its cost the newest plan may miss the best one; 0: it is proven best.",
+        (),
+        _of_plan(lambda plan: plan.gap),
+    ),
+    Family(
+        _GAUGE,
+        "plan_fallback",
+        "1 where the newest plan is not what the chosen optimiser would have given.",
+        (),
+        _of_plan(lambda plan: bool(plan.fallback)),
+    ),
+    # The runtime and its batches
+    Family(
+        _GAUGE,
+        "runtime_up",
+        "1 where the runtime's heartbeat is not older than ten seconds.",
+        (),
+        _one(lambda seen: seen.alive),
+    ),
+    Family(
+        _COUNTER,
+        "batches",
+        "Batches that this run of the runtime has committed.",
+        (),
+        _of_progress(lambda p: p.telemetry.batches),
+    ),
+    Family(
+        _COUNTER,
+        "batch_seconds",
+        "Seconds that the batches of this run took.",
+        (),
+        _of_progress(lambda p: p.telemetry.seconds),
+    ),
+    Family(
+        _COUNTER,
+        "batch_phase_seconds",
+        "Seconds of batches by phase: enter and commit (driver), spark, else the slowest task's.",
+        ("phase",),
+        _progress(lambda p: p.telemetry.phases),
+    ),
+    Family(
+        _GAUGE,
+        "commit_age_seconds",
+        "Seconds since this run committed a batch. It grows where nothing arrives, too.",
+        (),
+        _one(_commit_age),
+    ),
+    Family(
+        Kind.HISTOGRAM,
+        "arrival_to_commit_seconds",
+        "From arrival to commit, of the oldest row of each stream in each batch of this run.",
+        (),
+        _latencies,
+    ),
+    Family(
+        _GAUGE,
+        "state_bytes",
+        "Size of the stored state.",
+        (),
+        _of_progress(lambda p: p.state_bytes),
+    ),
+    Family(
+        _GAUGE,
+        "compaction_due_bytes",
+        "Stored segments that are due to be merged.",
+        (),
+        _of_progress(lambda p: p.telemetry.merge_bytes),
+    ),
+    Family(
+        _GAUGE,
+        "backfill_remaining_ratio",
+        "Share of a store's past that is still to be computed.",
+        ("store",),
+        _progress(lambda p: {store: 1.0 - done for store, done in p.backfill.items()}),
+    ),
+    Family(
+        _GAUGE,
+        "batch_row_limit",
+        "Rows that the next batch may bring; 0: any number.",
+        (),
+        _of_progress(lambda p: p.row_limit or 0),
+    ),
+    Family(
+        _GAUGE,
+        "batch_private_bytes",
+        "Private memory that the last batch's tasks took together, at most.",
+        (),
+        _of_progress(lambda p: p.private_bytes),
+    ),
+    Family(
+        _GAUGE,
+        "batch_memory_limit_bytes",
+        "Limit of the private memory of a host's tasks; 0: none.",
+        (),
+        _of_progress(lambda p: p.memory_limit or 0),
+    ),
+    # Streams
+    Family(
+        _GAUGE,
+        "stream_input_tuples",
+        "Tuples that were read so far.",
+        ("stream",),
+        _progress(lambda p: {name: c.get("input", 0) for name, c in p.streams.items()}),
+    ),
+    Family(
+        _GAUGE,
+        "stream_aside_tuples",
+        "Tuples that were set aside so far: late, ahead or invalid.",
+        ("stream", "reason"),
+        _aside,
+    ),
+    Family(
+        _GAUGE,
+        "stream_waiting_tuples",
+        "Tuples that have arrived and were not read yet (an estimate).",
+        ("stream",),
+        _progress(lambda p: {name: i.waiting for name, i in p.intake.items()}),
+    ),
+    Family(
+        _GAUGE,
+        "stream_waiting_seconds",
+        "How long the oldest tuple that was not read yet has been waiting.",
+        ("stream",),
+        _progress(lambda p: {name: i.seconds for name, i in p.intake.items()}),
+    ),
+    Family(
+        _GAUGE,
+        "stream_unreadable",
+        "1 where a stream's source can't be read at present.",
+        ("stream",),
+        _unreadable,
+    ),
+    Family(
+        _GAUGE,
+        "stream_watermark_lag_seconds",
+        "How far a stream's watermark is behind the clock.",
+        ("stream",),
+        _watermark_lags,
+    ),
+    Family(
+        _GAUGE,
+        "stream_tuples_per_second",
+        "Tuples per second of wall time in the last epoch that ended.",
+        ("stream",),
+        _streams(lambda name, s: {(): s.measured[name].arrival_rate}),
+    ),
+    Family(
+        _GAUGE,
+        "stream_tuples_per_event_second",
+        "Tuples per second of event time in the last epoch that ended.",
+        ("stream",),
+        _streams(lambda name, s: {(): s.measured[name].event_rate}),
+    ),
+    Family(
+        _GAUGE,
+        "stream_delay_seconds",
+        "How far tuples were behind their stream in the last epoch, at most.",
+        ("stream", "quantile"),
+        _streams(_delays),
+    ),
+    # Queries
+    Family(
+        _GAUGE,
+        "query_results",
+        "Results that a query's sink holds; of a view its rows.",
+        ("query",),
+        _progress(_results),
+    ),
+    Family(
+        _GAUGE,
+        "query_cpu_seconds_per_second",
+        "CPU time of a query's steps, of shared ones its equal part, over the last periods.",
+        ("query",),
+        lambda seen: (((query,), cpu) for query, cpu in sorted(seen.query_cpu.items())),
+    ),
+    Family(
+        _GAUGE,
+        "query_parked_batches",
+        "Batches whose results wait for a query's sink.",
+        ("query",),
+        _progress(lambda p: p.telemetry.parked),
+    ),
+    Family(
+        _GAUGE,
+        "view_lag_batches",
+        "Committed batches that a view has not looked at yet.",
+        ("query",),
+        _progress(lambda p: p.telemetry.view_lag),
+    ),
+    # Stores
+    Family(
+        _GAUGE,
+        "store_tuples",
+        "Tuples in a store when the last epoch ended.",
+        ("store",),
+        _stores(lambda name, s: s.stores[name].rows),
+    ),
+    Family(
+        _GAUGE,
+        "store_bytes",
+        "Size of a store when the last epoch ended.",
+        ("store",),
+        _stores(lambda name, s: s.stores[name].bytes),
+    ),
+    Family(
+        _GAUGE,
+        "store_hit_rate",
+        "Share of the tuples sent to a store that found a partner, in the last epoch.",
+        ("store",),
+        _stores(lambda name, s: reads_of(s.stores[name]).hit_rate),
+    ),
+    Family(
+        _GAUGE,
+        "store_read_amplification",
+        "Segments of a store looked into per tuple sent to it, in the last epoch.",
+        ("store",),
+        _stores(lambda name, s: reads_of(s.stores[name]).read_amplification),
+    ),
+    # Overload
+    Family(
+        _GAUGE,
+        "load",
+        "Time that all work would take, as a share of the time there is; 0: unknown.",
+        (),
+        _of_progress(lambda p: p.rationing.needed),
+    ),
+    Family(
+        _GAUGE,
+        "ration_budget",
+        "Share of rationed probes' CPU time that the next batch may take.",
+        (),
+        _of_progress(lambda p: p.rationing.budget),
+    ),
+    Family(
+        _GAUGE,
+        "owed_batches",
+        "Batches of which withheld results are still to be made good.",
+        (),
+        _of_progress(lambda p: p.rationing.owed),
+    ),
+    Family(
+        _GAUGE,
+        "floor_needs",
+        "Share of rationed probes' CPU time that a query's floor of completeness needs.",
+        ("query",),
+        _floors("needs"),
+    ),
+    Family(
+        _GAUGE,
+        "floor_broken",
+        "1 where the budget does not suffice for a query's floor.",
+        ("query",),
+        _floors("broken"),
+    ),
+)
+
+
+class _Collected:
+    """The families of one moment, as a collector of prometheus_client."""
+
+    def __init__(self, seen: Observed) -> None:
+        self._seen = seen
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of which something is known."""
+        for family in FAMILIES:
+            samples = list(family.samples(self._seen))
+            if samples:
+                yield _metric(family, samples)
+
+
+def _metric(family: Family, samples: list[Sample]) -> Metric:
+    name = f"anabranch_{family.name}"
+    if family.kind is Kind.HISTOGRAM:
+        *buckets, (_, total) = samples
+        return HistogramMetricFamily(
+            name, family.help, buckets=[(bound, n) for (bound,), n in buckets], sum_value=total
+        )
+    kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    found = kind(name, family.help, labels=family.labels)
+    for labels, value in samples:
+        found.add_metric(labels, value)
+    return found
+
+
+def exposition(seen: Observed) -> bytes:
+    """The metrics of the pipeline as Prometheus reads them."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(seen))
+    return generate_latest(registry)

@@ -1,0 +1,232 @@
+"""Which of several services leads: one plans and publishes, all answer REST.
+
+Two keys say so. ``Keys.leader`` names the one that leads, or led last, and its *token*: a number
+that grows by one whenever the lead changes hands. ``Keys.lease`` is there while the lead is
+claimed; it expires by Redis's clock unless it is renewed, and then any service may take the lead.
+
+Invariant: whatever the leader writes is written by a script that first compares the token
+(:func:`fenced`). So a service that lost the lead unawares (it was stopped, or cut off) writes
+nothing, however long it believes that it leads. A lease that ran out and that nobody took is still
+good: no other leader can have written. How long the lease lasts thus decides how soon another
+service takes over, and never what is published (ADR 0032).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import uuid4
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from anabranch_contract.protocol.keys import Keys
+
+_LOG = structlog.get_logger(__name__)
+
+#: Shares of the lease that pass between two renewals, or two looks at another's.
+RENEW = 1 / 3
+#: Seconds between two looks at most, whatever the lease.
+_LONGEST_PAUSE = 2.0
+#: How a script says that another service leads.
+_FENCED = "FENCED"
+
+#: KEYS lease, leader; ARGV owner, address, milliseconds, "1" to take over from the own address.
+#: Gives the token, or 0 and how many milliseconds the lease of the other lasts.
+_ACQUIRE = """
+local holder = redis.call('GET', KEYS[1])
+local last = redis.call('HMGET', KEYS[2], 'owner', 'address', 'token')
+if holder and holder ~= ARGV[1] then
+  if ARGV[4] ~= '1' or last[1] ~= holder or last[2] ~= ARGV[2] then
+    return {0, redis.call('PTTL', KEYS[1])}
+  end
+end
+local token = tonumber(last[3] or '0')
+if last[1] ~= ARGV[1] then
+  token = redis.call('HINCRBY', KEYS[2], 'token', 1)
+  redis.call('HSET', KEYS[2], 'owner', ARGV[1], 'address', ARGV[2],
+    'since', redis.call('TIME')[1])
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+return {token, 0}
+"""
+
+#: KEYS leader; ARGV owner, token. Begins every script that only the leader may run.
+_FENCE = f"""
+local leader = redis.call('HMGET', KEYS[1], 'owner', 'token')
+if leader[1] ~= ARGV[1] or leader[2] ~= ARGV[2] then
+  return redis.error_reply('{_FENCED} another service leads')
+end
+"""
+
+
+def fenced(script: str) -> str:
+    """``script`` for the leader alone. Its keys begin with ``Keys.leader``, its arguments with the
+    term's owner and token.
+    """
+    return _FENCE + script
+
+
+#: KEYS leader, lease; ARGV owner, token, milliseconds.
+_RENEW = fenced("redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])\nreturn 1")
+#: KEYS leader, lease; ARGV owner, token.
+_RELEASE = fenced("return redis.call('DEL', KEYS[2])")
+
+
+class LeadLost(Exception):
+    """Another service leads: what was to be written has not been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One service's time as the leader.
+
+    Attributes:
+        owner: the process, at random: what a Redis that lost its data counts anew is told apart.
+        token: greater than those of all terms before, as long as Redis keeps its data.
+    """
+
+    owner: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads, or led last.
+
+    Attributes:
+        address: where it listens. ``since``: when its term began, by Redis's clock.
+        seconds: how long its lease lasts unless it is renewed; None: it has run out.
+    """
+
+    term: Term
+    address: str
+    since: datetime
+    seconds: float | None
+
+
+class Lease:
+    """This process's claim to lead.
+
+    Attributes:
+        term: the term that this process believes to have; None while it follows another.
+        error: why the lease could not be looked at the last time; empty: it could.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, address: str, seconds: float) -> None:
+        """``address``: where this process listens, which no other living process does."""
+        self.address = address
+        self.seconds = seconds
+        self.term: Term | None = None
+        self.error = ""
+        self._owner = uuid4().hex
+        self._keys, self._redis = keys, redis
+        self._acquire = redis.register_script(_ACQUIRE)
+        self._renew = redis.register_script(_RENEW)
+        self._release = redis.register_script(_RELEASE)
+        self._is_first = True
+
+    async def run(self) -> None:
+        """Hold the lead, or wait for it, until cancelled; gives it up on the way out."""
+        try:
+            while True:
+                await asyncio.sleep(await self._look())
+        finally:
+            await self._give_up()
+
+    async def _look(self) -> float:
+        """:meth:`turn`; no failure ends it."""
+        try:
+            pause = await self.turn()
+        except Exception as cause:  # noqa: BLE001 - the lead may be had later
+            if not self.error:
+                _LOG.error("lease not reached", error=repr(cause))
+            self.error = repr(cause)
+            return min(self.seconds * RENEW, _LONGEST_PAUSE)
+        self.error = ""
+        return pause
+
+    async def turn(self) -> float:
+        """Renew the lease, or try to get it; the seconds until the next turn."""
+        pause = min(self.seconds * RENEW, _LONGEST_PAUSE)
+        if self.term is not None:
+            try:
+                await run_fenced(self._renew, self._keys, self.term, [self._keys.lease], [self._ms])
+            except LeadLost:
+                self.lose(self.term)
+            return pause
+        # A process that listens where the leader did is its successor: two can't listen there. It
+        # need not wait for the lease of the dead. Later on, whoever took it from here is alive.
+        token, waits = cast(
+            "list[int]",
+            await self._acquire(
+                keys=[self._keys.lease, self._keys.leader],
+                args=[self._owner, self.address, self._ms, "1" if self._is_first else ""],
+            ),
+        )
+        self._is_first = False
+        if not token:
+            return min(pause, max(waits, 10) / 1000)
+        self.term = Term(self._owner, token)
+        _LOG.info("leads", token=token, address=self.address, lease_seconds=self.seconds)
+        return pause
+
+    def lose(self, term: Term) -> None:
+        """Take notice that another service leads; said once in a term."""
+        if self.term != term:
+            return
+        self.term = None
+        # The next term is told apart by its owner, too.
+        self._owner = uuid4().hex
+        _LOG.warning("lead lost, nothing more is published", token=term.token)
+
+    @property
+    def _ms(self) -> int:
+        return max(int(self.seconds * 1000), 1)
+
+    async def _give_up(self) -> None:
+        """Let another service lead at once."""
+        term, self.term = self.term, None
+        if term is None:
+            return
+        try:
+            await run_fenced(self._release, self._keys, term, [self._keys.lease], [])
+        except (LeadLost, RedisError) as cause:
+            _LOG.info("lease not given up", reason=repr(cause))
+
+
+async def run_fenced(
+    script: Any, keys: Keys, term: Term, more_keys: list[str], arguments: list[Any]
+) -> Any:
+    """Run a :func:`fenced` script, as the leader of ``term``.
+
+    Raises:
+        LeadLost: another service leads; nothing has been written.
+    """
+    try:
+        return await script(
+            keys=[keys.leader, *more_keys], args=[term.owner, str(term.token), *arguments]
+        )
+    except RedisError as cause:
+        if _FENCED in str(cause):
+            raise LeadLost(f"term {term.token} is over") from None
+        raise
+
+
+async def leader_of(redis: Redis, keys: Keys) -> Leader | None:
+    """Who leads, or led last; None: nobody ever did."""
+    async with redis.pipeline(transaction=True) as pipe:
+        pipe.hgetall(keys.leader)
+        pipe.pttl(keys.lease)
+        fields, milliseconds = cast("tuple[dict[str, str], int]", await pipe.execute())
+    if not fields:
+        return None
+    return Leader(
+        Term(fields["owner"], int(fields["token"])),
+        fields["address"],
+        datetime.fromtimestamp(int(fields["since"]), UTC),
+        milliseconds / 1000 if milliseconds > 0 else None,
+    )

@@ -1,0 +1,155 @@
+"""What a service writes by itself: epochs, revisions, rations, and the notes on them.
+
+Each write is one script that the leader alone may run (:mod:`.lease`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from anabranch_contract.plans.rations import RationSchedule
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_service.registry.lease import Term, fenced, run_fenced
+from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
+from anabranch_service.registry.store import Store
+
+#: KEYS leader, the key of each command; ARGV owner, token, and of each command its name, how many
+#: arguments follow, and these. Gives the answers; what was not there is "".
+_COMMANDS = fenced("""
+local answers, at = {}, 3
+for i = 2, #KEYS do
+  local count = tonumber(ARGV[at + 1])
+  local answer = redis.call(ARGV[at], KEYS[i], unpack(ARGV, at + 2, at + 1 + count))
+  answers[#answers + 1] = answer or ''
+  at = at + 2 + count
+end
+return answers
+""")
+
+#: KEYS leader, hash; ARGV owner, token, field, old value, new value.
+_SWAP = fenced("""
+if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
+redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
+return 1
+""")
+
+#: KEYS leader, cursor, boundaries; ARGV owner, token, the boundary that has been answered. It stays
+#: until another has been: the newest statistics are in it.
+_ADVANCE = fenced("""
+local at = tonumber(redis.call('GET', KEYS[2]) or '0')
+if redis.call('LINDEX', KEYS[3], at) ~= ARGV[3] then return 0 end
+redis.call('LTRIM', KEYS[3], at, -1)
+redis.call('SET', KEYS[2], 1)
+return 1
+""")
+
+#: A command, its key, its other arguments.
+_Command = tuple[str, str, tuple[Any, ...]]
+
+
+class Publication:
+    """The writes of one term; each raises :class:`LeadLost` once another service leads.
+
+    What was read in a term is written in that term or not at all, so each has an object of its own.
+    """
+
+    def __init__(self, store: Store, term: Term) -> None:
+        self.store, self.term = store, term
+        register = store.redis.register_script
+        self._commands = register(_COMMANDS)
+        self._swap = register(_SWAP)
+        self._advance = register(_ADVANCE)
+
+    async def epoch(self, record: EpochRecord, ruleset: str) -> bool:
+        """Publish an epoch, all of it or nothing; False if it had been published before."""
+        keys, number = self.store.keys, record.epoch
+        answers = await self._write(
+            ("SET", keys.ruleset(number), (ruleset, "NX")),
+            ("SET", keys.epoch(number), (record.model_dump_json(), "NX")),
+            ("ZADD", keys.published, (number, number)),
+        )
+        return bool(answers[0])
+
+    async def forget_epochs(self, keep: int) -> None:
+        """Remove all but the newest ``keep`` epochs, and what was measured before them."""
+        store, keys = self.store, self.store.keys
+        published = await store.published()
+        if len(published) <= keep:
+            return
+        first, last = published[0], published[-keep]
+        # Epochs that went by an older ruleset have statistics of their own.
+        gone = [
+            key
+            for n in range(first, last)
+            for key in (
+                keys.ruleset(n),
+                keys.epoch(n),
+                keys.statistics(n),
+                store.revisions_key(n),
+                *[keys.ruleset(RulesetId(n, r)) for r in await store.revision_numbers(n)],
+            )
+        ]
+        await self._write(
+            *(("UNLINK", key, ()) for key in gone),
+            ("ZREMRANGEBYSCORE", keys.published, ("-inf", f"({last}")),
+        )
+
+    async def answer(self, answer: RevisionAnswer) -> None:
+        """Answer interim measurements without a new revision."""
+        await self._write(("SET", self.store.keys.revision, (answer.dumps(),)))
+
+    async def revision(self, record: KeptRevision, ruleset: str, answer: RevisionAnswer) -> None:
+        """Publish a revision, all of it or nothing."""
+        keys, name = self.store.keys, RulesetId(record.epoch, record.revision)
+        await self._write(
+            ("SET", keys.ruleset(name), (ruleset,)),
+            self._keep(record),
+            ("SET", keys.revision, (answer.dumps(),)),
+        )
+
+    async def measured(self, record: KeptRevision) -> None:
+        """Keep what has been measured of a revision."""
+        await self._write(self._keep(record))
+
+    async def rations(self, schedule: RationSchedule | None) -> None:
+        """Publish a schedule of rations; None: nothing is rationed from the next batch on."""
+        key = self.store.keys.rations
+        if schedule is None:
+            await self._write(("DEL", key, ()))
+        else:
+            await self._write(("SET", key, (schedule.dumps(),)))
+
+    async def query(self, name: str, change: Callable[[QueryRecord], QueryRecord]) -> None:
+        """Apply ``change`` to the newest version of a query's record; it may run several times."""
+
+        async def swap(key: str, field: str, old: str, new: str) -> bool:
+            return bool(await self._run(self._swap, [key], [field, old, new]))
+
+        await self.store.update_query(name, change, swap)
+
+    async def lineage(self, run: str, event: str) -> None:
+        """Note the last event about a run that was sent."""
+        await self._write(("HSET", self.store.keys.lineage, (run, event)))
+
+    async def forget_lineage(self, runs: Sequence[str]) -> None:
+        """Forget such notes."""
+        await self._write(*(("HDEL", self.store.keys.lineage, (run,)) for run in runs))
+
+    async def advance(self, text: str) -> None:
+        """Record that the boundary ``text`` has been answered, if nobody else did."""
+        keys = self.store.keys
+        await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
+
+    def _keep(self, record: KeptRevision) -> _Command:
+        key, number = self.store.revisions_key(record.epoch), str(record.revision)
+        return "HSET", key, (number, record.model_dump_json())
+
+    async def _write(self, *commands: _Command) -> list[Any]:
+        keys = [key for _, key, _ in commands]
+        arguments = [x for name, _, given in commands for x in (name, len(given), *given)]
+        return cast("list[Any]", await self._run(self._commands, keys, arguments))
+
+    async def _run(self, script: Any, keys: list[str], arguments: list[Any]) -> Any:
+        return await run_fenced(script, self.store.keys, self.term, keys, arguments)

@@ -1,0 +1,79 @@
+"""What only the leader writes: a term that is over writes none of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from redis.asyncio import Redis
+
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_service.planning.loop import settled
+from anabranch_service.registry.lease import LeadLost, Term
+from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.records import EpochRecord, KeptRevision
+from anabranch_service.registry.store import Store
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.support.worlds.service import Service
+
+#: An owner that never led.
+STALE = Term("nobody", 1)
+
+
+def everything(service: Service) -> dict[str, Any]:
+    """All that the service has written, but its lease and leader."""
+    read: dict[str, Callable[[str], Any]] = {
+        "string": service.redis.get,
+        "hash": service.redis.hgetall,
+        "list": lambda key: service.redis.lrange(key, 0, -1),
+        "zset": lambda key: service.redis.zrange(key, 0, -1, withscores=True),
+        "stream": service.redis.xlen,
+    }
+    keys = sorted(map(str, service.redis.keys(f"{service.keys.namespace}:*")))
+    own = [k for k in keys if k not in (service.keys.lease, service.keys.leader)]
+    return {key: read[str(service.redis.type(key))](key) for key in own}
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["epoch", "forget", "revision", "measured", "answer", "rations", "query", "lineage", "advance"],
+)
+def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    for epoch in range(-1, 2):
+        shop.plan(epoch)
+    record = EpochRecord.model_validate_json(str(shop.redis.get(shop.keys.epoch(0))))
+    text = str(shop.redis.get(shop.keys.ruleset(0)))
+    boundary = str(shop.redis.lindex(shop.keys.boundaries, -1))
+    shop.redis.set(shop.keys.cursor, 0)
+    shop.redis.set(shop.keys.rations, "kept")
+    # The loop that runs would answer it again.
+    before = {k: v for k, v in everything(shop).items() if k != shop.keys.cursor}
+    number: dict[str, Any] = {"epoch": 0, "revision": 1}
+    revision = KeptRevision.model_construct(**number)
+
+    async def run() -> None:
+        async with Redis.from_url(shop.settings.redis_url, decode_responses=True) as redis:
+            late = Publication(Store(redis, shop.keys.namespace), STALE)
+            writes: dict[str, Callable[[], Awaitable[object]]] = {
+                "epoch": lambda: late.epoch(record.model_copy(update={"epoch": 99}), text),
+                "forget": lambda: late.forget_epochs(1),
+                "revision": lambda: late.revision(revision, text, RevisionAnswer(0)),
+                "measured": lambda: late.measured(revision),
+                "answer": lambda: late.answer(RevisionAnswer(0)),
+                "rations": lambda: late.rations(None),
+                "query": lambda: late.query("pair", lambda q: settled(q, 9, False, {})),
+                "lineage": lambda: late.lineage("run", "START"),
+                "advance": lambda: late.advance(boundary),
+            }
+            with pytest.raises(LeadLost):
+                await writes[write]()
+
+    asyncio.run(run())
+    after = {k: v for k, v in everything(shop).items() if k != shop.keys.cursor}
+    assert after == before
