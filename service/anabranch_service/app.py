@@ -31,6 +31,7 @@ from anabranch_service.routes import (
     access,
     epochs,
     explain,
+    pages,
     plans,
     queries,
     results,
@@ -118,12 +119,12 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, streams, queries, results, epochs, state),
-            *(plans, series, settings, access, system),
+            *(plans, series, settings, access, system, pages),
         )
     ]
     for router in app.state.routers:
         app.include_router(router)
-    app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
+    app.mount("/dashboard", StaticFiles(directory=pages.DASHBOARD), name="dashboard")
     # The last one added is the first that a request meets. Limits come before the check of hosts:
     # they take in what is left of a body that is refused, or its sender would lose the answer.
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED, compresslevel=5)

@@ -300,7 +300,7 @@ function showQueries(queries) {
     return make(
       "tr",
       {},
-      make("td", { className: "name" }, dot(q.id), q.id),
+      make("td", { className: "name" }, dot(q.id), make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
       make("td", {}, ...badges(q)),
       make("td", { className: "number", text: q.results.toLocaleString("en") }),
       make("td", {

@@ -56,6 +56,20 @@ export function say(error) {
   if (error?.status) {
     at("banner").textContent = error.status === 401 ? "This service requires a token: sign in above." : `Not allowed: ${error.message}.`;
   } else if (error) {
-    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said.`;
+    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said; it is asked again by itself. If it stays so, look whether the service runs.`;
   }
+}
+
+/**
+ * Show why a request was refused, with the remedy, in `place`; null: it was not. In `form` the fields
+ * that it names (`data-field`) are marked, and the first of them has the focus.
+ */
+export function refuse(place, error, form = null) {
+  place.hidden = !error;
+  const remedy = error?.problem?.remedy;
+  place.textContent = error ? `${error.message}${remedy ? ` (${remedy})` : ""}` : "";
+  const named = (error?.problem?.errors ?? []).map(({ field }) => field);
+  const fields = [...(form?.querySelectorAll("[data-field]") ?? [])];
+  for (const field of fields) field.setAttribute("aria-invalid", String(named.includes(field.dataset.field)));
+  fields.find((field) => named.includes(field.dataset.field))?.focus();
 }

@@ -1,12 +1,11 @@
-"""Health, metrics, and the dashboard."""
+"""Health and metrics."""
 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 from fastapi import Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
@@ -20,16 +19,6 @@ from anabranch_service.registry.source_status import summary
 from anabranch_service.registry.store import Store
 
 router = guarded_router(tag="system")
-
-DASHBOARD = Path(__file__).parent.parent / "dashboard"
-
-_SECURITY = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
-    "base-uri 'none'; form-action 'self'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
-}
 
 
 class NotReady(ServiceError):
@@ -99,31 +88,3 @@ async def metrics(ctx: Ctx) -> Response:
 async def openapi(request: Request) -> JSONResponse:
     """The OpenAPI document."""
     return JSONResponse(request.app.openapi())
-
-
-@router.get("/", include_in_schema=False)
-@needs(Need.NOTHING)
-async def dashboard() -> FileResponse:
-    """The dashboard's page."""
-    return FileResponse(DASHBOARD / "index.html", headers=_SECURITY)
-
-
-@router.get("/dashboard/explain", include_in_schema=False)
-@needs(Need.NOTHING)
-async def explained() -> FileResponse:
-    """The page that explains a statement."""
-    return FileResponse(DASHBOARD / "explain.html", headers=_SECURITY)
-
-
-@router.get("/dashboard/load", include_in_schema=False)
-@needs(Need.NOTHING)
-async def load() -> FileResponse:
-    """The page of the load."""
-    return FileResponse(DASHBOARD / "load" / "load.html", headers=_SECURITY)
-
-
-@router.get("/dashboard/state", include_in_schema=False)
-@needs(Need.NOTHING)
-async def stored_state() -> FileResponse:
-    """The page of stored state."""
-    return FileResponse(DASHBOARD / "state.html", headers=_SECURITY)

@@ -74,6 +74,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/queries",
         "/v1/queries/{name}",
         "/v1/queries:explain",
+        "/v1/queries/{name}/plan",
         "/v1/queries/{name}/results",
         "/v1/queries/{name}/rows",
         "/v1/series",

@@ -49,6 +49,8 @@ export class PlanMap {
     const moved = this.query !== query || !this.plan !== !plan || this.plan?.nodes.length !== plan?.nodes.length;
     [this.shown, this.plan, this.query] = [now, plan, query];
     at("map-all").hidden = !query;
+    at("map-open").hidden = !query;
+    at("map-open").href = `/dashboard/query/${encodeURIComponent(query ?? "")}`;
     this.draw();
     if (moved) this.fit();
     else this.look();

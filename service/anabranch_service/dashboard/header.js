@@ -1,0 +1,23 @@
+// The head of every page: the name, all pages with the present one marked, and how the service is.
+
+import { make } from "./dom.js";
+
+const PAGES = [
+  ["/", "Plan"],
+  ["/dashboard/state", "Stored state"],
+  ["/dashboard/load", "Load"],
+  ["/dashboard/explain", "Explain"],
+];
+
+const here = location.pathname.replace(/(.)\/$/, "$1");
+const links = PAGES.map(([href, text]) => {
+  const link = make("a", { href, text });
+  if (href === here) link.setAttribute("aria-current", "page");
+  return link;
+});
+const head = document.querySelector("header.top");
+head.prepend(
+  make("div", { className: "brand" }, make("img", { src: "/dashboard/icon.svg", alt: "", width: 28, height: 28 }), make("h1", { text: "anabranch" })),
+  make("nav", { className: "pages", "aria-label": "Pages" }, ...links),
+);
+head.append(make("p", { className: "pulse", id: "pulse", role: "status", "aria-live": "polite", text: "connecting" }));
