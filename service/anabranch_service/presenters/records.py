@@ -14,7 +14,13 @@ from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Heartbeat, Progress, Rationing
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RationingOut, RuntimeOut
+from anabranch_contract.rest.epochs import (
+    EpochOut,
+    EpochSummary,
+    KeptSummary,
+    RationingOut,
+    RuntimeOut,
+)
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
@@ -217,9 +223,10 @@ def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
     return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
 
 
-def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummary:
+def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) -> EpochSummary:
     """A published epoch as a line of a list."""
-    return EpochSummary.of(record, first_batch=first_batch(record.epoch, progress))
+    first = first_batch(kept.epoch, progress)
+    return EpochSummary.of(kept, first_batch=first, revisions=revisions)
 
 
 def runtime_out(

@@ -27,6 +27,7 @@ from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
+from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.registry.records import (
     EpochRecord,
@@ -339,15 +340,36 @@ class Store:
         numbers = [n for n in await self.published() if before is None or n < before]
         return await self.epoch(numbers[-1]) if numbers else None
 
-    async def epochs(self, numbers: list[int]) -> list[EpochRecord]:
-        """Several epochs' records in the order of ``numbers``; unreadable ones are left out."""
+    async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
+        """Several epochs' summaries in the order of ``numbers``, each with the number of revisions;
+        unreadable ones are left out.
+
+        Records are long. They are read only of epochs that a release published which kept no
+        summaries.
+        """
         if not numbers:
             return []
-        keys = [self.keys.epoch(n) for n in numbers]
-        texts = await _answer(self.redis.mget(keys), list[str | None])
-        pairs = zip(numbers, texts, strict=True)
-        read = (_lenient(EpochRecord, str(n), t) for n, t in pairs if t is not None)
-        return [record for record in read if record is not None]
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hmget(self._summaries, [str(n) for n in numbers])
+            for n in numbers:
+                pipe.hlen(self._revisions(n))
+            texts, *revised = await pipe.execute()
+        found = []
+        for number, text, revisions in zip(numbers, texts, revised, strict=True):
+            if text is not None:
+                summary = _lenient(KeptSummary, str(number), text)
+            else:
+                name = self.keys.epoch(number)
+                record = _lenient(EpochRecord, name, await _text(self.redis.get(name)) or "")
+                summary = None if record is None else record.summary()
+            if summary is not None:
+                found.append((summary, int(revisions)))
+        return found
+
+    @property
+    def _summaries(self) -> str:
+        """Hash: epoch -> what is kept of it for lists."""
+        return self._own("epochs", "summaries")
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
         """The wire text of one epoch's ruleset, or of a revision of it, or None."""
@@ -399,6 +421,8 @@ class Store:
         async with self.redis.pipeline(transaction=True) as pipe:
             pipe.set(self.keys.ruleset(record.epoch), ruleset, nx=True)
             pipe.set(self.keys.epoch(record.epoch), record.model_dump_json(), nx=True)
+            summary = record.summary().model_dump_json()
+            pipe.hsetnx(self._summaries, str(record.epoch), summary)
             pipe.zadd(self.keys.published, {str(record.epoch): record.epoch})
             first = (await pipe.execute())[0]
         return bool(first)
@@ -424,6 +448,7 @@ class Store:
                     self._revisions(n),
                     *(self.keys.ruleset(RulesetId(n, int(r))) for r in revised[n]),
                 )
+            pipe.hdel(self._summaries, *map(str, range(first, last)))
             pipe.zremrangebyscore(self.keys.published, "-inf", f"({last}")
             await pipe.execute()
 

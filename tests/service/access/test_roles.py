@@ -52,6 +52,7 @@ MATRIX = {
     "GET /v1/plan": "viewer editor admin",
     "GET /v1/epochs/current": "viewer editor admin",
     "GET /v1/epochs/{number}": "viewer editor admin",
+    "GET /v1/epochs/{number}/diff": "viewer editor admin",
     "GET /v1/epochs/{number}/ruleset": "viewer editor admin",
     "GET /v1/epochs/{number}/revisions": "viewer editor admin",
     "GET /v1/epochs/{number}/statistics": "viewer editor admin",

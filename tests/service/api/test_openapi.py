@@ -65,6 +65,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/epochs",
         "/v1/epochs/current",
         "/v1/epochs/{number}",
+        "/v1/epochs/{number}/diff",
         "/v1/epochs/{number}/ruleset",
         "/v1/epochs/{number}/revisions",
         "/v1/epochs/{number}/statistics",
