@@ -21,6 +21,13 @@ export function element(name, attributes = {}, text = "", ...children) {
   return made;
 }
 
+/** A text that may go on in the next line within its names, after `_`, `-`, `.`, `/` or `@`. */
+export function breakable(text) {
+  return String(text)
+    .split(/(?<=[_\-./@])/)
+    .flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+}
+
 /** Names with values (texts or elements), in a description list. */
 export function facts(list, pairs) {
   list.replaceChildren(

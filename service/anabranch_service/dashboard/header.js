@@ -4,6 +4,7 @@ import { make } from "./dom.js";
 
 const PAGES = [
   ["/", "Plan"],
+  ["/dashboard/epochs", "Epochs"],
   ["/dashboard/state", "Stored state"],
   ["/dashboard/load", "Load"],
   ["/dashboard/explain", "Explain"],

@@ -17,6 +17,7 @@ DASHBOARD = Path(__file__).parent.parent / "dashboard"
 #: Path -> the file of its page.
 PAGES: Mapping[str, str] = {
     "/": "index.html",
+    "/dashboard/epochs": "epochs/epochs.html",
     "/dashboard/explain": "explain.html",
     "/dashboard/load": "load/load.html",
     "/dashboard/query/{name}": "query_page/query.html",

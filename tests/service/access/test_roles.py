@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MATRIX = {
     "GET /": "",
     "GET /openapi.json": "",
+    "GET /dashboard/epochs": "",
     "GET /dashboard/explain": "",
     "GET /dashboard/load": "",
     "GET /dashboard/query/{name}": "",

@@ -1,7 +1,7 @@
 // The page of one query: polls what is said of it, follows its results, and changes it.
 
 import { ask, Problem, read, Refused, submit } from "../access.js";
-import { bytes, facts, make, percent, refuse, say } from "../dom.js";
+import { breakable, bytes, facts, make, percent, refuse, say } from "../dom.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
 import { Tail } from "../tail.js";
@@ -45,7 +45,7 @@ async function since({ status, first_epoch: first, last_epoch: last, created_at:
 
 async function showQuery() {
   document.title = `${query.id} · anabranch`;
-  at("name").textContent = query.id;
+  at("name").replaceChildren(...breakable(query.id));
   at("status").textContent = query.status;
   at("status").className = `badge ${query.status}`;
   at("in-map").href = `/#query=${encodeURIComponent(query.id)}`;
@@ -77,7 +77,7 @@ function showSink() {
   const { format, path: place, options } = query.sink;
   facts(at("sink"), [
     ["format", format],
-    ["place", place ?? (format === "count" ? "nowhere: results are only counted" : `the results' folder, ${query.id}`)],
+    ["place", make("span", {}, ...breakable(place ?? (format === "count" ? "nowhere: results are only counted" : `the results' folder, ${query.id}`)))],
     ...Object.entries(options).map(([key, value]) => [key, value]),
     ["holds", `${query.results.toLocaleString("en")} ${query.normalised.view ? "rows" : "results"}`],
     [
@@ -101,10 +101,10 @@ function showActivations() {
           make(
             "tr",
             {},
-            make("td", { text: one.batches }),
-            make("td", { text: one.complete }),
-            make("td", {}, ...one.visible.map((text) => make("div", { text }))),
-            make("td", { className: "number", text: one.results.toLocaleString("en") }),
+            make("td", { "data-label": "Batches", text: one.batches }),
+            make("td", { "data-label": "Complete", text: one.complete }),
+            make("td", { "data-label": "Sees stored tuples from" }, ...one.visible.map((text) => make("div", { text }))),
+            make("td", { className: "number", "data-label": "Results", text: one.results.toLocaleString("en") }),
           ),
         )
       : [make("tr", {}, none)]),
@@ -115,7 +115,7 @@ function box(className, title, detail, ...lines) {
   return make(
     "span",
     { className: `box ${className}` },
-    make("strong", { text: title }),
+    make("strong", {}, ...breakable(title)),
     ...(detail ? [make("span", { className: "muted", text: detail })] : []),
     ...lines.filter(Boolean).map((text) => make("span", { className: "muted", text })),
   );
@@ -166,10 +166,10 @@ function showPlan() {
             "tr",
             {},
             make("td", { className: "name" }, make("a", { href: `/dashboard/state#store=${encodeURIComponent(store.store)}`, text: store.label }), ...(store.detail === "all tuples" ? [] : [make("div", { className: "muted", text: store.detail })])),
-            make("td", { className: "number", text: store.rows.toLocaleString("en") }),
-            make("td", { className: "number", text: bytes(store.bytes) }),
-            make("td", { className: "number", text: store.queries }),
-            make("td", { className: "number", text: percent(1 / store.queries) }),
+            make("td", { className: "number", "data-label": "Rows", text: store.rows.toLocaleString("en") }),
+            make("td", { className: "number", "data-label": "Bytes", text: bytes(store.bytes) }),
+            make("td", { className: "number", "data-label": "Queries that need it", text: store.queries }),
+            make("td", { className: "number", "data-label": "This query's part", text: percent(1 / store.queries) }),
           ),
         )
       : [make("tr", {}, none)]),
