@@ -7,7 +7,7 @@ import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
 import { Tail } from "./tail.js";
-import { changes, shares, showRevisions } from "./what-if.js";
+import { changes, shares, showRevisions } from "./comments.js";
 
 const POLL_MS = 1000;
 /** Series change every few seconds only. */

@@ -28,6 +28,12 @@ export function breakable(text) {
     .flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 }
 
+/** Names as a text, the first `most` of them. */
+export function some(names, most = 5) {
+  const more = names.length - most;
+  return more > 0 ? `${names.slice(0, most).join(", ")} and ${more} more` : names.join(", ");
+}
+
 /** Names with values (texts or elements), in a description list. */
 export function facts(list, pairs) {
   list.replaceChildren(

@@ -7,10 +7,14 @@ const PAGES = [
   ["/dashboard/epochs", "Epochs"],
   ["/dashboard/state", "Stored state"],
   ["/dashboard/load", "Load"],
-  ["/dashboard/explain", "Explain"],
+  ["/dashboard/what-if", "What if"],
 ];
 
-const here = location.pathname.replace(/(.)\/$/, "$1");
+/** The address that the page of statements had in earlier releases. */
+const FORMER = { "/dashboard/explain": "/dashboard/what-if" };
+
+const path = location.pathname.replace(/(.)\/$/, "$1");
+const here = FORMER[path] ?? path;
 const links = PAGES.map(([href, text]) => {
   const link = make("a", { href, text });
   if (href === here) link.setAttribute("aria-current", "page");

@@ -18,10 +18,12 @@ DASHBOARD = Path(__file__).parent.parent / "dashboard"
 PAGES: Mapping[str, str] = {
     "/": "index.html",
     "/dashboard/epochs": "epochs/epochs.html",
-    "/dashboard/explain": "explain.html",
+    # The address of earlier releases.
+    "/dashboard/explain": "what_if/what-if.html",
     "/dashboard/load": "load/load.html",
     "/dashboard/query/{name}": "query_page/query.html",
     "/dashboard/state": "state.html",
+    "/dashboard/what-if": "what_if/what-if.html",
 }
 
 _HEADERS = {

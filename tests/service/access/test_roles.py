@@ -28,6 +28,7 @@ MATRIX = {
     "GET /dashboard/load": "",
     "GET /dashboard/query/{name}": "",
     "GET /dashboard/state": "",
+    "GET /dashboard/what-if": "",
     "GET /healthz": "",
     "GET /readyz": "viewer editor admin worker",
     "GET /metrics": "viewer editor admin worker",

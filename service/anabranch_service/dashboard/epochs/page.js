@@ -1,7 +1,7 @@
 // The page of epochs: a timeline of changes, and the difference of any two epochs.
 
 import { ask, Problem, read } from "../access.js";
-import { breakable, bytes, facts, make, refuse, say } from "../dom.js";
+import { breakable, bytes, facts, make, refuse, say, some } from "../dom.js";
 import { short } from "../graph.js";
 import { poll } from "../poll.js";
 import { moment } from "../times.js";
@@ -123,7 +123,7 @@ function show(answer) {
             make("td", { className: "name" }, ...breakable(one.what)),
             make("td", { "data-label": "Why", text: one.why }),
             make("td", { className: "number", "data-label": "Saves", text: short(one.saves) }),
-            make("td", { "data-label": "For" }, ...breakable(one.users.join(", "))),
+            make("td", { "data-label": "For" }, ...breakable(some(one.users))),
           ),
         )
       : [make("tr", {}, none)]),
