@@ -29,6 +29,7 @@ from anabranch_service.registry.renewal import renew_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
+    batches,
     epochs,
     explain,
     pages,
@@ -119,7 +120,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, streams, queries, results, epochs, state),
-            *(plans, series, settings, access, system, pages),
+            *(plans, series, batches, settings, access, system, pages),
         )
     ]
     for router in app.state.routers:

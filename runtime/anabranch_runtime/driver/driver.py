@@ -27,6 +27,7 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver import batch as batches
 from anabranch_runtime.driver.attempts import attempt, written
+from anabranch_runtime.driver.batch_report import Times, batch_report, log_batch
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.epoch_cycle import (
     Committed,
@@ -97,12 +98,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.checkpoint import Repair
-    from anabranch_runtime.state.manifest import State
     from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: Phases of tasks that are logged.
-_PHASES = ("read", "store", "wait", "probe", "catch-up", "write", "backfill", "upload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +428,9 @@ class Driver:
         reach(Point.COMMITTED)
         self.state = state
         self._after(ruleset, reports, located, failures, started)
-        _log_batch(state, reports, started, entered, done)
+        report = batch_report(state, reports, Times(started, entered, done, time.perf_counter()))
+        log_batch(report, reports)
+        self.control.report_batch(report)
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
         """Choose and record by what the batch goes, as an interrupted run did if one has begun it.
@@ -663,23 +663,3 @@ class Driver:
 
 def _tuples(reports: list[TaskReport]) -> int:
     return sum(r.tuples for r in reports)
-
-
-def _log_batch(
-    state: State, reports: list[TaskReport], started: float, entered: float, done: float
-) -> None:
-    _LOG.info(
-        "batch committed",
-        batch=state.next_batch - 1,
-        epoch=state.epoch,
-        ruleset=str(state.ruleset),
-        tuples=_tuples(reports),
-        results=sum(sum(r.results.values()) for r in reports),
-        fetched=sum(r.fetched_bytes for r in reports),
-        task_ms={
-            phase: round(1e3 * max(r.phases.get(phase, 0.0) for r in reports)) for phase in _PHASES
-        },
-        enter_ms=round(1e3 * (entered - started)),
-        job_ms=round(1e3 * (done - entered)),
-        commit_ms=round(1e3 * (time.perf_counter() - done)),
-    )

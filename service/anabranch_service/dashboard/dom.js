@@ -34,11 +34,11 @@ export function some(names, most = 5) {
   return more > 0 ? `${names.slice(0, most).join(", ")} and ${more} more` : names.join(", ");
 }
 
-/** Names with values (texts or elements), in a description list. */
+/** Names with values (texts or elements) and perhaps a class, in a description list. */
 export function facts(list, pairs) {
   list.replaceChildren(
-    ...pairs.map(([name, value]) =>
-      make("div", {}, make("dt", { text: name }), make("dd", {}, value instanceof Node ? value : String(value))),
+    ...pairs.map(([name, value, className = ""]) =>
+      make("div", { className }, make("dt", { text: name }), make("dd", {}, value instanceof Node ? value : String(value))),
     ),
   );
 }

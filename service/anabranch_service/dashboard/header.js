@@ -5,6 +5,7 @@ import { make } from "./dom.js";
 const PAGES = [
   ["/", "Plan"],
   ["/dashboard/epochs", "Epochs"],
+  ["/dashboard/batches", "Batches"],
   ["/dashboard/state", "Stored state"],
   ["/dashboard/load", "Load"],
   ["/dashboard/what-if", "What if"],

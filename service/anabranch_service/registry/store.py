@@ -19,6 +19,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
@@ -407,7 +408,7 @@ class Store:
         await _answer(self.redis.hset(key, str(record.revision), text), int)
 
     async def revisions(self, epoch: int) -> list[KeptRevision]:
-        """The revisions of an epoch's ruleset, oldest first; unreadable ones are left out."""
+        """The revisions of an epoch's ruleset, oldest first; unreadable ones left out."""
         texts = await _answer(self.redis.hgetall(self._revisions(epoch)), dict[str, str])
         read = (_lenient(KeptRevision, f"revision {epoch}.{n}", t) for n, t in texts.items())
         return sorted((r for r in read if r is not None), key=lambda r: r.revision)
@@ -494,6 +495,12 @@ class Store:
         """
         texts = await self.interim_texts(last)
         found = (_lenient(Interim, "interim measurements", text) for text in texts)
+        return [one for one in found if one is not None]
+
+    async def batches(self, last: int) -> list[BatchReport]:
+        """The reports of the newest ``last`` batches, oldest first; unreadable ones left out."""
+        texts = await _answer(self.redis.lrange(self.keys.batches, -last, -1), list[str])
+        found = (_lenient(BatchReport, "report of a batch", text) for text in texts)
         return [one for one in found if one is not None]
 
     async def interim_texts(self, last: int) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ DASHBOARD = Path(__file__).parent.parent / "dashboard"
 #: Path -> the file of its page.
 PAGES: Mapping[str, str] = {
     "/": "index.html",
+    "/dashboard/batches": "batches/batches.html",
     "/dashboard/epochs": "epochs/epochs.html",
     # The address of earlier releases.
     "/dashboard/explain": "what_if/what-if.html",

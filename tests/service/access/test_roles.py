@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MATRIX = {
     "GET /": "",
     "GET /openapi.json": "",
+    "GET /dashboard/batches": "",
     "GET /dashboard/epochs": "",
     "GET /dashboard/explain": "",
     "GET /dashboard/load": "",
@@ -58,6 +59,7 @@ MATRIX = {
     "GET /v1/epochs/{number}/ruleset": "viewer editor admin",
     "GET /v1/epochs/{number}/revisions": "viewer editor admin",
     "GET /v1/epochs/{number}/statistics": "viewer editor admin",
+    "GET /v1/batches": "viewer editor admin",
     "GET /v1/series": "viewer editor admin",
     "GET /v1/state": "viewer editor admin",
     "GET /v1/state/stores/{store:path}": "viewer editor admin",

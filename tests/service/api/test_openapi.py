@@ -62,6 +62,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/tokens/{ident}",
         "/v1/whoami",
         "/readyz",
+        "/v1/batches",
         "/v1/epochs",
         "/v1/epochs/current",
         "/v1/epochs/{number}",

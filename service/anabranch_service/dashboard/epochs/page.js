@@ -106,7 +106,7 @@ function show(answer) {
       ? "The same steps and stores."
       : "Both plans at the prices of the newest statistics."
     : answer.diff_reason;
-  facts(at("figures"), view.figures(answer).map(([name, text]) => [name, make("span", {}, ...breakable(text))]));
+  facts(at("figures"), view.figures(answer).map(([name, text, kind]) => [name, make("span", {}, ...breakable(text)), kind]));
   at("notes").replaceChildren(...(diff?.notes ?? []).map((note) => make("li", { text: note })));
   at("lists").replaceChildren(...(diff ? view.lists(diff).map(listOf) : []));
   if (diff?.omitted) at("lists").append(make("p", { className: "muted", text: `${diff.omitted} cheaper entries are not shown.` }));

@@ -1,5 +1,6 @@
 // Epochs as a timeline of changes, and a difference in words. No document, no requests.
 
+import { some } from "../dom.js";
 import { short } from "../graph.js";
 
 /**
@@ -69,8 +70,8 @@ export function lists({ steps, stores }) {
 /** The figures of a difference. */
 export function figures({ queries_added: added, queries_removed: removed, settings, diff }) {
   const pairs = [
-    ["queries new", added.join(", ") || "none"],
-    ["queries gone", removed.join(", ") || "none"],
+    ["queries new", some(added) || "none", "long"],
+    ["queries gone", some(removed) || "none", "long"],
     ...Object.entries(settings).map(([name, [before, after]]) => [name, `${before} → ${after}`]),
   ];
   if (!diff) return pairs;

@@ -111,10 +111,10 @@ function showActivations() {
   );
 }
 
-function box(className, title, detail, ...lines) {
+function hop(className, title, detail, ...lines) {
   return make(
     "span",
-    { className: `box ${className}` },
+    { className: `hop ${className}` },
     make("strong", {}, ...breakable(title)),
     ...(detail ? [make("span", { className: "muted", text: detail })] : []),
     ...lines.filter(Boolean).map((text) => make("span", { className: "muted", text })),
@@ -132,7 +132,7 @@ function pathOf(one) {
   const steps = one.steps.map((step) => {
     const others = step.shared.length;
     const shared = others ? `shared with ${others === 1 ? step.shared[0] : `${others} others`}` : "";
-    const made = box(step.kept ? "kept" : "", named(step.label, step.aliases), step.detail === "all tuples" ? "" : step.detail, measured(step.tuples_per_second), shared);
+    const made = hop(step.kept ? "kept" : "", named(step.label, step.aliases), step.detail === "all tuples" ? "" : step.detail, measured(step.tuples_per_second), shared);
     if (others) made.title = step.shared.join(", ");
     return make("li", { className: others ? "shared" : "" }, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), make("span", { className: "unseen", text: "probes " }), made);
   });
@@ -143,9 +143,9 @@ function pathOf(one) {
     make(
       "ol",
       {},
-      make("li", {}, box("start", named(one.label, [one.alias]), one.detail === "all tuples" ? "" : one.detail, measured(one.tuples_per_second))),
+      make("li", {}, hop("start", named(one.label, [one.alias]), one.detail === "all tuples" ? "" : one.detail, measured(one.tuples_per_second))),
       ...steps,
-      make("li", {}, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), box("goal", goal, "")),
+      make("li", {}, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), hop("goal", goal, "")),
     ),
   );
 }

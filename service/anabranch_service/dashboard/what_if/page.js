@@ -3,6 +3,7 @@
 import { Problem, read, readQueries, submit } from "../access.js";
 import { breakable, facts, make, percent, refuse, say } from "../dom.js";
 import { drawTree, forest, short } from "../graph.js";
+import { readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
 import { Editor } from "./editor.js";
 import { effects, figures, MOST } from "./view.js";
@@ -12,6 +13,8 @@ const DRAFT = `draft-${Math.random().toString(36).slice(2, 10)}`;
 
 const at = (id) => document.getElementById(id);
 const editor = new Editor(at("statement"), at("gutter"));
+/** What the registered queries mean, for names of relations. */
+let meanings = [];
 /** What has been explained last, which is what is registered. */
 let understood = null;
 
@@ -31,6 +34,7 @@ function assumed() {
 
 function showAnswer(explained, planned, base) {
   const { refused, multijoins } = explained;
+  const names = relationNames([...(explained.normalised ? [explained.normalised] : []), ...meanings]);
   at("answer").hidden = false;
   at("runs-note").textContent = refused ? "does not run continuously" : "could run beside what is registered";
   at("why-not").hidden = !refused;
@@ -39,9 +43,9 @@ function showAnswer(explained, planned, base) {
   at("register").hidden = Boolean(refused);
   at("registered").hidden = true;
   refuse(at("register-refusal"), null, at("register"));
-  facts(at("cost"), refused ? [] : figures(explained, planned, base).map(([name, text]) => [name, make("span", {}, ...breakable(text))]));
+  facts(at("cost"), refused ? [] : figures(explained, planned, base, names).map(([name, text, kind]) => [name, make("span", {}, ...breakable(text)), kind]));
   at("meant").replaceChildren(...(explained.normalised?.notes ?? []).map((note) => make("li", { text: note })));
-  const own = { queries: [{ id: "this", orders: explained.orders }], maintenance: [] };
+  const own = { queries: [{ id: "this", orders: readableOrders(explained.orders, names) }], maintenance: [] };
   at("orders").replaceChildren(...(refused ? [] : forest(own).map((tree) => drawTree(tree, () => "var(--accent)"))));
   if (!refused) showEffects(base, planned);
   const count = multijoins.length;
@@ -179,7 +183,9 @@ function showSchema(streams) {
 
 /** The queries that can be left out. */
 async function showOthers() {
-  const queries = (await readQueries()).filter(({ status }) => status === "active" || status === "pending");
+  const all = await readQueries();
+  meanings = all.map(({ normalised }) => normalised);
+  const queries = all.filter(({ status }) => status === "active" || status === "pending");
   at("drop").replaceChildren(
     ...(queries.length
       ? queries.map(({ id }) => make("label", { className: "tick" }, make("input", { type: "checkbox", value: id }), make("span", {}, ...breakable(id))))

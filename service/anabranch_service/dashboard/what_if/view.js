@@ -2,6 +2,7 @@
 
 import { some } from "../dom.js";
 import { short } from "../graph.js";
+import { readable } from "../names.js";
 
 /** Queries in the table of effects. */
 export const MOST = 30;
@@ -24,8 +25,11 @@ function above({ view, outer }) {
   ].filter(([, text]) => text !== null && text !== "");
 }
 
-/** The price of a statement: `explained` is what its explanation says, `planned` the plan with it. */
-export function figures(explained, planned, base) {
+/**
+ * The price of a statement: `explained` is what its explanation says, `planned` the plan with it, `base`
+ * the one without it; `names` are those of relations.
+ */
+export function figures(explained, planned, base, names) {
   const { cost_range: range, assumed } = planned;
   const alone = planned.individual_cost;
   return [
@@ -34,10 +38,10 @@ export function figures(explained, planned, base) {
     ["each alone", short(alone)],
     ...(range.low < range.high ? [["if what is assumed is wrong", `${short(range.low)} to ${short(range.high)}`]] : []),
     ["stores that it asks", explained.stores.length],
-    ["shares them with", some(explained.shared_with) || "nobody"],
-    ...above(explained.normalised),
     ...(planned.gap ? [["gap", `${(100 * planned.gap).toFixed(2)} %`]] : []),
-    ...(assumed.length ? [["not measured yet", some(assumed)]] : []),
+    ["shares them with", some(explained.shared_with) || "nobody", "long"],
+    ...above(explained.normalised).map((pair) => [...pair, "long"]),
+    ...(assumed.length ? [["not measured yet, so assumed", some(assumed.map((id) => readable(id, names))), "long"]] : []),
   ];
 }
 

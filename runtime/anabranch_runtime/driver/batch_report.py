@@ -1,0 +1,75 @@
+"""What a committed batch has taken: a line of the log, and a report for the service."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.batches import PHASES, BatchReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.manifest import State
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+class Times(NamedTuple):
+    """When a batch began, its job began and ended, and it was committed; by one clock, seconds."""
+
+    started: float
+    entered: float
+    done: float
+    committed: float
+
+
+def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> BatchReport:
+    """The report of the batch that has led to ``state``."""
+    work = [sum(s for phase, s in r.phases.items() if phase != "wait") for r in reports]
+    slowest = max(range(len(work)), key=work.__getitem__, default=0)
+    phases = reports[slowest].phases if reports else {}
+    return BatchReport(
+        batch=state.next_batch - 1,
+        epoch=state.epoch,
+        ruleset_epoch=state.ruleset_epoch,
+        revision=state.revision,
+        until=time.time(),
+        tuples=sum(r.tuples for r in reports),
+        results=sum(sum(r.results.values()) for r in reports),
+        begin=_milliseconds(times.entered - times.started),
+        job=_milliseconds(times.done - times.entered),
+        commit=_milliseconds(times.committed - times.done),
+        tasks=len(reports),
+        slowest=slowest,
+        phases={phase: _milliseconds(phases[phase]) for phase in PHASES if phases.get(phase)},
+        work=_milliseconds(max(work, default=0.0)),
+        mean_work=_milliseconds(sum(work) / len(work)) if work else 0,
+    )
+
+
+def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
+    """Log a batch that has been committed; ``task_ms`` has of each phase the most of any task."""
+    _LOG.info(
+        "batch committed",
+        batch=report.batch,
+        epoch=report.epoch,
+        ruleset=str(RulesetId(report.ruleset_epoch, report.revision)),
+        tuples=report.tuples,
+        results=report.results,
+        fetched=sum(r.fetched_bytes for r in reports),
+        task_ms={
+            phase: _milliseconds(max(r.phases.get(phase, 0.0) for r in reports)) for phase in PHASES
+        },
+        enter_ms=report.begin,
+        job_ms=report.job,
+        commit_ms=report.commit,
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1e3 * seconds)
