@@ -21,10 +21,10 @@ export function element(name, attributes = {}, text = "", ...children) {
   return made;
 }
 
-/** A text that may go on in the next line within its names, after `_`, `-`, `.`, `/` or `@`. */
+/** A text that may go on in the next line within its names, after `_`, `-`, `.`, `/` or `@`; not within numbers. */
 export function breakable(text) {
   return String(text)
-    .split(/(?<=[_\-./@])/)
+    .split(/(?<=[_\-/@]|\.)(?<!\d\.)/)
     .flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 }
 
