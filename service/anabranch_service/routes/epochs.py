@@ -16,7 +16,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.planning.epoch_diff import compare_epochs
-from anabranch_service.presenters.records import epoch_out, epoch_summary, runtime_out
+from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.statistics import statistics_out
 
 router = guarded_router("/v1/epochs", tag="epochs")
