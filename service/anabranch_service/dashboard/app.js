@@ -84,7 +84,7 @@ function showUnread(registered) {
       make(
         "li",
         {},
-        make("strong", { text: `${s.name} is not read` }),
+        make("strong", {}, make("a", { href: `/dashboard/stream/${encodeURIComponent(s.name)}`, text: s.name }), " is not read"),
         ` since ${when(s.source_status.since)}: ${s.source_status.error ?? "no reason is known"}`,
       ),
     ),
@@ -466,7 +466,7 @@ function showMeasured(found, registered) {
     return make(
       "tr",
       {},
-      make("td", { className: "name", text: name }),
+      make("td", { className: "name" }, make("a", { href: `/dashboard/stream/${encodeURIComponent(name)}`, text: name })),
       stream ? sourceOf(stream) : make("td", { text: "–" }),
       make("td", { className: "number", text: s ? short(s.tuples_per_second) : "–" }),
       make("td", { className: "number", text: s ? short(s.tuples_per_event_second) : "–" }),

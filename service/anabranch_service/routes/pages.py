@@ -24,6 +24,7 @@ PAGES: Mapping[str, str] = {
     "/dashboard/load": "load/load.html",
     "/dashboard/query/{name}": "query_page/query.html",
     "/dashboard/state": "state.html",
+    "/dashboard/stream/{name}": "stream_page/stream.html",
     "/dashboard/what-if": "what_if/what-if.html",
 }
 

@@ -29,6 +29,7 @@ MATRIX = {
     "GET /dashboard/load": "",
     "GET /dashboard/query/{name}": "",
     "GET /dashboard/state": "",
+    "GET /dashboard/stream/{name}": "",
     "GET /dashboard/what-if": "",
     "GET /healthz": "",
     "GET /readyz": "viewer editor admin worker",

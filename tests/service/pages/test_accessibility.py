@@ -23,7 +23,9 @@ PAGES = (
     "",
     "dashboard/epochs",
     f"dashboard/query/{LONGEST}",
+    "dashboard/batches",
     "dashboard/state",
+    "dashboard/stream/orders",
     "dashboard/load",
     "dashboard/what-if",
 )

@@ -125,6 +125,7 @@ export class PlanMap {
 
   open(box) {
     if (box.kind === "query") this.choose(box.label);
+    else if (box.kind === "stream") location.assign(`/dashboard/stream/${encodeURIComponent(box.label)}`);
     else if (box.kind === "group") this.list(box);
   }
 
