@@ -23,6 +23,7 @@ from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.work import Work
+from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.renewal import renew_streams
@@ -32,6 +33,7 @@ from anabranch_service.routes import (
     batches,
     epochs,
     explain,
+    health,
     pages,
     plans,
     queries,
@@ -114,13 +116,14 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         gate,
         audit,
         work,
+        HealthLog(),
     )
     problems.install(app)
     app.state.routers = [
         module.router
         for module in (
             *(explain, streams, queries, results, epochs, state),
-            *(plans, series, batches, settings, access, system, pages),
+            *(plans, series, batches, settings, access, health, system, pages),
         )
     ]
     for router in app.state.routers:

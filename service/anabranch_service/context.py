@@ -13,6 +13,7 @@ from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.work import Work
+from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.store import Store
@@ -35,6 +36,7 @@ class Context:
     gate: Gate
     audit: Audit
     work: Work
+    health: HealthLog
 
 
 def _context(request: Request) -> Context:

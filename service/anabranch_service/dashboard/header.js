@@ -9,6 +9,8 @@ const PAGES = [
   ["/dashboard/state", "Stored state"],
   ["/dashboard/load", "Load"],
   ["/dashboard/what-if", "What if"],
+  ["/dashboard/health", "Health"],
+  ["/dashboard/settings", "Settings"],
 ];
 
 /** The address that the page of statements had in earlier releases. */

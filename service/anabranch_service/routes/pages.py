@@ -21,8 +21,10 @@ PAGES: Mapping[str, str] = {
     "/dashboard/epochs": "epochs/epochs.html",
     # The address of earlier releases.
     "/dashboard/explain": "what_if/what-if.html",
+    "/dashboard/health": "health/health.html",
     "/dashboard/load": "load/load.html",
     "/dashboard/query/{name}": "query_page/query.html",
+    "/dashboard/settings": "settings/settings.html",
     "/dashboard/state": "state.html",
     "/dashboard/stream/{name}": "stream_page/stream.html",
     "/dashboard/what-if": "what_if/what-if.html",

@@ -71,6 +71,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/epochs/{number}/revisions",
         "/v1/epochs/{number}/statistics",
         "/v1/streams/{name}/sample",
+        "/v1/health",
         "/v1/plan",
         "/v1/plans:dry-run",
         "/v1/queries",

@@ -26,7 +26,9 @@ PAGES = (
     "dashboard/batches",
     "dashboard/state",
     "dashboard/stream/orders",
+    "dashboard/health",
     "dashboard/load",
+    "dashboard/settings",
     "dashboard/what-if",
 )
 

@@ -10,6 +10,7 @@ const POLL_MS = 2000;
 /** Of these there may be many, and they change seldom. */
 const SLOW_MS = 20_000;
 const HEIGHT = 90;
+const MOST_READERS = 60;
 
 const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
@@ -68,8 +69,9 @@ async function showSlow() {
   const readers = queries.filter(({ status, normalised }) => ["active", "pending", "expiring"].includes(status) && normalised.aliases.some((alias) => alias.stream === stream.name));
   at("queries").replaceChildren(
     ...(readers.length
-      ? readers.map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))
+      ? readers.slice(0, MOST_READERS).map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))
       : [make("li", { className: "empty", text: "None: what arrives is read and not stored." })]),
+    ...(readers.length > MOST_READERS ? [make("li", { className: "muted", text: `and ${readers.length - MOST_READERS} more` })] : []),
   );
   at("columns-note").textContent = sample ? `from a sample of ${sample.size.toLocaleString("en")} of ${sample.seen.toLocaleString("en")} rows` : "no sample before the first epoch has ended that reads it";
   at("columns").tBodies[0].replaceChildren(

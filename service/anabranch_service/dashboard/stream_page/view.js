@@ -3,7 +3,7 @@
 import { retentionOf, streams } from "../measured.js";
 import { clock, length } from "../times.js";
 
-const count = (number) => (number === null ? "none read" : number.toLocaleString("en"));
+const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
 
 /** Looks that are remembered: of ten minutes. */
 export const LOOKS = 300;
@@ -28,16 +28,15 @@ export function rates(looks) {
 /** The figures of a stream. */
 export function figures(stream, now) {
   const waiting = stream.waiting_tuples;
-  const bound = (text) => (text === "unbounded" ? "unbounded" : text);
   return [
-    ["rows", count(stream.input_tuples)],
+    ["rows", stream.input_tuples === null ? "none read" : count(stream.input_tuples)],
     ["rows per second", now === null ? (stream.input_tuples === null ? "–" : "counting …") : Number(now.toPrecision(3)).toLocaleString("en")],
     ["waiting", waiting === null ? "not reported" : waiting ? `${waiting.toLocaleString("en")}, for ${length(stream.waiting_seconds ?? 0)}` : "nothing"],
     ["late", `${count(stream.late_tuples)}${stream.keep_late ? ", kept" : ""}`],
     ["invalid", count(stream.invalid_tuples)],
     ["ahead", count(stream.ahead_tuples)],
     ["event time", stream.event_time ?? "none"],
-    ["lateness allowed", bound(stream.lateness)],
+    ["lateness allowed", stream.lateness],
     ["may be silent for", stream.idle_timeout ?? "ever"],
     ["kept", retentionOf(stream) ?? "as long as queries say"],
   ];
