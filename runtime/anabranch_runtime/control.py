@@ -21,6 +21,7 @@ from anabranch_contract.codec import Malformed
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.rations import RationSchedule
+from anabranch_contract.protocol.batches import BATCHES_KEPT
 from anabranch_contract.protocol.intake import Intake
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, INTERIMS_KEPT, Keys
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.ruleset import Ruleset, RulesetId
     from anabranch_contract.protocol.activations import Activation, ViewRows
+    from anabranch_contract.protocol.batches import BatchReport
     from anabranch_contract.protocol.intake import SourceStatus
     from anabranch_contract.protocol.interims import Interim
 
@@ -219,6 +221,13 @@ class Control:
         with self._redis.pipeline() as pipe:
             pipe.rpush(self.keys.interims, *(interim.dumps() for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
+            pipe.execute()
+
+    def report_batch(self, report: BatchReport) -> None:
+        """Append the report of a batch to the newest."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.rpush(self.keys.batches, report.dumps())
+            pipe.ltrim(self.keys.batches, -BATCHES_KEPT, -1)
             pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:

@@ -25,6 +25,7 @@ from anabranch_service.lineage.emitter import Emitter
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
+from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.lease import Lease
@@ -32,9 +33,12 @@ from anabranch_service.registry.renewal import renew_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
+    batches,
     epochs,
     explain,
+    health,
     leader,
+    pages,
     plans,
     queries,
     results,
@@ -127,18 +131,19 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         gate,
         audit,
         work,
+        HealthLog(),
     )
     problems.install(app)
     app.state.routers = [
         module.router
         for module in (
             *(explain, streams, queries, runs, results, epochs, state),
-            *(plans, series, settings, access, leader, system),
+            *(plans, series, batches, settings, access, leader, health, system, pages),
         )
     ]
     for router in app.state.routers:
         app.include_router(router)
-    app.mount("/dashboard", StaticFiles(directory=system.DASHBOARD), name="dashboard")
+    app.mount("/dashboard", StaticFiles(directory=pages.DASHBOARD), name="dashboard")
     # The last one added is the first that a request meets. Limits come before the check of hosts:
     # they take in what is left of a body that is refused, or its sender would lose the answer.
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED, compresslevel=5)

@@ -14,6 +14,7 @@ from anabranch_service.clock import Clock
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.work import Work
+from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.lease import Lease
@@ -39,6 +40,7 @@ class Context:
     gate: Gate
     audit: Audit
     work: Work
+    health: HealthLog
 
 
 def _context(request: Request) -> Context:

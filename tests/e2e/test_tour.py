@@ -63,7 +63,8 @@ def run(folder: Path, script: str) -> str:
 
 def until(query: str, **wanted: Any) -> dict[str, Any]:
     """The query's document, once its fields are as ``wanted``."""
-    end, found = time.monotonic() + PATIENCE, {}
+    end = time.monotonic() + PATIENCE
+    found: dict[str, Any] = {}
     while any(found.get(name) != value for name, value in wanted.items()):
         assert time.monotonic() < end, f"{query} is never {wanted}: {found}"
         time.sleep(0.2)

@@ -154,6 +154,13 @@ class Keys:
         return self._key("interims")
 
     @property
+    def batches(self) -> str:
+        """List: the newest :data:`~.batches.BATCHES_KEPT` JSON :class:`~.batches.BatchReport`,
+        oldest first (runtime).
+        """
+        return self._key("batches")
+
+    @property
     def listeners(self) -> str:
         """Sorted set: query id -> until when its results are followed, Redis's time (service)."""
         return self._key("listeners")

@@ -58,14 +58,40 @@ class EpochOut(PublishedEpoch):
     first_batch: int | None
 
 
-class EpochSummary(PlanFigures):
-    """A line of the epochs' list."""
+class ChangeCounts(Document):
+    """How many steps and stores a plan has that the one before it had not, and the other way."""
+
+    steps_added: int
+    steps_removed: int
+    stores_built: int
+    stores_dropped: int
+
+
+class KeptSummary(PlanFigures):
+    """What is kept of an epoch for lists, beside its record.
+
+    Attributes:
+        plan: a digest of the queries, the steps and the stores: equal ones are the same plan. None
+            of epochs that an older version published.
+        changes: against the epoch published before; None: there is nothing to compare with.
+    """
 
     epoch: int
-    first_batch: int | None
     published_at: Time
     fallback: str
     switching_cost: float
+    plan: str | None = None
+    changes: ChangeCounts | None = None
+
+
+class EpochSummary(KeptSummary):
+    """A line of the epochs' list.
+
+    ``revisions`` is how often the epoch's rules were revised.
+    """
+
+    first_batch: int | None
+    revisions: int = 0
 
 
 class EpochList(Document):
@@ -73,6 +99,25 @@ class EpochList(Document):
 
     items: list[EpochSummary]
     next_cursor: str | None
+
+
+class EpochDiffOut(Document):
+    """How the plan of one published epoch differs from that of another (``diff.epoch``), and why
+    it has what it has.
+
+    ``diff`` is null where an older version published one of the two, as ``diff_reason`` says then.
+    ``queries_added`` are in the plan of ``epoch`` only, ``queries_removed`` in the other.
+    ``settings`` maps what was planned by other settings to both values. ``reasons`` are those of
+    ``epoch``, as of its publication.
+    """
+
+    epoch: int
+    queries_added: list[str]
+    queries_removed: list[str]
+    settings: dict[str, tuple[str, str]]
+    diff: DiffRecord | None
+    diff_reason: str
+    reasons: ReasonsRecord | None
 
 
 class RationingOut(Document):

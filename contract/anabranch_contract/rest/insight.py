@@ -87,6 +87,7 @@ class DiffRecord(Closed):
     Attributes:
         epoch: the published epoch.
         cost_before: what its plan would cost now; None if that can't be estimated any more.
+            ``cost_after`` is None likewise, where two published epochs are compared.
         totals: of all entries of each kind.
         omitted: entries that are left out to bound the answer.
     """
@@ -94,7 +95,7 @@ class DiffRecord(Closed):
     epoch: int
     unchanged: bool
     cost_before: float | None
-    cost_after: float
+    cost_after: float | None
     totals: dict[str, TotalsRecord]
     steps: StepChangesRecord
     stores: StoreChangesRecord

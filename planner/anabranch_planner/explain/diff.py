@@ -1,7 +1,7 @@
 """The difference of two plans: steps, store copies, tuples, bytes and cost.
 
 Both sides are priced by one cost model (the new statistics), so the difference is that of the
-plans, not of what has been measured meanwhile. The old side may be a plan or only its
+plans, not of what has been measured meanwhile. A side may be a plan or only its
 :class:`~anabranch_planner.cost.footprint.Footprint`; a footprint keeps neither broadcasts
 nor predicates, so a step that it holds is taken to be routed wherever some copy that it holds
 allows that (what every optimiser here chooses), and its sub-joins are found among the queries of
@@ -85,8 +85,8 @@ class PlanDiff:
     Attributes:
         added, removed, kept: steps, in order of their keys.
         built, dropped, retained: store copies, in order of store and attribute.
-        cost_before, cost_after: the whole plans'; ``cost_before`` is None if some part of the
-            old plan can't be estimated any more.
+        cost_before, cost_after: the whole plans'; None if some part of the plan, of which there is
+            only a footprint, can't be estimated any more.
         assumed_widths: relations whose width was not given, so that :data:`DEFAULT_WIDTH` was
             assumed.
         notes: what the reader has to know, in sentences.
@@ -99,7 +99,7 @@ class PlanDiff:
     dropped: tuple[StoreChange, ...]
     retained: tuple[StoreChange, ...]
     cost_before: float | None
-    cost_after: float
+    cost_after: float | None
     assumed_widths: tuple[RelationId, ...]
     notes: tuple[str, ...]
 
@@ -149,7 +149,7 @@ class _Pricing:
 
 def diff(
     before: Plan | Footprint,
-    after: Plan,
+    after: Plan | Footprint,
     queries: Sequence[JoinQuery],
     model: CostModel,
     *,
@@ -175,19 +175,17 @@ def diff(
         before_queries = queries
     pricing = _Pricing(model, widths or {})
     old_pricing = _Pricing(before_model or model, widths or {}, pricing.assumed)
-    if isinstance(before, Plan):
-        old = _plan_side(before, before_queries, old_pricing)
-    else:
-        old = _footprint_side(before, [*before_queries, *queries], old_pricing)
-    new = _plan_side(after, queries, pricing)
+    old = _side(before, before_queries, queries, old_pricing)
+    new = _side(after, queries, before_queries, pricing)
     notes = []
-    parts: list[Change] = [*old.steps.values(), *old.copies.values()]
-    lost = sorted(p.label for p in parts if p.cost is None)
-    if lost:
-        notes.append(
-            f"{len(lost)} parts of the old plan belong to queries that are no longer known and "
-            f"have no estimate, such as {lost[0]}"
-        )
+    for name, side in (("old", old), ("new", new)):
+        parts: list[Change] = [*side.steps.values(), *side.copies.values()]
+        lost = sorted(p.label for p in parts if p.cost is None)
+        if lost:
+            notes.append(
+                f"{len(lost)} parts of the {name} plan belong to queries that are no longer known "
+                f"and have no estimate, such as {lost[0]}"
+            )
     assumed = tuple(sorted(pricing.assumed))
     if assumed:
         notes.append(
@@ -202,10 +200,21 @@ def diff(
         dropped=_only(old.copies, new.copies, _by_rank),
         retained=tuple(new.copies[k] for k in _by_rank(new.copies.keys() & old.copies.keys())),
         cost_before=old.cost,
-        cost_after=new.cost or 0.0,
+        cost_after=new.cost,
         assumed_widths=assumed,
         notes=tuple(notes),
     )
+
+
+def _side(
+    plan: Plan | Footprint,
+    own: Sequence[JoinQuery],
+    others: Sequence[JoinQuery],
+    pricing: _Pricing,
+) -> _Side:
+    if isinstance(plan, Plan):
+        return _plan_side(plan, own, pricing)
+    return _footprint_side(plan, [*own, *others], pricing)
 
 
 def _only(here: Mapping[Any, Any], there: Mapping[Any, Any], order: Any) -> tuple[Any, ...]:

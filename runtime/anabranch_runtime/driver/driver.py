@@ -27,6 +27,7 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver import batch as batches
 from anabranch_runtime.driver.attempts import attempt, written
+from anabranch_runtime.driver.batch_report import Times, batch_report, log_batch
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.epoch_cycle import (
     Committed,
@@ -43,7 +44,7 @@ from anabranch_runtime.driver.progress import ProgressReporter, Shown
 from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
-from anabranch_runtime.driver.telemetry import TASK_PHASES, Counters, task_phases
+from anabranch_runtime.driver.telemetry import Counters
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
@@ -84,7 +85,7 @@ from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from anabranch_contract.errors import StructuredError
     from anabranch_contract.plans.rations import PaidBatches
@@ -98,29 +99,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.checkpoint import Repair
-    from anabranch_runtime.state.manifest import State
     from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
-
-
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """When a batch was ``started``, its epoch ``entered``, and its job ``done`` (seconds of a clock
-    that does not jump).
-    """
-
-    started: float
-    entered: float
-    done: float
-
-    def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
-        """Phase -> seconds, of a batch that has been committed just now."""
-        enter, job = self.entered - self.started, self.done - self.entered
-        tasks = task_phases(reports)
-        spark = max(job - sum(tasks.values()), 0.0)
-        commit = time.perf_counter() - self.done
-        return {"enter": enter, "spark": spark, **tasks, "commit": commit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,7 +453,7 @@ class Driver:
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
-        self._after(ruleset, reports, located, failures, _Times(started, entered, done))
+        self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
         """Choose and record by what the batch goes, as an interrupted run did if one has begun it.
@@ -650,7 +631,7 @@ class Driver:
         reports: list[TaskReport],
         located: dict[str, tuple[Path, ...]],
         failures: dict[str, Failure],
-        times: _Times,
+        times: Times,
     ) -> None:
         """Do what a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
@@ -679,9 +660,12 @@ class Driver:
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
-        phases, spent = times.phases(reports), time.perf_counter() - times.started
+        times = times._replace(committed=time.perf_counter())
+        spent, phases = times.committed - times.started, times.phases(reports)
         self._counters.committed(time.time(), spent, phases, self._rate_limiter.ages)
-        _log_batch(state, reports, phases, times.done - times.entered)
+        report = batch_report(state, reports, times)
+        log_batch(report, reports)
+        self.control.report_batch(report)
         self.report("running")
         self._state_publisher.show(self.state, self._rules, at_once=self.exhausted)
 
@@ -707,22 +691,3 @@ class Driver:
 
 def _tuples(reports: list[TaskReport]) -> int:
     return sum(r.tuples for r in reports)
-
-
-def _log_batch(
-    state: State, reports: list[TaskReport], phases: dict[str, float], job: float
-) -> None:
-    milliseconds = {phase: round(1e3 * seconds) for phase, seconds in phases.items()}
-    _LOG.info(
-        "batch committed",
-        batch=state.next_batch - 1,
-        epoch=state.epoch,
-        ruleset=str(state.ruleset),
-        tuples=_tuples(reports),
-        results=sum(sum(r.results.values()) for r in reports),
-        fetched=sum(r.fetched_bytes for r in reports),
-        task_ms={phase: milliseconds[phase] for phase in TASK_PHASES},
-        enter_ms=milliseconds["enter"],
-        job_ms=round(1e3 * job),
-        commit_ms=milliseconds["commit"],
-    )

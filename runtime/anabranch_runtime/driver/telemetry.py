@@ -8,21 +8,9 @@ from typing import TYPE_CHECKING
 from anabranch_contract.protocol.progress import Latencies, Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State
-
-#: The phases of a task, in order.
-TASK_PHASES = ("read", "store", "wait", "probe", "catch-up", "write", "backfill", "upload")
-
-
-def task_phases(reports: Sequence[TaskReport]) -> dict[str, float]:
-    """Phase -> the seconds of the task that took longest for it."""
-    return {
-        phase: max((r.phases.get(phase, 0.0) for r in reports), default=0.0)
-        for phase in TASK_PHASES
-    }
 
 
 @dataclass(slots=True)

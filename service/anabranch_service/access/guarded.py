@@ -76,12 +76,15 @@ class GuardedRoute(APIRoute):
         handle = super().get_route_handler()
         need = self.need
         known = frozenset(_parameters(self.dependant))
+        # The parameters of a page are for its script, which reads its address.
+        checked = self.include_in_schema
 
         async def guarded(request: Request) -> Response:
             gate: Gate = request.app.state.context.gate
             request.state.need = need
             request.state.identity = await gate.admit(request, need)
-            _check_parameters(request, known)
+            if checked:
+                _check_parameters(request, known)
             return await handle(StrictRequest(request.scope, request.receive))
 
         return guarded

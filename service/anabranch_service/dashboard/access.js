@@ -1,5 +1,6 @@
 // Who looks at the page: every request carries their token, which is kept for this tab only.
 
+import "./header.js";
 import { make } from "./dom.js";
 
 const KEY = "anabranch.token";
@@ -9,6 +10,14 @@ export class Refused extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
+  }
+}
+
+/** A request that the service has refused, with the problem document that says why. */
+export class Problem extends Error {
+  constructor(problem) {
+    super(problem.detail);
+    this.problem = problem;
   }
 }
 
@@ -48,6 +57,15 @@ export async function read(path) {
   if (response.status === 404) return null;
   if (!response.ok) throw new Error(`${path} answered ${response.status}`);
   return response.json();
+}
+
+/** Send `body` (if any) as JSON; what the service answers, or its problem as an error. */
+export async function submit(path, method, body, headers = {}) {
+  const json = body === undefined ? {} : { body: JSON.stringify(body) };
+  const response = await ask(path, { method, headers: { "content-type": "application/json", ...headers }, ...json });
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Problem({ detail: `the service answered ${response.status}`, ...answer });
+  return answer;
 }
 
 /** All queries, page by page. */

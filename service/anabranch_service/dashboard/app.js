@@ -7,7 +7,7 @@ import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
 import { Tail } from "./tail.js";
-import { changes, shares, showRevisions } from "./what-if.js";
+import { changes, shares, showRevisions } from "./comments.js";
 
 const POLL_MS = 1000;
 /** Series change every few seconds only. */
@@ -84,7 +84,7 @@ function showUnread(registered) {
       make(
         "li",
         {},
-        make("strong", { text: `${s.name} is not read` }),
+        make("strong", {}, make("a", { href: `/dashboard/stream/${encodeURIComponent(s.name)}`, text: s.name }), " is not read"),
         ` since ${when(s.source_status.since)}: ${s.source_status.error ?? "no reason is known"}`,
       ),
     ),
@@ -300,7 +300,7 @@ function showQueries(queries) {
     return make(
       "tr",
       {},
-      make("td", { className: "name" }, dot(q.id), q.id),
+      make("td", { className: "name" }, dot(q.id), make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
       make("td", {}, ...badges(q)),
       make("td", { className: "number", text: q.results.toLocaleString("en") }),
       make("td", {
@@ -466,7 +466,7 @@ function showMeasured(found, registered) {
     return make(
       "tr",
       {},
-      make("td", { className: "name", text: name }),
+      make("td", { className: "name" }, make("a", { href: `/dashboard/stream/${encodeURIComponent(name)}`, text: name })),
       stream ? sourceOf(stream) : make("td", { text: "–" }),
       make("td", { className: "number", text: s ? short(s.tuples_per_second) : "–" }),
       make("td", { className: "number", text: s ? short(s.tuples_per_event_second) : "–" }),

@@ -21,11 +21,24 @@ export function element(name, attributes = {}, text = "", ...children) {
   return made;
 }
 
-/** Names with values (texts or elements), in a description list. */
+/** A text that may go on in the next line within its names, after `_`, `-`, `.`, `/` or `@`; not within numbers. */
+export function breakable(text) {
+  return String(text)
+    .split(/(?<=[_\-/@]|\.)(?<!\d\.)/)
+    .flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+}
+
+/** Names as a text, the first `most` of them. */
+export function some(names, most = 5) {
+  const more = names.length - most;
+  return more > 0 ? `${names.slice(0, most).join(", ")} and ${more} more` : names.join(", ");
+}
+
+/** Names with values (texts or elements) and perhaps a class, in a description list. */
 export function facts(list, pairs) {
   list.replaceChildren(
-    ...pairs.map(([name, value]) =>
-      make("div", {}, make("dt", { text: name }), make("dd", {}, value instanceof Node ? value : String(value))),
+    ...pairs.map(([name, value, className = ""]) =>
+      make("div", { className }, make("dt", { text: name }), make("dd", {}, value instanceof Node ? value : String(value))),
     ),
   );
 }
@@ -56,6 +69,20 @@ export function say(error) {
   if (error?.status) {
     at("banner").textContent = error.status === 401 ? "This service requires a token: sign in above." : `Not allowed: ${error.message}.`;
   } else if (error) {
-    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said.`;
+    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said; it is asked again by itself. If it stays so, look whether the service runs.`;
   }
+}
+
+/**
+ * Show why a request was refused, with the remedy, in `place`; null: it was not. In `form` the fields
+ * that it names (`data-field`) are marked, and the first of them has the focus.
+ */
+export function refuse(place, error, form = null) {
+  place.hidden = !error;
+  const remedy = error?.problem?.remedy;
+  place.textContent = error ? `${error.message}${remedy ? ` (${remedy})` : ""}` : "";
+  const named = (error?.problem?.errors ?? []).map(({ field }) => field);
+  const fields = [...(form?.querySelectorAll("[data-field]") ?? [])];
+  for (const field of fields) field.setAttribute("aria-invalid", String(named.includes(field.dataset.field)));
+  fields.find((field) => named.includes(field.dataset.field))?.focus();
 }

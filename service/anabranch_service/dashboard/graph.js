@@ -234,6 +234,8 @@ export function drawTree(root, colour) {
 
   const figure = document.createElement("figure");
   figure.className = "tree";
+  // A wide one is moved by the keyboard.
+  figure.tabIndex = 0;
   const caption = document.createElement("figcaption");
   caption.textContent = root.owner ? `${root.start} arrives, for ${root.owner} alone` : `${root.start} arrives`;
   figure.append(caption, svg);

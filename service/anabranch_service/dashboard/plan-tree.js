@@ -89,6 +89,8 @@ export function drawPlan({ data, text }) {
   }
   const figure = document.createElement("figure");
   figure.className = "tree";
+  // A wide one is moved by the keyboard.
+  figure.tabIndex = 0;
   figure.append(svg);
   return figure;
 }

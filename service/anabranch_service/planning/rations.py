@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.rations import RationedGoal
     from anabranch_contract.plans.ruleset import Edge, Ruleset
     from anabranch_contract.protocol.interims import Interim
-    from anabranch_contract.protocol.measurements import Writes
     from anabranch_contract.queries.joins import JoinQuery, Label
     from anabranch_planner.allocation.forest import Forest
     from anabranch_service.planning.request import PlanningAnswer
@@ -147,7 +146,7 @@ def measured_forest(
     """The forest of the goals ``rationed``, and the CPU seconds per second that all probes and
     results take with all rations 1, those of other goals included.
     """
-    found, result = flows(ruleset, periods), _per_row([p.results for p in periods])
+    found, result = flows(ruleset, periods), result_seconds(periods)
     forest = forest_of(
         ruleset,
         rationed,
@@ -161,7 +160,7 @@ def measured_forest(
 def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
     """CPU seconds per second that all probes and results of the flows ``found`` take."""
     results = sum(found[output.edge].tuples for output in ruleset.output_rules)
-    per_row = _per_row([p.results for p in periods])
+    per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results
 
 
@@ -228,10 +227,10 @@ def _rate(relation: str, periods: Sequence[Interim]) -> float:
     return tuples / seconds if seconds else 0.0
 
 
-def _per_row(results: Sequence[Writes]) -> float:
+def result_seconds(periods: Sequence[Interim]) -> float:
     """CPU seconds per result."""
     rows = seconds = 0.0
-    for age, one in enumerate(reversed(results)):
-        rows += FADE**age * one.rows
-        seconds += FADE**age * one.seconds
+    for age, one in enumerate(reversed(periods)):
+        rows += FADE**age * one.results.rows
+        seconds += FADE**age * one.results.seconds
     return seconds / rows if rows else 0.0

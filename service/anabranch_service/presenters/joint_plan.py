@@ -15,12 +15,12 @@ from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
 from anabranch_service.presenters.layers import layered
+from anabranch_service.presenters.names import Describer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
-    from anabranch_contract.queries.joins import RelationId
     from anabranch_contract.rest.normalised import NormalisedInfo
     from anabranch_service.presenters.layers import Place
 
@@ -77,7 +77,7 @@ def joint_plan_out(
     if len(names) > MOST_QUERIES:
         links, groups = _grouped(links, names)
     users = _users(links, groups)
-    layout, describe = layered(links), _Describer(ruleset, meanings)
+    layout, describe = layered(links), Describer(ruleset, meanings)
     return JointPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
@@ -122,7 +122,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
     for output in ruleset.output_rules:
         ends[output.edge].add(f"query:{registered(output.query)}")
     behind: dict[Edge, set[str]] = defaultdict(set)
-    paths = {edge: _path(rule_of, edge) for edge in ends}
+    paths = {edge: path_to(rule_of, edge) for edge in ends}
     for edge, targets in ends.items():
         for target in targets:
             graph.made[target] += flows[edge][0]
@@ -154,7 +154,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
     return graph
 
 
-def _path(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
+def path_to(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
     """The steps that lead to ``edge``, the last first."""
     found = []
     while edge in rule_of:
@@ -227,7 +227,7 @@ def _order(ident: str) -> tuple[int, str]:
 def _node(
     ident: str,
     place: Place,
-    describe: _Describer,
+    describe: Describer,
     made: Mapping[str, float],
     users: Mapping[str, list[str]],
     groups: Mapping[str, list[str]],
@@ -250,48 +250,3 @@ def _node(
         layer=place.layer,
         at=place.at,
     )
-
-
-class _Describer:
-    """Names for people: never the ids that the planner makes."""
-
-    def __init__(self, ruleset: Ruleset, meanings: Mapping[str, NormalisedInfo]) -> None:
-        self._stream = {r.id: str(r.stream) for r in ruleset.relations}
-        self._filter: dict[str, str] = {}
-        for meaning in meanings.values():
-            for alias in meaning.aliases:
-                parts = (_bare(part.replace(f"{alias.alias}.", "")) for part in alias.filter)
-                self._filter.setdefault(alias.relation, " AND ".join(parts))
-        self._members = {
-            str(s.mir): [(str(self._stream[r]), self._condition(r)) for r in s.relations]
-            for s in ruleset.stores
-        }
-
-    def of(self, kind: str, name: str) -> tuple[str, str]:
-        """Label and detail of a node."""
-        if kind == "relation":
-            condition = self._filter.get(name, "")
-            stream = next((s for r, s in self._stream.items() if r == name), name)
-            return stream, f"where {condition}" if condition else "all tuples"
-        if kind == "result":
-            members = self._members.get(name, [])
-            conditions = dict.fromkeys(f"{s} where {c}" for s, c in members if c)
-            return " ⋈ ".join(s for s, _ in members), "; ".join(conditions) or "all tuples"
-        return name, ""
-
-    def _condition(self, relation: RelationId) -> str:
-        return self._filter.get(str(relation), "")
-
-
-def _bare(text: str) -> str:
-    """``text`` without parentheses around all of it.
-
-    >>> _bare("(x > 10)"), _bare("(a) OR (b)")
-    ('x > 10', '(a) OR (b)')
-    """
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return text[1:-1] if at and at == len(text) - 1 else text
-    return text

@@ -13,10 +13,9 @@ from anabranch_contract.plans.rations import Floor, RationSchedule
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.protocol.progress import Heartbeat, Progress, Rationing
+from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import EpochOut, EpochSummary, RationingOut, RuntimeOut
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
@@ -35,7 +34,7 @@ from anabranch_contract.rest.streams import (
 from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
-from anabranch_service.registry.records import EpochRecord, QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord, StreamRecord
 from anabranch_service.registry.source_status import Sources
 
 #: Query -> its floor, and whether the present budget breaks it.
@@ -246,40 +245,4 @@ def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
         if activation.retention is None
         else bounds_between(aliases, activation.retention),
         results=activation.results,
-    )
-
-
-def first_batch(epoch: int, progress: Progress | None) -> int | None:
-    """The first batch of ``epoch``, or None while the runtime has not started it."""
-    return None if progress is None else progress.epoch_starts.get(str(epoch))
-
-
-def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
-    """A published epoch in full."""
-    return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
-
-
-def epoch_summary(record: EpochRecord, progress: Progress | None) -> EpochSummary:
-    """A published epoch as a line of a list."""
-    return EpochSummary.of(record, first_batch=first_batch(record.epoch, progress))
-
-
-def runtime_out(
-    progress: Progress | None, heartbeat: Heartbeat | None, sources: Sources
-) -> RuntimeOut | None:
-    """How far the runtime is, in short, and whether it is alive."""
-    if progress is None:
-        return None
-    return RuntimeOut.of(
-        progress,
-        stale=heartbeat is None,
-        input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
-        late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
-        ahead_tuples=sum(c.get("ahead", 0) for c in progress.streams.values()),
-        waiting_tuples=sum(i.waiting for i in progress.intake.values()),
-        unread_pieces={
-            n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
-        },
-        source_errors=sources.failed(),
-        rationing=RationingOut.of(progress.rationing),
     )

@@ -68,6 +68,7 @@ class Publication:
         answers = await self._write(
             ("SET", keys.ruleset(number), (ruleset, "NX")),
             ("SET", keys.epoch(number), (record.model_dump_json(), "NX")),
+            ("HSETNX", self.store.summaries_key, (number, record.summary().model_dump_json())),
             ("ZADD", keys.published, (number, number)),
         )
         return bool(answers[0])
@@ -93,6 +94,7 @@ class Publication:
         ]
         await self._write(
             *(("UNLINK", key, ()) for key in gone),
+            ("HDEL", store.summaries_key, tuple(range(first, last))),
             ("ZREMRANGEBYSCORE", keys.published, ("-inf", f"({last}")),
         )
 

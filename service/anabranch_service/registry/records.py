@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -10,10 +11,11 @@ from pydantic import AwareDatetime, Field
 
 from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
 from anabranch_contract.plans.rations import Allocation, Overload
+from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.epochs import PublishedEpoch
+from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
@@ -200,3 +202,23 @@ class EpochRecord(PublishedEpoch):
     """
 
     footprint: dict[str, Any] | None = None
+
+    def summary(self) -> KeptSummary:
+        """What lists show of it."""
+        totals = None if self.diff is None else self.diff.totals
+        return KeptSummary.of(
+            self,
+            plan=None if self.footprint is None else self._digest(self.footprint),
+            changes=None
+            if totals is None
+            else ChangeCounts(
+                steps_added=totals["added"].count,
+                steps_removed=totals["removed"].count,
+                stores_built=totals["built"].count,
+                stores_dropped=totals["dropped"].count,
+            ),
+        )
+
+    def _digest(self, footprint: dict[str, Any]) -> str:
+        parts = [footprint, sorted(self.queries), self.parallelism]
+        return digest(json.dumps(parts, sort_keys=True))[:16]

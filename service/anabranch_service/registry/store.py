@@ -20,6 +20,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
@@ -29,6 +30,7 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
+from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.registry.records import (
     EpochRecord,
@@ -352,15 +354,36 @@ class Store:
         numbers = [n for n in await self.published() if before is None or n < before]
         return await self.epoch(numbers[-1]) if numbers else None
 
-    async def epochs(self, numbers: list[int]) -> list[EpochRecord]:
-        """Several epochs' records in the order of ``numbers``; unreadable ones are left out."""
+    async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
+        """Several epochs' summaries in the order of ``numbers``, each with the number of revisions;
+        unreadable ones are left out.
+
+        Records are long. They are read only of epochs that a release published which kept no
+        summaries.
+        """
         if not numbers:
             return []
-        keys = [self.keys.epoch(n) for n in numbers]
-        texts = await _answer(self.redis.mget(keys), list[str | None])
-        pairs = zip(numbers, texts, strict=True)
-        read = (_lenient(EpochRecord, str(n), t) for n, t in pairs if t is not None)
-        return [record for record in read if record is not None]
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hmget(self.summaries_key, [str(n) for n in numbers])
+            for n in numbers:
+                pipe.hlen(self.revisions_key(n))
+            texts, *revised = await pipe.execute()
+        found = []
+        for number, text, revisions in zip(numbers, texts, revised, strict=True):
+            if text is not None:
+                summary = _lenient(KeptSummary, str(number), text)
+            else:
+                name = self.keys.epoch(number)
+                record = _lenient(EpochRecord, name, await _text(self.redis.get(name)) or "")
+                summary = None if record is None else record.summary()
+            if summary is not None:
+                found.append((summary, int(revisions)))
+        return found
+
+    @property
+    def summaries_key(self) -> str:
+        """Hash: epoch -> what is kept of it for lists."""
+        return self._own("epochs", "summaries")
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
         """The wire text of one epoch's ruleset, or of a revision of it, or None."""
@@ -426,6 +449,12 @@ class Store:
         """
         texts = await self.interim_texts(last)
         found = (_lenient(Interim, "interim measurements", text) for text in texts)
+        return [one for one in found if one is not None]
+
+    async def batches(self, last: int) -> list[BatchReport]:
+        """The reports of the newest ``last`` batches, oldest first; unreadable ones left out."""
+        texts = await _answer(self.redis.lrange(self.keys.batches, -last, -1), list[str])
+        found = (_lenient(BatchReport, "report of a batch", text) for text in texts)
         return [one for one in found if one is not None]
 
     async def interim_texts(self, last: int) -> tuple[str, ...]:

@@ -8,14 +8,15 @@ from typing import Annotated
 from fastapi import Header, Path, Query, Response
 
 from anabranch_contract.plans.ruleset import digest
-from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut
+from anabranch_contract.rest.epochs import CurrentEpoch, EpochDiffOut, EpochList, EpochOut
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.statistics import StatisticsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
-from anabranch_service.presenters.records import epoch_out, epoch_summary, runtime_out
+from anabranch_service.planning.epoch_diff import compare_epochs
+from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.statistics import statistics_out
 
 router = guarded_router("/v1/epochs", tag="epochs")
@@ -41,9 +42,9 @@ async def list_epochs(
     more = len(numbers) > limit
     numbers = numbers[:limit]
     progress = await ctx.store.progress()
-    records = await ctx.store.epochs(numbers)
+    kept = await ctx.store.summaries(numbers)
     return EpochList(
-        items=[epoch_summary(record, progress) for record in records],
+        items=[epoch_summary(summary, revisions, progress) for summary, revisions in kept],
         next_cursor=str(numbers[-1]) if more else None,
     )
 
@@ -96,6 +97,30 @@ async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = Non
     if text is None:
         raise _unknown(number)
     return _tagged(text, IMMUTABLE, if_none_match)
+
+
+@router.get("/{number}/diff")
+@needs(Need.READ)
+async def get_diff(
+    number: Number,
+    ctx: Ctx,
+    since: Annotated[
+        int | None,
+        Query(alias="from", ge=0, le=2**53, description="Left out: the epoch published before."),
+    ] = None,
+) -> EpochDiffOut:
+    """How the plan of an epoch differs from that of another, by the newest statistics, and why."""
+    after = await ctx.store.epoch(number)
+    if after is None:
+        raise _unknown(number)
+    if since is None:
+        before = await ctx.store.newest_epoch(number) or after
+    else:
+        found = await ctx.store.epoch(since)
+        if found is None:
+            raise _unknown(since)
+        before = found
+    return await compare_epochs(before, after, ctx.store, ctx.work, ctx.settings, ctx.clock())
 
 
 @router.get("/{number}/revisions")

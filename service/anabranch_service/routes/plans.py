@@ -1,4 +1,6 @@
-"""``/v1/plan``: the joint plan that runs; ``/v1/plans:dry-run``: what another would cost."""
+"""``/v1/plan``: the joint plan that runs, also of one query; ``/v1/plans:dry-run``: what another
+would cost.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,22 @@ from typing import Annotated
 from fastapi import Query
 
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import RunName
 from anabranch_contract.rest.joint_plan import JointPlanOut
 from anabranch_contract.rest.plans import DryRunIn, DryRunOut
+from anabranch_contract.rest.query_plan import QueryPlanOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
-from anabranch_service.context import Ctx
-from anabranch_service.errors import NotFound
+from anabranch_service.context import Context, Ctx
+from anabranch_service.errors import NotFound, known
 from anabranch_service.planning.dry_run import plan_dry_run
-from anabranch_service.planning.rations import flows, seconds_of
+from anabranch_service.planning.rations import flows, result_seconds, seconds_of
 from anabranch_service.presenters.joint_plan import joint_plan_out
+from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 
 router = guarded_router("/v1", tag="plans")
 
@@ -44,16 +51,7 @@ async def joint_plan(
 ) -> JointPlanOut:
     """The plan that runs, over all queries, as a graph with measured rates and CPU time."""
     progress = await ctx.store.progress()
-    running = RulesetId(0)
-    if progress is not None and progress.ruleset_epoch >= 0:
-        running = RulesetId(progress.ruleset_epoch, progress.revision)
-    text = await ctx.store.ruleset(running)
-    if text is None:
-        raise NotFound(
-            "no-plan",
-            "no plan has been published yet",
-            remedy="the first one is published when the runtime starts",
-        )
+    text = await _running(ctx, progress)
     record = None if query is None else await ctx.store.query(query)
     run = query if record is None else record.id
     periods = await ctx.store.interims(PERIODS)
@@ -68,3 +66,58 @@ async def joint_plan(
 
     # Of a thousand queries this takes tenths of a second.
     return await asyncio.to_thread(made)
+
+
+@router.get("/queries/{name}/plan")
+@needs(Need.READ)
+async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
+    """The part of the plan that a query needs: probe paths, stores, and what they take."""
+    record = known(await ctx.store.query(name), "query", name)
+    progress, state = await ctx.store.progress(), await ctx.store.state()
+    text = await _running(ctx, progress)
+    periods = await ctx.store.interims(PERIODS)
+    meanings = {record.id: record.normalised for record in await ctx.store.queries()}
+
+    def made() -> QueryPlanOut | None:
+        ruleset = rulesets.loads(text)
+        run = _run_in(ruleset, record.id)
+        if run is None:
+            return None
+        found = flows(ruleset, periods)
+        measured = MeasuredFlows(
+            found,
+            result_seconds(periods),
+            seconds_of(ruleset, periods, found),
+            any(period.steps for period in periods),
+        )
+        return query_plan_out(ruleset, run, meanings, measured, state, progress)
+
+    answer = await asyncio.to_thread(made)
+    if answer is None:
+        raise NotFound(
+            "not-in-plan",
+            f"query {name!r} is not part of the plan that runs",
+            remedy="GET /v1/queries/{name} says whether it is pending, or has ended",
+        )
+    return answer
+
+
+def _run_in(ruleset: Ruleset, run: str) -> str | None:
+    """``run`` if it is part of the plan; else the run that it is to replace; None: neither is."""
+    runs = [registered(query.id) for query in ruleset.queries]
+    return run if run in runs else next((r for r in runs if query_of(r) == query_of(run)), None)
+
+
+async def _running(ctx: Context, progress: Progress | None) -> str:
+    """The ruleset that runs; before the first batch the one that is to."""
+    running = RulesetId(0)
+    if progress is not None and progress.ruleset_epoch >= 0:
+        running = RulesetId(progress.ruleset_epoch, progress.revision)
+    text = await ctx.store.ruleset(running)
+    if text is None:
+        raise NotFound(
+            "no-plan",
+            "no plan has been published yet",
+            remedy="the first one is published when the runtime starts",
+        )
+    return text

@@ -1,36 +1,24 @@
-"""Health, metrics, and the dashboard."""
+"""Health and metrics."""
 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 from fastapi import Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
-from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
 from anabranch_contract.rest.system import Health, Ready
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
 from anabranch_service.presenters.pipeline_metrics import exposition
+from anabranch_service.registry.runtime_check import runtime_check
 from anabranch_service.registry.source_status import summary
-from anabranch_service.registry.store import Store
 
 router = guarded_router(tag="system")
-
-DASHBOARD = Path(__file__).parent.parent / "dashboard"
-
-_SECURITY = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; "
-    "base-uri 'none'; form-action 'self'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
-}
 
 
 class NotReady(ServiceError):
@@ -56,7 +44,7 @@ async def readyz(ctx: Ctx) -> Ready:
     try:
         await ctx.store.ping()
         checks["redis"] = "ok"
-        checks["runtime"] = await _runtime(ctx.store)
+        checks["runtime"] = await runtime_check(ctx.store)
         checks["sources"] = summary((await ctx.store.sources()).failed())
     except RedisError as cause:
         checks["redis"] = repr(cause)
@@ -66,23 +54,6 @@ async def readyz(ctx: Ctx) -> Ready:
             "not-ready", "; ".join(broken), remedy="what is running goes on; see the log"
         )
     return Ready(status="ready", checks=checks)
-
-
-async def _runtime(store: Store) -> str:
-    """Whether the runtime lives: ``ok``, or the reason for doubt.
-
-    A new pipeline needs none: one is missed as soon as there is a stream, or has been a runtime.
-    """
-    heartbeat = await store.heartbeat()
-    if heartbeat is not None:
-        return "ok" if heartbeat.state != "starting" else "it is starting"
-    progress = await store.progress()
-    if progress is None:
-        return "it has not been started" if await store.has_streams() else "ok"
-    if progress.state in ("stopped", "failed"):
-        return f"it has {progress.state}" + (f": {progress.error}" if progress.error else "")
-    seconds = HEARTBEAT_MILLISECONDS // 1000
-    return f"no heartbeat for {seconds} s or more (it was {progress.state})"
 
 
 @router.get("/metrics", response_class=Response)
@@ -101,31 +72,3 @@ async def metrics(ctx: Ctx) -> Response:
 async def openapi(request: Request) -> JSONResponse:
     """The OpenAPI document."""
     return JSONResponse(request.app.openapi())
-
-
-@router.get("/", include_in_schema=False)
-@needs(Need.NOTHING)
-async def dashboard() -> FileResponse:
-    """The dashboard's page."""
-    return FileResponse(DASHBOARD / "index.html", headers=_SECURITY)
-
-
-@router.get("/dashboard/explain", include_in_schema=False)
-@needs(Need.NOTHING)
-async def explained() -> FileResponse:
-    """The page that explains a statement."""
-    return FileResponse(DASHBOARD / "explain.html", headers=_SECURITY)
-
-
-@router.get("/dashboard/load", include_in_schema=False)
-@needs(Need.NOTHING)
-async def load() -> FileResponse:
-    """The page of the load."""
-    return FileResponse(DASHBOARD / "load" / "load.html", headers=_SECURITY)
-
-
-@router.get("/dashboard/state", include_in_schema=False)
-@needs(Need.NOTHING)
-async def stored_state() -> FileResponse:
-    """The page of stored state."""
-    return FileResponse(DASHBOARD / "state.html", headers=_SECURITY)

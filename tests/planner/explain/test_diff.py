@@ -98,7 +98,7 @@ def test_steps_and_stores_explain_the_difference_in_cost(seed: int) -> None:
         for s in diff(after, before, before_queries, model, before_queries=queries).kept
     }
     rerouted = sum((s.cost or 0.0) - kept[s.key] for s in found.kept)
-    assert found.cost_after - (found.cost_before or 0.0) == pytest.approx(
+    assert (found.cost_after or 0.0) - (found.cost_before or 0.0) == pytest.approx(
         change["added"] + change["built"] - change["removed"] - change["dropped"] + rerouted,
         abs=1e-6,
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
+from anabranch_contract.protocol.batches import PHASES
 from anabranch_contract.protocol.progress import Latencies, Progress
-from anabranch_runtime.driver.telemetry import TASK_PHASES, Counters
+from anabranch_runtime.driver.telemetry import Counters
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_the_progress_has_what_the_batches_of_the_run_took(url: str, tmp_path: P
     found = Progress.loads(text).telemetry
     assert found.batches == 1
     assert found.committed_at == pytest.approx(time.time(), abs=60)
-    assert set(found.phases) == {"enter", "spark", "commit", *TASK_PHASES}
+    assert set(found.phases) == {"enter", "spark", "commit", *PHASES}
     assert 0 < sum(found.phases.values()) <= 2 * found.seconds
     assert found.latencies.counts == ()
     assert found.parked == {}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.progress import Progress
-from tests.service.conftest import PAIR
+from tests.service.conftest import CHAIN, PAIR
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -79,3 +79,59 @@ def test_the_ruleset_is_what_workers_fetch(shop: Service) -> None:
     text = shop.http.get("/v1/epochs/0/ruleset").text
     assert text == shop.redis.get(shop.keys.ruleset(0))
     assert shop.get("/v1/epochs/0")["ruleset_digest"]
+
+
+def test_the_same_plan_has_the_same_digest(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    for epoch in (-1, 0):
+        shop.plan(epoch)
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(1)
+    newest, same, first = shop.get("/v1/epochs")["items"]
+    assert first["plan"] == same["plan"] != newest["plan"]
+    assert first["changes"] is None
+    assert set(same["changes"].values()) == {0}
+    assert newest["changes"]["steps_added"] > 0
+    assert [one["revisions"] for one in (newest, same, first)] == [0, 0, 0]
+
+
+def test_lists_do_not_read_records_that_have_a_summary(shop: Service) -> None:
+    for epoch in (-1, 0):
+        shop.plan(epoch)
+    before = shop.get("/v1/epochs")
+    shop.redis.set(shop.keys.epoch(0), "not read")
+    assert shop.get("/v1/epochs") == before
+
+
+def test_epochs_of_a_release_without_summaries_are_listed(shop: Service) -> None:
+    for epoch in (-1, 0):
+        shop.plan(epoch)
+    before = shop.get("/v1/epochs")
+    (kept,) = (str(k) for k in shop.redis.scan_iter(f"{shop.settings.namespace}*summaries"))
+    shop.redis.delete(kept)
+    assert shop.get("/v1/epochs") == before
+
+
+def test_two_epochs_are_compared(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": f"{PAIR} WHERE o.total > 1000"})
+    shop.plan(-1)
+    shop.plan(0)
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(1)
+    shop.call("DELETE", "/v1/queries/pair", 202)
+    shop.plan(2)
+    assert [e["epoch"] for e in shop.get("/v1/epochs")["items"]] == [3, 2, 1, 0]
+    whole = shop.get("/v1/epochs/3/diff?from=0")
+    assert (whole["queries_added"], whole["queries_removed"]) == (["chain"], ["pair"])
+    assert whole["diff"]["epoch"] == 0
+    gone = [entry["label"] for entry in whole["diff"]["steps"]["removed"]]
+    assert any("(orders where total > 1000" in label for label in gone)
+    assert not any("[" in label for label in gone)
+    back = shop.get("/v1/epochs/0/diff?from=3")
+    assert back["diff"]["totals"]["added"]["count"] == whole["diff"]["totals"]["removed"]["count"]
+    assert back["diff"]["cost_before"] == whole["diff"]["cost_after"]
+    # Left out it is the epoch before; two of the same plan do not differ.
+    assert shop.get("/v1/epochs/1/diff")["diff"]["unchanged"]
+    assert shop.get("/v1/epochs/0/diff")["diff"]["unchanged"]
+    assert shop.get("/v1/epochs/9/diff", 404)["code"] == "unknown-epoch"
+    assert shop.get("/v1/epochs/1/diff?from=9", 404)["code"] == "unknown-epoch"

@@ -52,7 +52,7 @@ function showQueries() {
     make(
       "tr",
       {},
-      make("td", { className: "name" }, make("a", { href: `/#query=${encodeURIComponent(q.id)}`, text: q.id })),
+      make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
       number(String(q.priority)),
       number(`${q.blind ? "below " : ""}${percent(q.completeness)}`),
       make("td", { className: q.broken ? "number bad" : "number", text: q.floor === null ? "–" : `${share(q.floor)}${q.broken ? ", broken" : ""}` }),

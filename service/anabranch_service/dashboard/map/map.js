@@ -49,6 +49,8 @@ export class PlanMap {
     const moved = this.query !== query || !this.plan !== !plan || this.plan?.nodes.length !== plan?.nodes.length;
     [this.shown, this.plan, this.query] = [now, plan, query];
     at("map-all").hidden = !query;
+    at("map-open").hidden = !query;
+    at("map-open").href = `/dashboard/query/${encodeURIComponent(query ?? "")}`;
     this.draw();
     if (moved) this.fit();
     else this.look();
@@ -123,6 +125,7 @@ export class PlanMap {
 
   open(box) {
     if (box.kind === "query") this.choose(box.label);
+    else if (box.kind === "stream") location.assign(`/dashboard/stream/${encodeURIComponent(box.label)}`);
     else if (box.kind === "group") this.list(box);
   }
 

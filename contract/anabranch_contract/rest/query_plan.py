@@ -1,0 +1,80 @@
+"""Body of ``GET /v1/queries/{name}/plan``: the part of the plan that a query needs."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from anabranch_contract.rest.documents import Document
+
+
+class PathStepOut(Document):
+    """A step of a probe path.
+
+    ``label`` and ``detail`` name what is probed, ``aliases`` the aliases of the query that it
+    brings. ``tuples_per_second`` are there after it. ``cpu`` is CPU seconds per second for all its
+    users, ``shared`` the other registered queries among them.
+    """
+
+    label: str
+    detail: str
+    aliases: list[str]
+    kept: bool = Field(description="An intermediate result is probed, not a stream.")
+    tuples_per_second: float
+    cpu: float
+    shared: list[str]
+
+
+class ProbePathOut(Document):
+    """The way of a tuple that arrives last: what it probes, in this order.
+
+    ``keeps`` names the intermediate result that the path maintains, which the query probes; it is
+    null of a path that ends in the query's own results. ``left``: it gives the left rows of an
+    outer join.
+    """
+
+    alias: str
+    label: str
+    detail: str
+    tuples_per_second: float
+    steps: list[PathStepOut]
+    keeps: str | None
+    left: bool = False
+
+
+class UsedStoreOut(Document):
+    """A store that the query's results depend on, with its readers (``queries``)."""
+
+    store: str
+    label: str
+    detail: str
+    rows: int
+    bytes: int
+    queries: int
+
+
+class QueryPlanOut(Document):
+    """What runs for one query, and its part of what that takes.
+
+    Steps and stores that several queries need count for each in equal parts: ``cpu`` (CPU seconds
+    per second, with what its results take) and ``state_bytes`` add up to the totals over all
+    queries, ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest periods, with everything
+    that rations withheld; before anything is ``measured`` they are 0.
+
+    ``waiting_seconds`` is how long the oldest row of its streams has waited to be read (null: not
+    known, as of sources that Spark reads), ``batch_seconds`` how long the last batch took. A row's
+    results are committed after about the sum of both.
+    """
+
+    epoch: int
+    revision: int
+    measured: bool
+    paths: list[ProbePathOut]
+    results_per_second: float = Field(description="Of a view or outer join: joined rows.")
+    cpu: float
+    cpu_of_plan: float
+    state_bytes: float
+    state_of_plan: int
+    stores: list[UsedStoreOut]
+    waiting_tuples: int | None
+    waiting_seconds: float | None
+    batch_seconds: float

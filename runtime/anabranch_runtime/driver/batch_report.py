@@ -1,0 +1,89 @@
+"""What a committed batch has taken: a line of the log, and a report for the service."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.batches import PHASES, BatchReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.manifest import State
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+class Times(NamedTuple):
+    """When a batch began, its job began and ended, and it was committed; by one clock, seconds."""
+
+    started: float
+    entered: float
+    done: float
+    committed: float = 0.0
+
+    def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
+        """Phase -> seconds: of tasks that of the one that took longest for it, and what is left of
+        the job for Spark.
+        """
+        job, tasks = self.done - self.entered, task_phases(reports)
+        spark = max(job - sum(tasks.values()), 0.0)
+        commit = self.committed - self.done
+        return {"enter": self.entered - self.started, "spark": spark, **tasks, "commit": commit}
+
+
+def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> BatchReport:
+    """The report of the batch that has led to ``state``."""
+    work = [sum(s for phase, s in r.phases.items() if phase != "wait") for r in reports]
+    slowest = max(range(len(work)), key=work.__getitem__, default=0)
+    phases = reports[slowest].phases if reports else {}
+    return BatchReport(
+        batch=state.next_batch - 1,
+        epoch=state.epoch,
+        ruleset_epoch=state.ruleset_epoch,
+        revision=state.revision,
+        until=time.time(),
+        tuples=sum(r.tuples for r in reports),
+        results=sum(sum(r.results.values()) for r in reports),
+        begin=_milliseconds(times.entered - times.started),
+        job=_milliseconds(times.done - times.entered),
+        commit=_milliseconds(times.committed - times.done),
+        tasks=len(reports),
+        slowest=slowest,
+        phases={phase: _milliseconds(phases[phase]) for phase in PHASES if phases.get(phase)},
+        work=_milliseconds(max(work, default=0.0)),
+        mean_work=_milliseconds(sum(work) / len(work)) if work else 0,
+    )
+
+
+def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
+    """Log a batch that has been committed; ``task_ms`` has of each phase the most of any task."""
+    _LOG.info(
+        "batch committed",
+        batch=report.batch,
+        epoch=report.epoch,
+        ruleset=str(RulesetId(report.ruleset_epoch, report.revision)),
+        tuples=report.tuples,
+        results=report.results,
+        fetched=sum(r.fetched_bytes for r in reports),
+        task_ms={phase: _milliseconds(s) for phase, s in task_phases(reports).items()},
+        enter_ms=report.begin,
+        job_ms=report.job,
+        commit_ms=report.commit,
+    )
+
+
+def task_phases(reports: Sequence[TaskReport]) -> dict[str, float]:
+    """Phase -> the seconds of the task that took longest for it."""
+    return {
+        phase: max((r.phases.get(phase, 0.0) for r in reports), default=0.0) for phase in PHASES
+    }
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1e3 * seconds)

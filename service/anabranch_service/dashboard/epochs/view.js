@@ -1,0 +1,105 @@
+// Epochs as a timeline of changes, and a difference in words. No document, no requests.
+
+import { some } from "../dom.js";
+import { short } from "../graph.js";
+
+/**
+ * Epochs (newest first) as entries, newest first: following ones with the same plan are one. Of an epoch
+ * whose plan is not known nothing is folded. `before` is the epoch that an entry's first one follows.
+ */
+export function folded(epochs) {
+  const entries = [];
+  for (const [at, epoch] of epochs.entries()) {
+    const entry = entries.at(-1);
+    if (entry && epoch.plan !== null && entry.plan === epoch.plan) {
+      entry.first = epoch;
+      entry.count += 1;
+      entry.revisions += epoch.revisions;
+    } else {
+      entries.push({ plan: epoch.plan, first: epoch, last: epoch, count: 1, revisions: epoch.revisions, before: null });
+    }
+    entries.at(-1).before = epochs[at + 1] ?? null;
+  }
+  return entries;
+}
+
+/** The numbers of an entry. */
+export function numbers({ first, last }) {
+  return first.epoch === last.epoch ? `Epoch ${first.epoch}` : `Epochs ${first.epoch}–${last.epoch}: same plan`;
+}
+
+/** What has changed with an entry, as texts. */
+export function changes({ first, before, revisions }) {
+  const found = [];
+  const list = (names, word) => {
+    if (!names.length) return;
+    const shown = names.slice(0, 3).join(", ");
+    found.push(`${word} ${shown}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`);
+  };
+  if (before) {
+    list(first.queries.filter((name) => !before.queries.includes(name)), "new:");
+    list(before.queries.filter((name) => !first.queries.includes(name)), "gone:");
+    for (const name of ["optimizer", "objective", "parallelism"]) {
+      if (first[name] !== before[name]) found.push(`${name} ${before[name]} → ${first[name]}`);
+    }
+  } else if (first.queries.length) {
+    list(first.queries, "queries:");
+  }
+  const counts = first.changes;
+  if (counts) {
+    const part = (word, added, removed) => (added || removed ? [`${word}: ${[added && `${added} new`, removed && `${removed} gone`].filter(Boolean).join(", ")}`] : []);
+    found.push(...part("steps", counts.steps_added, counts.steps_removed), ...part("stores", counts.stores_built, counts.stores_dropped));
+  }
+  if (revisions) found.push(`rules revised ${revisions === 1 ? "once" : `${revisions} times`}`);
+  if (first.fallback) found.push(first.fallback);
+  return found;
+}
+
+/** The lists of a difference: title, sign, entries with their price. */
+export function lists({ steps, stores }) {
+  return [
+    { title: "New stores", sign: "+", entries: stores.built },
+    { title: "New steps", sign: "+", entries: steps.added },
+    { title: "Stores that are gone", sign: "−", entries: stores.dropped },
+    { title: "Steps that are gone", sign: "−", entries: steps.removed },
+    { title: "Stores that both have", sign: "", entries: stores.retained },
+    { title: "Steps that both have", sign: "", entries: steps.kept },
+  ].filter(({ entries }) => entries.length);
+}
+
+/** The figures of a difference. */
+export function figures({ queries_added: added, queries_removed: removed, settings, diff }) {
+  const pairs = [
+    ["queries new", some(added) || "none", "long"],
+    ["queries gone", some(removed) || "none", "long"],
+    ...Object.entries(settings).map(([name, [before, after]]) => [name, `${before} → ${after}`]),
+  ];
+  if (!diff) return pairs;
+  const { totals } = diff;
+  const of = (word, plus, minus, both) => [word, `${totals[plus].count} new, ${totals[minus].count} gone, ${totals[both].count} kept`];
+  return [
+    ...pairs,
+    ["cost", `${short(diff.cost_before)} → ${short(diff.cost_after)}`],
+    of("steps", "added", "removed", "kept"),
+    of("stores", "built", "dropped", "retained"),
+  ];
+}
+
+/** Why what is shared and kept is there, greatest savings first. */
+export function reasons(found) {
+  if (!found) return [];
+  return [
+    ...found.kept.map((one) => ({
+      what: one.label,
+      why: `kept: probing its parts instead would take ${short(one.detours)}, its upkeep takes ${short(one.upkeep)}`,
+      saves: one.saved,
+      users: one.users,
+    })),
+    ...found.shared.map((one) => ({
+      what: one.kind === "store" ? `store ${one.label}` : one.label,
+      why: `shared: paid once (${short(one.cost)}) instead of ${one.users.length} times`,
+      saves: one.saved,
+      users: one.users,
+    })),
+  ].sort((a, b) => b.saves - a.saves);
+}

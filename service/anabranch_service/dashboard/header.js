@@ -1,0 +1,31 @@
+// The head of every page: the name, all pages with the present one marked, and how the service is.
+
+import { make } from "./dom.js";
+
+const PAGES = [
+  ["/", "Plan"],
+  ["/dashboard/epochs", "Epochs"],
+  ["/dashboard/batches", "Batches"],
+  ["/dashboard/state", "Stored state"],
+  ["/dashboard/load", "Load"],
+  ["/dashboard/what-if", "What if"],
+  ["/dashboard/health", "Health"],
+  ["/dashboard/settings", "Settings"],
+];
+
+/** The address that the page of statements had in earlier releases. */
+const FORMER = { "/dashboard/explain": "/dashboard/what-if" };
+
+const path = location.pathname.replace(/(.)\/$/, "$1");
+const here = FORMER[path] ?? path;
+const links = PAGES.map(([href, text]) => {
+  const link = make("a", { href, text });
+  if (href === here) link.setAttribute("aria-current", "page");
+  return link;
+});
+const head = document.querySelector("header.top");
+head.prepend(
+  make("div", { className: "brand" }, make("img", { src: "/dashboard/icon.svg", alt: "", width: 28, height: 28 }), make("h1", { text: "anabranch" })),
+  make("nav", { className: "pages", "aria-label": "Pages" }, ...links),
+);
+head.append(make("p", { className: "pulse", id: "pulse", role: "status", "aria-live": "polite", text: "connecting" }));

@@ -1,0 +1,48 @@
+// The page of health: every component, since when it is as it is, and what to do.
+
+import { read } from "../access.js";
+import { breakable, make, say } from "../dom.js";
+import { poll } from "../poll.js";
+import { moment } from "../times.js";
+
+const POLL_MS = 3000;
+/** Of thousands of streams those that are well are not all listed. */
+const MOST = 200;
+const BADGES = { ok: "active", warning: "expiring", failed: "failed" };
+const PAGES = { stream: "/dashboard/stream/", query: "/dashboard/query/" };
+
+const at = (id) => document.getElementById(id);
+
+function nameOf({ kind, name }) {
+  const place = PAGES[kind];
+  const text = breakable(name);
+  return place ? [make("span", { className: "muted", text: `${kind} ` }), make("a", { href: place + encodeURIComponent(name) }, ...text)] : text;
+}
+
+function show(components) {
+  const bad = components.filter(({ state }) => state !== "ok").length;
+  at("note").textContent = `${bad ? `${bad} of ${components.length} need a look` : `all ${components.length} are well`}${components.length > MOST ? `; the first ${MOST} are shown` : ""}`;
+  at("components").tBodies[0].replaceChildren(
+    ...components.slice(0, MOST).map((one) =>
+      make(
+        "tr",
+        {},
+        make("td", { className: "name" }, ...nameOf(one)),
+        make("td", { "data-label": "State" }, make("span", { className: `badge ${BADGES[one.state] ?? "expired"}`, text: one.state })),
+        make("td", { "data-label": "Since" }, moment(one.since)),
+        make("td", { className: "sampled" }, ...(one.message ? [make("span", { className: one.state === "failed" ? "bad" : "" }, ...breakable(one.message)), make("div", { className: "muted", text: one.remedy })] : [])),
+      ),
+    ),
+  );
+}
+
+async function refresh() {
+  try {
+    show((await read("/v1/health")).components);
+    say(null);
+  } catch (error) {
+    say(error);
+  }
+}
+
+poll(refresh, POLL_MS);

@@ -1,0 +1,24 @@
+// Asking again and again, but never while nobody looks, nor faster than the service can answer.
+
+/** An answer that takes long is asked for in so many times as long. */
+const SHARE = 5;
+
+/** Call `work` now and every `every` milliseconds while the page is visible. */
+export function poll(work, every) {
+  let timer = null;
+  let running = false;
+  const turn = async () => {
+    clearTimeout(timer);
+    if (running || document.hidden) return;
+    running = true;
+    const started = performance.now();
+    try {
+      await work();
+    } finally {
+      running = false;
+      timer = setTimeout(turn, Math.max(every, SHARE * (performance.now() - started)));
+    }
+  };
+  document.addEventListener("visibilitychange", turn);
+  turn();
+}

@@ -1,0 +1,267 @@
+// The page of one query: polls what is said of it, follows its results, and changes it.
+
+import { ask, Problem, read, Refused, submit } from "../access.js";
+import { breakable, bytes, facts, make, percent, refuse, say } from "../dom.js";
+import { rate } from "../map/view.js";
+import { poll } from "../poll.js";
+import { Tail } from "../tail.js";
+import { moment } from "../times.js";
+import * as view from "./view.js";
+
+const POLL_MS = 2000;
+/** The plan of one query is read from the ruleset, which of many queries is large. */
+const PLAN_MS = 6000;
+const ENDED = new Set(["expired", "rejected", "failed"]);
+
+const at = (id) => document.getElementById(id);
+const name = decodeURIComponent(location.pathname.split("/").pop());
+const path = `/v1/queries/${encodeURIComponent(name)}`;
+const tail = new Tail(at("tail"), at("tail-note"));
+
+let query = null;
+let tag = null;
+let plan = null;
+let plannedAt = 0;
+/** Epoch -> when it was published, which never changes. */
+const published = new Map();
+
+/** When an epoch was published: from the epochs' list, whose entries are short. */
+async function publication(epoch) {
+  if (epoch === null || epoch === undefined) return null;
+  if (!published.has(epoch)) {
+    const found = await read(`/v1/epochs?limit=1&cursor=${epoch + 1}`);
+    if (found?.items[0]?.epoch === epoch) published.set(epoch, found.items[0].published_at);
+  }
+  return published.get(epoch) ?? null;
+}
+
+/** Since when it is as it is: an element. */
+async function since({ status, first_epoch: first, last_epoch: last, created_at: created, failure }) {
+  if (failure) return `batch ${failure.batch}`;
+  if (status === "pending" || status === "rejected") return moment(created);
+  if (status === "expired" || status === "expiring") return last === null ? "–" : `epoch ${last + 1}`;
+  return moment((await publication(first)) ?? created);
+}
+
+async function showQuery() {
+  document.title = `${query.id} · anabranch`;
+  at("name").replaceChildren(...breakable(query.id));
+  at("status").textContent = query.status;
+  at("status").className = `badge ${query.status}`;
+  at("in-map").href = `/#query=${encodeURIComponent(query.id)}`;
+  at("delete").hidden = ENDED.has(query.status);
+  const problems = view.problems(query);
+  at("problems").hidden = !problems.length;
+  at("problems").replaceChildren(...problems.map((text) => make("li", { text })));
+  facts(at("figures"), [
+    [`${query.status} since`, await since(query)],
+    ["results", query.results.toLocaleString("en")],
+    ["results per second", view.results(plan, query)],
+    ...(query.joined_rows === null ? [] : [["joined rows", query.joined_rows.toLocaleString("en")]]),
+    ["its part of CPU time", view.cpu(plan)],
+    ["its part of the state", plan ? view.part(plan.state_bytes, plan.state_of_plan, (n) => bytes(Math.round(n))) : "–"],
+    ["arrival to commit", view.latency(plan)],
+    ["complete", view.completeness(query)],
+    ["expires", query.expires_at ? moment(query.expires_at) : "never"],
+    ["needs", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "nothing stated"],
+    ["priority", query.priority],
+  ]);
+  at("sql").textContent = query.sql ?? JSON.stringify(query.query, null, 2);
+  facts(at("meaning"), view.meaning(query));
+  at("notes").replaceChildren(...query.normalised.notes.map((text) => make("li", { text })));
+  showSink();
+  showActivations();
+}
+
+function showSink() {
+  const { format, path: place, options } = query.sink;
+  facts(at("sink"), [
+    ["format", format],
+    ["place", make("span", {}, ...breakable(place ?? (format === "count" ? "nowhere: results are only counted" : `the results' folder, ${query.id}`)))],
+    ...Object.entries(options).map(([key, value]) => [key, value]),
+    ["holds", `${query.results.toLocaleString("en")} ${query.normalised.view ? "rows" : "results"}`],
+    [
+      "state",
+      query.sink_problem
+        ? make("span", { className: "bad", text: `results wait: ${query.sink_problem}` })
+        : ENDED.has(query.status)
+          ? "nothing more is written"
+          : "takes results; nothing waits for it",
+    ],
+  ]);
+}
+
+function showActivations() {
+  const found = view.activations(query);
+  const none = make("td", { className: "empty", text: "It has not been active." });
+  none.colSpan = 4;
+  at("activations").tBodies[0].replaceChildren(
+    ...(found.length
+      ? found.map((one) =>
+          make(
+            "tr",
+            {},
+            make("td", { "data-label": "Batches", text: one.batches }),
+            make("td", { "data-label": "Complete", text: one.complete }),
+            make("td", { "data-label": "Sees stored tuples from" }, ...one.visible.map((text) => make("div", { text }))),
+            make("td", { className: "number", "data-label": "Results", text: one.results.toLocaleString("en") }),
+          ),
+        )
+      : [make("tr", {}, none)]),
+  );
+}
+
+function hop(className, title, detail, ...lines) {
+  return make(
+    "span",
+    { className: `hop ${className}` },
+    make("strong", {}, ...breakable(title)),
+    ...(detail ? [make("span", { className: "muted", text: detail })] : []),
+    ...lines.filter(Boolean).map((text) => make("span", { className: "muted", text })),
+  );
+}
+
+/** A name with the aliases that the query has for it, where they say something. */
+function named(label, aliases) {
+  const own = aliases.filter((alias) => alias && alias !== label);
+  return own.length ? `${label} (${own.join(", ")})` : label;
+}
+
+function pathOf(one) {
+  const measured = (tuples) => (plan.measured ? rate(tuples) : "");
+  const steps = one.steps.map((step) => {
+    const others = step.shared.length;
+    const shared = others ? `shared with ${others === 1 ? step.shared[0] : `${others} others`}` : "";
+    const made = hop(step.kept ? "kept" : "", named(step.label, step.aliases), step.detail === "all tuples" ? "" : step.detail, measured(step.tuples_per_second), shared);
+    if (others) made.title = step.shared.join(", ");
+    return make("li", { className: others ? "shared" : "" }, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), make("span", { className: "unseen", text: "probes " }), made);
+  });
+  const goal = one.keeps ? `keeps ${one.keeps}` : one.left ? "left rows" : "results";
+  return make(
+    "li",
+    {},
+    make(
+      "ol",
+      {},
+      make("li", {}, hop("start", named(one.label, [one.alias]), one.detail === "all tuples" ? "" : one.detail, measured(one.tuples_per_second))),
+      ...steps,
+      make("li", {}, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), hop("goal", goal, "")),
+    ),
+  );
+}
+
+function showPlan() {
+  at("plan-note").hidden = Boolean(plan);
+  at("plan-note").textContent = ENDED.has(query.status) ? "It has ended, so no plan serves it." : "No plan that runs serves it yet: it becomes active with the next epoch.";
+  at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: what a tuple probes that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
+  at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));
+  const stores = plan?.stores ?? [];
+  at("stores-note").textContent = stores.length ? "stores that several queries need count for each in equal parts" : "";
+  const none = make("td", { className: "empty", text: "Nothing that is reported yet." });
+  none.colSpan = 5;
+  at("stores").tBodies[0].replaceChildren(
+    ...(stores.length
+      ? stores.map((store) =>
+          make(
+            "tr",
+            {},
+            make("td", { className: "name" }, make("a", { href: `/dashboard/state#store=${encodeURIComponent(store.store)}`, text: store.label }), ...(store.detail === "all tuples" ? [] : [make("div", { className: "muted", text: store.detail })])),
+            make("td", { className: "number", "data-label": "Rows", text: store.rows.toLocaleString("en") }),
+            make("td", { className: "number", "data-label": "Bytes", text: bytes(store.bytes) }),
+            make("td", { className: "number", "data-label": "Queries that need it", text: store.queries }),
+            make("td", { className: "number", "data-label": "This query's part", text: percent(1 / store.queries) }),
+          ),
+        )
+      : [make("tr", {}, none)]),
+  );
+}
+
+/** Write the query's values into the form, unless somebody is at it. */
+function fillForm() {
+  if (at("change").contains(document.activeElement)) return;
+  if (at("change").dataset.tag === tag) return;
+  at("change").dataset.tag = tag;
+  at("ttl").value = "";
+  at("forever").checked = query.expires_at === null;
+  at("priority").value = query.priority;
+  at("slo-latency").value = query.slo.latency ?? "";
+  at("slo-completeness").value = query.slo.completeness ?? "";
+  at("change").querySelector("button").disabled = ENDED.has(query.status);
+}
+
+async function refresh() {
+  try {
+    const response = await ask(path);
+    at("missing").hidden = response.status !== 404;
+    at("found").hidden = response.status === 404;
+    if (response.status === 404) {
+      say(null);
+      return;
+    }
+    if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+    [query, tag] = [await response.json(), response.headers.get("etag")];
+    if (performance.now() - plannedAt > PLAN_MS || !plannedAt) {
+      plan = await read(`${path}/plan`);
+      plannedAt = performance.now();
+      showPlan();
+    }
+    await showQuery();
+    fillForm();
+    if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
+    else if (query.normalised.outer) at("tail-note").textContent = "The results of an outer join can't be followed: they are in its sink.";
+    else tail.follow(query.id, Boolean(query.normalised.view));
+    say(null);
+  } catch (error) {
+    say(error);
+  }
+}
+
+/** Do what a button says; what is refused is shown in `place`. */
+async function act(place, work, form = null) {
+  try {
+    await work();
+    refuse(place, null, form);
+    await refresh();
+    return true;
+  } catch (error) {
+    if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);
+    refuse(place, error, form);
+    return false;
+  }
+}
+
+at("delete").addEventListener("click", () => {
+  at("confirm").hidden = false;
+  at("keep").focus();
+});
+at("keep").addEventListener("click", () => {
+  at("confirm").hidden = true;
+  at("delete").focus();
+});
+at("delete-now").addEventListener("click", async () => {
+  await act(at("delete-refusal"), () => submit(path, "DELETE"));
+  at("confirm").hidden = true;
+});
+at("change").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  at("saved").textContent = "";
+  const given = {
+    ttl: at("ttl").value.trim(),
+    forever: at("forever").checked,
+    priority: at("priority").value,
+    latency: at("slo-latency").value.trim(),
+    completeness: at("slo-completeness").value.trim(),
+  };
+  const changed = view.changes(query, given);
+  if (!Object.keys(changed).length) {
+    at("saved").textContent = "Nothing is changed.";
+    return;
+  }
+  const done = await act(at("change-refusal"), () => submit(path, "PATCH", changed, { "if-match": tag }), at("change"));
+  if (!done) return;
+  at("saved").textContent = "Saved.";
+  at("ttl").value = "";
+  at("forever").checked = query.expires_at === null;
+});
+
+poll(refresh, POLL_MS);

@@ -1,0 +1,90 @@
+// A query for people: what its answers say, in words. No document, no requests.
+
+import { percent } from "../dom.js";
+import { load, rate } from "../map/view.js";
+import { clock, length } from "../times.js";
+
+/** Since when its results are complete, and how much of them there is. */
+export function completeness(query) {
+  const since = { always: "from the first result", never: "never" }[query.complete] ?? (query.complete_from ? `from ${clock(query.complete_from)}` : "not known yet");
+  const kept = query.rationed;
+  if (!kept || (kept.completeness >= 1 && !kept.owed && !kept.blind)) return since;
+  return `${since}; ${kept.blind ? "below " : ""}${percent(kept.completeness)} of results kept`;
+}
+
+/** From arrival to commit, as far as that is known. */
+export function latency(plan) {
+  if (!plan?.batch_seconds) return "not known yet";
+  const batch = length(plan.batch_seconds);
+  return plan.waiting_seconds === null ? `one batch: ${batch}` : `about ${length(plan.waiting_seconds + plan.batch_seconds)}`;
+}
+
+/** A part of a whole, as a share with the amount; `of` writes an amount. */
+export function part(amount, whole, of) {
+  return whole > 0 ? `${percent(amount / whole)} (${of(amount)})` : "–";
+}
+
+/** CPU time that is its part of the plan's. */
+export function cpu(plan) {
+  return plan?.measured ? part(plan.cpu, plan.cpu_of_plan, load) : "–";
+}
+
+/** Results a second; of a view and an outer join joined rows, which are something else. */
+export function results(plan, query) {
+  if (!plan?.measured) return "–";
+  const joined = query.normalised.view || query.normalised.outer;
+  return `${rate(plan.results_per_second)}${joined ? " joined rows" : ""}`;
+}
+
+/** How it was understood, as pairs. */
+export function meaning({ normalised, window }) {
+  const { view, outer } = normalised;
+  const windows = typeof window === "string" ? window : Object.entries(window ?? {}).map(([alias, text]) => `${alias} ${text}`).join(", ");
+  return [
+    ["streams", normalised.aliases.map(({ alias, stream, filter }) => `${stream} as ${alias}${filter.length ? ` where ${filter.join(" AND ")}` : ""}`).join("; ")],
+    ["equal", normalised.classes.map(({ members }) => members.join(" = ")).join("; ")],
+    ["window", windows || (normalised.bounds.length ? "by its conditions" : "none: all stored tuples join")],
+    ["other conditions", normalised.residuals.join("; ")],
+    ["view", view && [...view.aggregates, ...(view.keys.length ? [`by ${view.keys.join(", ")}`] : [])].join(", ")],
+    ["outer join", outer && `${outer.kind}, partners until ${outer.deadline}`],
+  ].filter(([, text]) => text);
+}
+
+/** Its activations, the present one first; `visible` are aliases with what they see. */
+export function activations(query) {
+  const present = query.activated_batch === null ? [] : [{ ...query, results: query.results, now: query.expired_batch === null }];
+  return [...present, ...[...query.earlier].reverse()].map((one) => ({
+    batches: one.now ? `from ${one.activated_batch} on` : `${one.activated_batch} to ${one.expired_batch - 1}`,
+    complete: completeness({ ...one, rationed: null }),
+    visible: Object.entries(one.visible_from ?? {}).map(([alias, { batch, event_time }]) => `${alias}: batch ${batch}${event_time ? `, ${clock(event_time)}` : ""}`),
+    results: one.results,
+  }));
+}
+
+/** What stands in the way of its results, each as a text. */
+export function problems(query) {
+  const found = Object.entries(query.input_problems).map(([stream, why]) => `The stream ${stream} is not read: ${why}. Results wait for its rows.`);
+  if (query.sink_problem) found.push(`Results wait for the sink: ${query.sink_problem}`);
+  if (query.problem) found.push(`Rejected: ${query.problem.message}. ${query.problem.remedy}`);
+  if (query.failure) {
+    const { batch, message, expression, remedy } = query.failure;
+    found.push(`Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}. ${remedy}`);
+  }
+  if (query.rationed?.floor_broken) found.push("It gets less than the completeness that it needs: the machine is too slow for all floors.");
+  return found;
+}
+
+/** What a change of the form asks for: only what differs. `given` has the fields' texts. */
+export function changes(query, given) {
+  const changed = {};
+  if (given.forever && query.expires_at) changed.expires_at = null;
+  else if (given.ttl) changed.ttl = given.ttl;
+  if (given.priority !== "" && Number(given.priority) !== query.priority) changed.priority = Number(given.priority);
+  const slo = {};
+  if ((query.slo.latency ?? "") !== given.latency) slo.latency = given.latency || null;
+  const least = query.slo.completeness ?? null;
+  const wanted = given.completeness === "" ? null : Number(given.completeness.replace(",", "."));
+  if (least !== wanted) slo.completeness = Number.isNaN(wanted) ? given.completeness : wanted;
+  if (Object.keys(slo).length) changed.slo = slo;
+  return changed;
+}

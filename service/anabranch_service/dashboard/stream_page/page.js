@@ -1,0 +1,180 @@
+// The page of one stream: polls what is said of it, and changes it.
+
+import { ask, Problem, read, readQueries, Refused, submit } from "../access.js";
+import { breakable, element, facts, make, percent, refuse, say } from "../dom.js";
+import { course } from "../measured.js";
+import { poll } from "../poll.js";
+import * as view from "./view.js";
+
+const POLL_MS = 2000;
+/** Of these there may be many, and they change seldom. */
+const SLOW_MS = 20_000;
+const HEIGHT = 90;
+const MOST_READERS = 60;
+
+const at = (id) => document.getElementById(id);
+const name = decodeURIComponent(location.pathname.split("/").pop());
+const path = `/v1/streams/${encodeURIComponent(name)}`;
+
+let stream = null;
+let tag = null;
+let looks = [];
+let slowAt = 0;
+
+function show() {
+  const { state } = stream.source_status;
+  document.title = `${stream.name} · anabranch`;
+  at("name").replaceChildren(...breakable(stream.name));
+  at("status").textContent = state;
+  at("status").className = `badge ${state.replace(" ", "-")}`;
+  at("description").textContent = stream.description;
+  at("description").hidden = !stream.description;
+  const problems = view.problems(stream);
+  at("problems").hidden = !problems.length;
+  at("problems").replaceChildren(...problems.map((text) => make("li", { text })));
+  const { values, now } = view.rates(looks);
+  facts(at("figures"), view.figures(stream, now));
+  facts(at("source"), view.source(stream).map(([key, text]) => [key, make("span", {}, ...breakable(text))]));
+  showRate(values);
+  const bars = view.delays(stream);
+  at("delays").replaceChildren(
+    ...(bars.length
+      ? bars.map((bar) => {
+          const fill = make("div", { className: "fill" });
+          fill.style.width = `${100 * bar.part}%`;
+          return make("li", {}, make("span", { className: "what", text: bar.label }), make("div", { className: "track", "aria-hidden": "true" }, fill), make("span", { className: "muted number", text: `${bar.tuples.toLocaleString("en")}, ${percent(bar.part)}` }));
+        })
+      : [make("li", { className: "empty", text: stream.event_time ? "Nothing is measured before the first epoch has ended." : "It has no event time." })]),
+  );
+  const pieces = stream.unread;
+  at("unread-card").hidden = !pieces?.pieces;
+  if (pieces?.pieces) {
+    at("unread-note").textContent = `${pieces.pieces.toLocaleString("en")} pieces were left out`;
+    at("unread-list").replaceChildren(...view.unread(pieces).map((text) => make("li", {}, ...breakable(text))));
+  }
+}
+
+function showRate(values) {
+  const most = Math.max(0, ...values);
+  at("rate-note").textContent = values.length ? `at most ${Math.round(most).toLocaleString("en")} a second since this page was opened` : "counted while this page is open";
+  const width = Math.max(at("rate").clientWidth, 100);
+  const line = element("path", { class: "line", d: course(values, { width: width - 4, height: HEIGHT - 4 }), transform: "translate(2 2)" });
+  const svg = element("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": `Rows per second, ${Math.round(values.at(-1) ?? 0)} now` }, "", line);
+  at("rate").replaceChildren(svg);
+}
+
+/** Queries that read it, and what a sample says of its columns. */
+async function showSlow() {
+  const [queries, sample] = await Promise.all([readQueries(), read(`${path}/sample`)]);
+  const readers = queries.filter(({ status, normalised }) => ["active", "pending", "expiring"].includes(status) && normalised.aliases.some((alias) => alias.stream === stream.name));
+  at("queries").replaceChildren(
+    ...(readers.length
+      ? readers.slice(0, MOST_READERS).map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))
+      : [make("li", { className: "empty", text: "None: what arrives is read and not stored." })]),
+    ...(readers.length > MOST_READERS ? [make("li", { className: "muted", text: `and ${readers.length - MOST_READERS} more` })] : []),
+  );
+  at("columns-note").textContent = sample ? `from a sample of ${sample.size.toLocaleString("en")} of ${sample.seen.toLocaleString("en")} rows` : "no sample before the first epoch has ended that reads it";
+  at("columns").tBodies[0].replaceChildren(
+    ...stream.columns.map((column) => {
+      const found = sample?.columns[column.name];
+      const top = found?.top.map(({ value, share }) => `${view.value(value, column.type)} (${percent(share)})`).slice(0, 3) ?? [];
+      return make(
+        "tr",
+        {},
+        make("td", { className: "name" }, ...breakable(column.name)),
+        make("td", { "data-label": "Type", text: `${column.type}${column.name === stream.event_time ? ", event time" : ""}` }),
+        make("td", { className: "number", "data-label": "NULL", text: found ? percent(found.nulls) : "–" }),
+        make("td", { className: "number", "data-label": "Distinct", text: found ? found.distinct.toLocaleString("en") : "–" }),
+        make("td", { className: "sampled", "data-label": "Most frequent", text: top.join(", ") || "–" }),
+        make("td", { className: "sampled", "data-label": "Least, quartiles, greatest", text: found?.quantiles.map((one) => view.value(one, column.type)).join(" · ") || "–" }),
+      );
+    }),
+  );
+}
+
+/** Write the stream's values into the form, unless somebody is at it. */
+function fillForm() {
+  if (at("change").contains(document.activeElement) || at("change").dataset.tag === tag) return;
+  at("change").dataset.tag = tag;
+  at("new-description").value = stream.description;
+  at("ttl").value = stream.retention?.ttl ?? "";
+  at("ttl").disabled = !stream.event_time;
+  at("idle").value = stream.idle_timeout ?? "";
+  at("idle").disabled = !stream.event_time;
+  at("keep-late").checked = stream.keep_late;
+}
+
+/** What the form changes, only what differs. */
+function changed() {
+  const [description, ttl, idle, keep] = [at("new-description").value.trim(), at("ttl").value.trim(), at("idle").value.trim(), at("keep-late").checked];
+  return {
+    ...(description === stream.description ? {} : { description }),
+    ...(ttl === (stream.retention?.ttl ?? "") ? {} : { retention: { ttl: ttl || null } }),
+    ...(idle === (stream.idle_timeout ?? "") ? {} : { idle_timeout: idle || null }),
+    ...(keep === stream.keep_late ? {} : { keep_late: keep }),
+  };
+}
+
+async function refresh() {
+  try {
+    const response = await ask(path);
+    at("missing").hidden = response.status !== 404;
+    at("found").hidden = response.status === 404;
+    if (response.status === 404) {
+      at("problems").hidden = true;
+      say(null);
+      return;
+    }
+    if (!response.ok) throw new Error(`${path} answered ${response.status}`);
+    [stream, tag] = [await response.json(), response.headers.get("etag")];
+    looks = view.looked(looks, performance.now() / 1000, stream.input_tuples);
+    show();
+    fillForm();
+    if (!slowAt || performance.now() - slowAt > SLOW_MS) {
+      slowAt = performance.now();
+      await showSlow();
+    }
+    say(null);
+  } catch (error) {
+    say(error);
+  }
+}
+
+/** Do what a button says; what is refused is shown in `place`. */
+async function act(place, work, form = null) {
+  try {
+    await work();
+    refuse(place, null, form);
+    await refresh();
+    return true;
+  } catch (error) {
+    if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);
+    refuse(place, error, form);
+    return false;
+  }
+}
+
+at("delete").addEventListener("click", () => {
+  at("confirm").hidden = false;
+  at("keep").focus();
+});
+at("keep").addEventListener("click", () => {
+  at("confirm").hidden = true;
+  at("delete").focus();
+});
+at("delete-now").addEventListener("click", async () => {
+  await act(at("delete-refusal"), () => submit(path, "DELETE", undefined, tag ? { "if-match": tag } : {}));
+  at("confirm").hidden = true;
+});
+at("change").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  at("saved").textContent = "";
+  const body = changed();
+  if (!Object.keys(body).length) {
+    at("saved").textContent = "Nothing is changed.";
+    return;
+  }
+  if (await act(at("change-refusal"), () => submit(path, "PATCH", body, tag ? { "if-match": tag } : {}), at("change"))) at("saved").textContent = "Saved.";
+});
+
+poll(refresh, POLL_MS);

@@ -1,0 +1,86 @@
+// A stream for people: what its answers say, in words and in figures. No document, no requests.
+
+import { retentionOf, streams } from "../measured.js";
+import { clock, length } from "../times.js";
+
+const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
+
+/** Looks that are remembered: of ten minutes. */
+export const LOOKS = 300;
+
+/** Add a look at the counter; `looks` are of (seconds, rows), and begin anew where it went back. */
+export function looked(looks, seconds, rows) {
+  if (rows === null) return [];
+  const last = looks.at(-1);
+  if (last && (rows < last.rows || seconds - last.seconds > 60)) return [{ seconds, rows }];
+  return [...looks, { seconds, rows }].slice(-LOOKS);
+}
+
+/** Rows per second between looks, and of the last ten seconds; null: not known yet. */
+export function rates(looks) {
+  const values = looks.slice(1).map((look, at) => (look.rows - looks[at].rows) / Math.max(look.seconds - looks[at].seconds, 1e-3));
+  const last = looks.at(-1);
+  const first = last && looks.find(({ seconds }) => last.seconds - seconds <= 10);
+  const now = first && first !== last ? (last.rows - first.rows) / (last.seconds - first.seconds) : null;
+  return { values, now };
+}
+
+/** The figures of a stream. */
+export function figures(stream, now) {
+  const waiting = stream.waiting_tuples;
+  return [
+    ["rows", stream.input_tuples === null ? "none read" : count(stream.input_tuples)],
+    ["rows per second", now === null ? (stream.input_tuples === null ? "–" : "counting …") : Number(now.toPrecision(3)).toLocaleString("en")],
+    ["waiting", waiting === null ? "not reported" : waiting ? `${waiting.toLocaleString("en")}, for ${length(stream.waiting_seconds ?? 0)}` : "nothing"],
+    ["late", `${count(stream.late_tuples)}${stream.keep_late ? ", kept" : ""}`],
+    ["invalid", count(stream.invalid_tuples)],
+    ["ahead", count(stream.ahead_tuples)],
+    ["event time", stream.event_time ?? "none"],
+    ["lateness allowed", stream.lateness],
+    ["may be silent for", stream.idle_timeout ?? "ever"],
+    ["kept", retentionOf(stream) ?? "as long as queries say"],
+  ];
+}
+
+/** Its source, as pairs. */
+export function source({ source: { format, path, options, ...rest }, source_status: status }) {
+  const more = Object.entries(rest).filter(([, value]) => value !== null && typeof value !== "object");
+  return [
+    ["format", format],
+    ["place", path],
+    ...Object.entries(options),
+    ...more,
+    ["state", `${status.state}${status.since ? ` since ${clock(status.since)}` : ""}`],
+  ].filter(([, value]) => value !== null && value !== undefined && value !== "");
+}
+
+/** What stands in the way of its rows. */
+export function problems(stream) {
+  const { state, error, since } = stream.source_status;
+  const found = [];
+  if (state === "failed") found.push(`It is not read${since ? ` since ${clock(since)}` : ""}: ${error ?? "no reason is known"}. It is tried again by itself.`);
+  if (state === "stopped") found.push(`No runtime lives that could read it${error ? `; the last that was said: ${error}` : ""}. Start one with anabranch up.`);
+  if (stream.lost_entries) found.push(`${stream.lost_entries.toLocaleString("en")} entries were removed before they were read.`);
+  return found;
+}
+
+/** Classes of delay with their parts of all rows. */
+export function delays(stream) {
+  if (!stream.statistics) return [];
+  return streams({ streams: { it: stream.statistics } })[0].bars;
+}
+
+/** A value of a sample for people: of a date or a timestamp the moment. */
+export function value(one, type) {
+  if (one === null) return "NULL";
+  if (type === "timestamp" && typeof one === "number") return clock(new Date(one / 1000).toISOString());
+  if (type === "date" && typeof one === "number") return new Date(one * 86_400_000).toISOString().slice(0, 10);
+  const text = String(one);
+  return text.length > 40 ? `${text.slice(0, 39)}…` : text;
+}
+
+/** Pieces that could not be read, as texts. */
+export function unread({ last = [] }) {
+  return last.map((piece) => `${piece.source}, ${piece.unit} ${piece.first} to ${piece.last ?? "the end"}: ${piece.reason} (batch ${piece.batch})`);
+}
+

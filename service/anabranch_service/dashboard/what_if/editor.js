@@ -1,0 +1,59 @@
+// A text area with line numbers, in which a place can be pointed at.
+
+import { make } from "../dom.js";
+
+export class Editor {
+  /** `area` is the text area, `gutter` the element beside it for the numbers. */
+  constructor(area, gutter) {
+    this.area = area;
+    this.gutter = gutter;
+    this.bad = null;
+    area.addEventListener("input", () => {
+      this.bad = null;
+      this.area.removeAttribute("aria-invalid");
+      this.number();
+    });
+    area.addEventListener("scroll", () => this.follow());
+    new ResizeObserver(() => this.follow()).observe(area);
+    this.number();
+  }
+
+  get text() {
+    return this.area.value;
+  }
+
+  /** Put `text` where the caret is. */
+  insert(text) {
+    const { selectionStart: start, selectionEnd: end } = this.area;
+    this.area.setRangeText(text, start, end, "end");
+    this.area.focus();
+    this.area.dispatchEvent(new Event("input"));
+  }
+
+  /** Mark the line of a problem and select the word it is about; without a place only say so. */
+  pointAt({ line, column } = {}) {
+    this.bad = line ?? null;
+    this.area.setAttribute("aria-invalid", "true");
+    this.number();
+    if (!line) return;
+    const before = this.text.split("\n").slice(0, line - 1).join("\n").length;
+    const start = before + (line > 1 ? 1 : 0) + column - 1;
+    const word = /^[\w.`]+|./.exec(this.text.slice(start));
+    this.area.focus();
+    this.area.setSelectionRange(start, start + (word?.[0].length ?? 0));
+  }
+
+  number() {
+    const lines = this.text.split("\n").length;
+    if (lines !== this.gutter.childElementCount) {
+      this.gutter.replaceChildren(...Array.from({ length: lines }, (_, at) => make("span", { text: String(at + 1) })));
+    }
+    [...this.gutter.children].forEach((line, at) => line.classList.toggle("bad", at + 1 === this.bad));
+    this.follow();
+  }
+
+  follow() {
+    this.gutter.style.height = `${this.area.clientHeight}px`;
+    this.gutter.scrollTop = this.area.scrollTop;
+  }
+}

@@ -1,0 +1,221 @@
+// The page of what could be: a statement is explained, priced beside all others, and registered.
+
+import { Problem, read, readQueries, submit } from "../access.js";
+import { breakable, facts, make, percent, refuse, say } from "../dom.js";
+import { drawTree, forest, short } from "../graph.js";
+import { readableOrders, relationNames } from "../names.js";
+import { drawPlan } from "../plan-tree.js";
+import { Editor } from "./editor.js";
+import { effects, figures, MOST } from "./view.js";
+
+/** The id of the query while it is planned, which no registered one has. */
+const DRAFT = `draft-${Math.random().toString(36).slice(2, 10)}`;
+
+const at = (id) => document.getElementById(id);
+const editor = new Editor(at("statement"), at("gutter"));
+/** What the registered queries mean, for names of relations. */
+let meanings = [];
+/** What has been explained last, which is what is registered. */
+let understood = null;
+
+/** The statement as the form has it. */
+function statement() {
+  const body = { sql: editor.text, dialect: at("dialect").value.trim() || "spark" };
+  const limit = at("window").value.trim();
+  return limit ? { ...body, window: limit } : body;
+}
+
+/** What is to be assumed of the others. */
+function assumed() {
+  const drop = [...at("drop").querySelectorAll("input:checked")].map((box) => box.value);
+  const rates = [...at("rates").querySelectorAll("input")].filter((field) => field.value).map((field) => [field.name, Number(field.value)]);
+  return { drop, statistics: Object.fromEntries(rates) };
+}
+
+function showAnswer(explained, planned, base) {
+  const { refused, multijoins } = explained;
+  const names = relationNames([...(explained.normalised ? [explained.normalised] : []), ...meanings]);
+  at("answer").hidden = false;
+  at("runs-note").textContent = refused ? "does not run continuously" : "could run beside what is registered";
+  at("why-not").hidden = !refused;
+  at("why-not").textContent = refused ? `${refused.message} (${refused.remedy})` : "";
+  for (const part of ["others-card", "orders-card"]) at(part).hidden = Boolean(refused);
+  at("register").hidden = Boolean(refused);
+  at("registered").hidden = true;
+  refuse(at("register-refusal"), null, at("register"));
+  facts(at("cost"), refused ? [] : figures(explained, planned, base, names).map(([name, text, kind]) => [name, make("span", {}, ...breakable(text)), kind]));
+  at("meant").replaceChildren(...(explained.normalised?.notes ?? []).map((note) => make("li", { text: note })));
+  const own = { queries: [{ id: "this", orders: readableOrders(explained.orders, names) }], maintenance: [] };
+  at("orders").replaceChildren(...(refused ? [] : forest(own).map((tree) => drawTree(tree, () => "var(--accent)"))));
+  if (!refused) showEffects(base, planned);
+  const count = multijoins.length;
+  at("after-note").textContent = count
+    ? `${count} multi-way ${count === 1 ? "join" : "joins"}, of ${multijoins.map((j) => j.inputs.length).join(", ")} inputs`
+    : "no three inputs are joined without anything between them";
+  for (const side of ["after", "before"]) {
+    at(side).replaceChildren(
+      explained[side] ? drawPlan(explained[side]) : make("p", { className: "empty", text: "This statement has no plan to show." }),
+    );
+  }
+}
+
+function showEffects(base, planned) {
+  const found = effects(base, planned, DRAFT);
+  const changed = found.filter(({ change }) => Math.abs(change) > 1e-9).length;
+  at("others-note").textContent = found.length
+    ? `${changed} of ${found.length} pay less or more${planned.effects ? "" : "; no results are withheld, so all of them are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
+    : "";
+  const none = make("td", { className: "empty", text: "There is no other query." });
+  none.colSpan = 5;
+  const signed = (number) => (Math.abs(number) < 1e-9 ? "none" : `${number > 0 ? "+" : "−"}${short(Math.abs(number))}`);
+  at("others").tBodies[0].replaceChildren(
+    ...(found.length
+      ? found.slice(0, MOST).map(({ query, was, is, change, kept }) =>
+          make(
+            "tr",
+            {},
+            make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(query)}` }, ...breakable(query))),
+            make("td", { className: "number", "data-label": "Share of the cost", text: short(was) }),
+            make("td", { className: "number", "data-label": "With it", text: is === null ? "left out" : short(is) }),
+            make("td", { className: "number", "data-label": "Change", text: signed(change) }),
+            make("td", {
+              className: kept?.floor_broken ? "number bad" : "number",
+              "data-label": "Results kept",
+              text: kept ? `${percent(kept.before)} → ${percent(kept.after)}${kept.floor_broken ? ", less than it needs" : ""}` : planned.effects ? "–" : "all",
+            }),
+          ),
+        )
+      : [make("tr", {}, none)]),
+  );
+}
+
+/** Say in place what is wrong with the statement, and point at it. */
+function complain(problem) {
+  refuse(at("refusal"), new Problem(problem), at("form"));
+  const place = problem.errors?.[0] ?? problem;
+  if (place.line || !place.field || place.field === "sql" || place.field.endsWith(".sql")) editor.pointAt(place);
+}
+
+async function explain() {
+  const body = statement();
+  const others = assumed();
+  const started = performance.now();
+  at("working").textContent = "planning …";
+  at("explain").disabled = true;
+  at("statement").removeAttribute("aria-invalid");
+  try {
+    const explained = await submit("/v1/queries:explain", "POST", body);
+    let planned = null;
+    let base = null;
+    if (!explained.refused) {
+      const run = (more) => submit("/v1/plans:dry-run", "POST", { ...others, ...more, detail: "summary" });
+      [base, planned] = await Promise.all([run({ drop: [] }), run({ add: [{ ...body, id: DRAFT }] })]);
+    }
+    refuse(at("refusal"), null, at("form"));
+    understood = explained.refused ? null : body;
+    showAnswer(explained, planned, base);
+    if (explained.refused) editor.pointAt(explained.refused);
+    at("working").textContent = `in ${Math.round(performance.now() - started)} ms`;
+    say(null);
+  } catch (error) {
+    at("answer").hidden = true;
+    at("working").textContent = "";
+    if (!(error instanceof Problem)) {
+      say(error);
+      return;
+    }
+    say(null);
+    complain(error.problem);
+  } finally {
+    at("explain").disabled = false;
+  }
+}
+
+async function register() {
+  const body = { ...understood };
+  const [id, ttl] = [at("id").value.trim(), at("ttl").value.trim()];
+  if (id) body.id = id;
+  if (ttl) body.ttl = ttl;
+  try {
+    const query = await submit("/v1/queries", "POST", body);
+    refuse(at("register-refusal"), null, at("register"));
+    const link = make("a", { href: `/dashboard/query/${encodeURIComponent(query.id)}` }, ...breakable(query.id));
+    at("register").hidden = true;
+    at("registered").hidden = false;
+    at("registered").replaceChildren("Registered; it becomes active with the next epoch: ", link);
+    link.focus();
+    await showOthers();
+  } catch (error) {
+    if (!(error instanceof Problem)) say(error);
+    refuse(at("register-refusal"), error, at("register"));
+  }
+}
+
+function showSchema(streams) {
+  at("schema").replaceChildren(
+    ...(streams.length
+      ? streams.map((stream) => {
+          const { state, error } = stream.source_status;
+          const pick = (name, text) => {
+            const button = make("button", { type: "button", className: "pick" }, ...breakable(text));
+            button.addEventListener("click", () => editor.insert(name));
+            return button;
+          };
+          const kind = (column) => `${column.type}${column.name === stream.event_time ? ", event time" : ""}`;
+          return make(
+            "details",
+            { open: streams.length <= 12 },
+            make("summary", {}, make("strong", {}, ...breakable(stream.name)), ...(state === "failed" ? [" ", make("span", { className: "badge failed", text: "not read", title: error ?? "" })] : [])),
+            make(
+              "dl",
+              {},
+              make("div", {}, make("dt", {}, pick(stream.name, stream.name)), make("dd", { className: "muted", text: "the stream" })),
+              ...stream.columns.map((column) => make("div", {}, make("dt", {}, pick(column.name, column.name)), make("dd", { className: "muted", text: kind(column) }))),
+            ),
+          );
+        })
+      : [make("p", { className: "empty", text: "No streams yet: POST one to /v1/streams." })]),
+  );
+  at("rates").replaceChildren(
+    ...streams.map((stream) => make("label", {}, make("span", {}, ...breakable(stream.name)), make("input", { type: "number", min: "1", name: stream.name, placeholder: "as measured" }))),
+  );
+}
+
+/** The queries that can be left out. */
+async function showOthers() {
+  const all = await readQueries();
+  meanings = all.map(({ normalised }) => normalised);
+  const queries = all.filter(({ status }) => status === "active" || status === "pending");
+  at("drop").replaceChildren(
+    ...(queries.length
+      ? queries.map(({ id }) => make("label", { className: "tick" }, make("input", { type: "checkbox", value: id }), make("span", {}, ...breakable(id))))
+      : [make("span", { className: "muted", text: "No query is registered." })]),
+  );
+}
+
+async function begin() {
+  try {
+    const streams = await read("/v1/streams");
+    showSchema(streams.items);
+    await showOthers();
+    say(null);
+  } catch (error) {
+    say(error);
+  }
+}
+
+at("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  explain();
+});
+at("register").addEventListener("submit", (event) => {
+  event.preventDefault();
+  register();
+});
+at("statement").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    at("form").requestSubmit();
+  }
+});
+begin();

@@ -1,0 +1,62 @@
+// A plan that could be, in figures for people. No document, no requests.
+
+import { some } from "../dom.js";
+import { short } from "../graph.js";
+import { readable } from "../names.js";
+
+/** Queries in the table of effects. */
+export const MOST = 30;
+
+/** What stands above the joins, as pairs. */
+function above({ view, outer }) {
+  if (outer) {
+    return [
+      [`${outer.kind} join with`, outer.partner],
+      ["partners until", outer.deadline],
+    ];
+  }
+  if (!view) return [];
+  return [
+    ["view of", view.aggregates.join(", ") || "joined rows"],
+    ["grouped by", view.keys.join(", ")],
+    ["having", view.having],
+    ["ordered by", view.order.join(", ")],
+    ["limit", view.limit],
+  ].filter(([, text]) => text !== null && text !== "");
+}
+
+/**
+ * The price of a statement: `explained` is what its explanation says, `planned` the plan with it, `base`
+ * the one without it; `names` are those of relations.
+ */
+export function figures(explained, planned, base, names) {
+  const { cost_range: range, assumed } = planned;
+  const alone = planned.individual_cost;
+  return [
+    ["adds to the cost", short(explained.added_cost)],
+    ["cost of everything", `${short(base.cost)} → ${short(planned.cost)}`],
+    ["each alone", short(alone)],
+    ...(range.low < range.high ? [["if what is assumed is wrong", `${short(range.low)} to ${short(range.high)}`]] : []),
+    ["stores that it asks", explained.stores.length],
+    ...(planned.gap ? [["gap", `${(100 * planned.gap).toFixed(2)} %`]] : []),
+    ["shares them with", some(explained.shared_with) || "nobody", "long"],
+    ...above(explained.normalised).map((pair) => [...pair, "long"]),
+    ...(assumed.length ? [["not measured yet, so assumed", some(assumed.map((id) => readable(id, names))), "long"]] : []),
+  ];
+}
+
+/** How each query's share changes, the greatest change first; `own` is the id of what is added. */
+export function effects(base, planned, own) {
+  const shares = (plan) => new Map((plan.shares?.queries ?? []).map((share) => [share.query, share.shapley]));
+  const [before, after] = [shares(base), shares(planned)];
+  const kept = new Map((planned.effects?.queries ?? []).map((effect) => [effect.query, effect]));
+  const names = new Set([...before.keys(), ...after.keys(), ...kept.keys()]);
+  names.delete(own);
+  return [...names]
+    .map((query) => {
+      const [was, is] = [before.get(query) ?? null, after.get(query) ?? null];
+      const effect = kept.get(query) ?? null;
+      return { query, was, is, change: (is ?? 0) - (was ?? 0), kept: effect };
+    })
+    .sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || a.query.localeCompare(b.query));
+}

@@ -1,0 +1,51 @@
+"""Published epochs, and the runtime's progress, as the REST API shows them."""
+
+from __future__ import annotations
+
+from anabranch_contract.protocol.progress import Heartbeat, Progress
+from anabranch_contract.rest.epochs import (
+    EpochOut,
+    EpochSummary,
+    KeptSummary,
+    RationingOut,
+    RuntimeOut,
+)
+from anabranch_service.registry.records import EpochRecord
+from anabranch_service.registry.source_status import Sources
+
+
+def first_batch(epoch: int, progress: Progress | None) -> int | None:
+    """The first batch of ``epoch``, or None while the runtime has not started it."""
+    return None if progress is None else progress.epoch_starts.get(str(epoch))
+
+
+def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
+    """A published epoch in full."""
+    return EpochOut.of(record, first_batch=first_batch(record.epoch, progress))
+
+
+def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) -> EpochSummary:
+    """A published epoch as a line of a list."""
+    first = first_batch(kept.epoch, progress)
+    return EpochSummary.of(kept, first_batch=first, revisions=revisions)
+
+
+def runtime_out(
+    progress: Progress | None, heartbeat: Heartbeat | None, sources: Sources
+) -> RuntimeOut | None:
+    """How far the runtime is, in short, and whether it is alive."""
+    if progress is None:
+        return None
+    return RuntimeOut.of(
+        progress,
+        stale=heartbeat is None,
+        input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
+        late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
+        ahead_tuples=sum(c.get("ahead", 0) for c in progress.streams.values()),
+        waiting_tuples=sum(i.waiting for i in progress.intake.values()),
+        unread_pieces={
+            n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
+        },
+        source_errors=sources.failed(),
+        rationing=RationingOut.of(progress.rationing),
+    )

@@ -1,0 +1,120 @@
+"""Components of the system, and how each is, since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.rest.health import ComponentOut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.rest.epochs import KeptSummary
+    from anabranch_service.registry.records import StreamRecord
+    from anabranch_service.registry.source_status import Sources
+
+OK, WARNING, FAILED = "ok", "warning", "failed"
+_ORDER = (FAILED, WARNING, OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of the system.
+
+    Attributes:
+        since: when it became so; None: when the service has first seen it so.
+    """
+
+    kind: str
+    name: str
+    state: str = OK
+    message: str = ""
+    remedy: str = ""
+    since: datetime | None = None
+
+
+@dataclass(slots=True)
+class HealthLog:
+    """When each component was first seen as it is."""
+
+    _known: dict[tuple[str, str], tuple[str, datetime]] = field(default_factory=dict)
+
+    def dated(self, components: Iterable[Component], now: datetime) -> list[Component]:
+        """The components with a time each; those that are left out are forgotten."""
+        found, known = [], dict[tuple[str, str], tuple[str, datetime]]()
+        for one in components:
+            key = one.kind, one.name
+            state, since = self._known.get(key, (one.state, now))
+            known[key] = one.state, since if state == one.state else now
+            found.append(one if one.since is not None else replace(one, since=known[key][1]))
+        self._known = known
+        return found
+
+
+def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
+    """A component that a check has answered of: ``ok``, or what is wrong."""
+    if answer == "ok":
+        return Component(kind, name)
+    return Component(kind, name, FAILED, answer, remedy)
+
+
+def stream_components(records: Iterable[StreamRecord], sources: Sources) -> list[Component]:
+    """Whether each stream is read."""
+    found = []
+    for record in records:
+        status = sources.status(record)
+        since = datetime.fromtimestamp(status.since, UTC) if status.since else None
+        error, state, remedy = status.error or "", OK, ""
+        if status.state is SourceState.FAILED:
+            state, remedy = (
+                FAILED,
+                "it is tried again by itself; its page has its source",
+            )
+        elif status.state is not SourceState.READING:
+            state, error = WARNING, error or f"its source is {status.state.value}"
+            remedy = "it is read as soon as a runtime lives"
+        found.append(Component("stream", str(record.name), state, error, remedy, since))
+    return found
+
+
+def sink_components(problems: Mapping[str, str]) -> list[Component]:
+    """The queries whose sink does not take results."""
+    remedy = "results wait, and are written as soon as it takes them"
+    return [
+        Component("query", name, FAILED, f"its sink does not take results: {why}", remedy)
+        for name, why in sorted(problems.items())
+    ]
+
+
+def plan_component(newest: KeptSummary | None) -> Component:
+    """Whether the newest plan is what was asked for."""
+    if newest is None or not newest.fallback:
+        return Component("plan", "newest plan")
+    return Component(
+        "plan",
+        "newest plan",
+        WARNING,
+        newest.fallback,
+        "another solver, more seconds or a larger memory budget may help",
+    )
+
+
+def component_out(one: Component) -> ComponentOut:
+    """A component with its time."""
+    assert one.since is not None
+    return ComponentOut(
+        kind=one.kind,
+        name=one.name,
+        state=one.state,
+        since=one.since,
+        message=one.message,
+        remedy=one.remedy,
+    )
+
+
+def worst_first(components: Iterable[Component]) -> list[Component]:
+    """Those first that need somebody."""
+    return sorted(components, key=lambda one: _ORDER.index(one.state))

@@ -1,0 +1,224 @@
+"""One query's part of the plan that runs: its probe paths, its stores, and its share of the price.
+
+A step is paid in equal parts by the registered queries behind it, and so is a store: over all
+queries the parts add up to the plan's price. An intermediate result has behind it the queries whose
+paths probe it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.rest.query_plan import (
+    PathStepOut,
+    ProbePathOut,
+    QueryPlanOut,
+    UsedStoreOut,
+)
+from anabranch_service.presenters.joint_plan import path_to
+from anabranch_service.presenters.names import Describer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
+    from anabranch_contract.protocol.progress import Progress
+    from anabranch_contract.protocol.state_report import StateReport, StoreReport
+    from anabranch_contract.rest.normalised import NormalisedInfo
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFlows:
+    """What the newest periods say of the plan.
+
+    Attributes:
+        flows: tuples per second over every edge, and the CPU seconds per second of the step that
+            leads there.
+        result_seconds: of CPU that one result takes. ``cpu``: CPU seconds per second for all.
+        measured: whether there is anything in them.
+    """
+
+    flows: Mapping[Edge, tuple[float, float]]
+    result_seconds: float
+    cpu: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a path ends: at results of ``query``, or at the intermediate result ``mir``."""
+
+    edge: Edge
+    query: str | None
+    mir: str | None
+    left: bool = False
+
+
+def query_plan_out(
+    ruleset: Ruleset,
+    name: str,
+    meanings: Mapping[str, NormalisedInfo],
+    found: MeasuredFlows,
+    state: StateReport | None,
+    progress: Progress | None,
+) -> QueryPlanOut:
+    """The part of ``ruleset`` that the registered query ``name`` needs.
+
+    Args:
+        meanings: query -> its meaning, for names.
+    """
+    rule_of = {rule.out: rule for rule in ruleset.probe_rules}
+    ends = _ends(ruleset)
+    paths = {end: path_to(rule_of, end.edge) for end in ends}
+    users = _users(paths)
+    behind: dict[Edge, set[str]] = defaultdict(set)
+    for end, path in paths.items():
+        queries = {end.query} if end.query is not None else users.get(end.mir or "", set())
+        for rule in path:
+            behind[rule.out] |= queries
+    own = [end for end in ends if end.query == name]
+    # An intermediate result may be made of others, so all that are needed are listed.
+    kept = [end for end in ends if end.mir is not None and name in users.get(end.mir, ())]
+    describe = Describer(ruleset, meanings)
+    aliases = {a.label: a.alias for a in meanings[name].aliases}
+    steps = {rule.out for end in (*own, *kept) for rule in paths[end]}
+    results = sum(found.flows[end.edge][0] for end in own)
+    stores = _stores(state, name)
+    streams = {a.stream for a in meanings[name].aliases}
+    intake = [] if progress is None else [i for s, i in progress.intake.items() if s in streams]
+    return QueryPlanOut(
+        epoch=ruleset.epoch,
+        revision=ruleset.revision,
+        measured=found.measured,
+        paths=[
+            _path_out(end, paths[end], ruleset, describe, aliases, behind, found.flows, name)
+            for end in (*own, *kept)
+        ],
+        results_per_second=results,
+        cpu=sum(found.flows[out][1] / len(behind[out]) for out in sorted(steps))
+        + results * found.result_seconds,
+        cpu_of_plan=found.cpu,
+        state_bytes=sum(s.bytes / len(_readers(s)) for s in stores),
+        state_of_plan=0 if state is None else sum(s.bytes for s in state.stores),
+        stores=[_store_out(store, describe) for store in stores],
+        waiting_tuples=sum(i.waiting for i in intake) if intake else None,
+        waiting_seconds=max((i.seconds or 0.0 for i in intake), default=None),
+        batch_seconds=0.0 if progress is None else progress.batch_seconds,
+    )
+
+
+def _ends(ruleset: Ruleset) -> list[_End]:
+    mirs = {s.id: str(s.mir) for s in ruleset.stores if len(s.members) > 1}
+    made = [
+        _End(edge, None, mir)
+        for edge, mir in sorted(
+            {(r.edge, mirs[r.store]) for r in ruleset.store_rules if r.store in mirs}
+        )
+    ]
+    given = [
+        _End(o.edge, registered(o.query), None, left=registered(o.query) != o.query)
+        for o in ruleset.output_rules
+    ]
+    return [*given, *made]
+
+
+def _users(paths: Mapping[_End, list[ProbeRule]]) -> dict[str, set[str]]:
+    """Intermediate result -> the queries that need it, through others as well."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for end, path in paths.items():
+        if end.query is not None:
+            for rule in path:
+                found[str(rule.mir)].add(end.query)
+    grown = True
+    while grown:
+        grown = False
+        for end, path in paths.items():
+            if end.mir is None:
+                continue
+            for rule in path:
+                before = len(found[str(rule.mir)])
+                found[str(rule.mir)] |= found[end.mir]
+                grown |= len(found[str(rule.mir)]) > before
+    return found
+
+
+def _path_out(
+    end: _End,
+    path: list[ProbeRule],
+    ruleset: Ruleset,
+    describe: Describer,
+    aliases: Mapping[str, str],
+    behind: Mapping[Edge, set[str]],
+    flows: Mapping[Edge, tuple[float, float]],
+    name: str,
+) -> ProbePathOut:
+    edge = path[-1].edge if path else end.edge
+    relation = next(r for r in ruleset.relations if arrival_edge(r.id) == edge)
+    label, detail = describe.of("relation", str(relation.id))
+    # Labels are those of the query that is asked for, or of another one that is joined alike.
+    alias = aliases.get(str(path[-1].start), "") if path else ""
+    mirs = {str(s.mir) for s in ruleset.stores if len(s.members) > 1}
+    return ProbePathOut(
+        alias=alias,
+        label=label,
+        detail=detail,
+        tuples_per_second=flows[edge][0],
+        steps=[
+            _step_out(rule, describe, aliases, behind, flows, name, kept=str(rule.mir) in mirs)
+            for rule in reversed(path)
+        ],
+        keeps=None if end.mir is None else describe.of("result", end.mir)[0],
+        left=end.left,
+    )
+
+
+def _step_out(
+    rule: ProbeRule,
+    describe: Describer,
+    aliases: Mapping[str, str],
+    behind: Mapping[Edge, set[str]],
+    flows: Mapping[Edge, tuple[float, float]],
+    name: str,
+    *,
+    kept: bool,
+) -> PathStepOut:
+    label, detail = describe.of("result" if kept else "relation", str(rule.mir))
+    tuples, seconds = flows[rule.out]
+    return PathStepOut(
+        label=label,
+        detail=detail,
+        aliases=[aliases[str(m)] for m in rule.members if str(m) in aliases],
+        kept=kept,
+        tuples_per_second=tuples,
+        cpu=seconds,
+        shared=sorted(behind[rule.out] - {name}),
+    )
+
+
+def _readers(store: StoreReport) -> frozenset[str]:
+    """The registered queries whose results depend on ``store``."""
+    return frozenset(map(registered, store.queries))
+
+
+def _stores(state: StateReport | None, name: str) -> list[StoreReport]:
+    """The stores that ``name`` depends on, the one with the largest part first."""
+    if state is None:
+        return []
+    found = [store for store in state.stores if name in _readers(store)]
+    return sorted(found, key=lambda s: (-s.bytes / len(_readers(s)), s.store))
+
+
+def _store_out(store: StoreReport, describe: Describer) -> UsedStoreOut:
+    label, detail = describe.of("result" if len(store.members) > 1 else "relation", store.mir)
+    return UsedStoreOut(
+        store=store.store,
+        label=label or " ⋈ ".join(store.streams),
+        detail=detail,
+        rows=store.rows,
+        bytes=store.bytes,
+        queries=len(_readers(store)),
+    )

@@ -1,0 +1,23 @@
+"""Whether the runtime lives, in words."""
+
+from __future__ import annotations
+
+from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
+from anabranch_service.registry.store import Store
+
+
+async def runtime_check(store: Store) -> str:
+    """Whether the runtime lives: ``ok``, or the reason for doubt.
+
+    A new pipeline needs none: one is missed as soon as there is a stream, or has been a runtime.
+    """
+    heartbeat = await store.heartbeat()
+    if heartbeat is not None:
+        return "ok" if heartbeat.state != "starting" else "it is starting"
+    progress = await store.progress()
+    if progress is None:
+        return "it has not been started" if await store.has_streams() else "ok"
+    if progress.state in ("stopped", "failed"):
+        return f"it has {progress.state}" + (f": {progress.error}" if progress.error else "")
+    seconds = HEARTBEAT_MILLISECONDS // 1000
+    return f"no heartbeat for {seconds} s or more (it was {progress.state})"

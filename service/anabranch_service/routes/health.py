@@ -1,0 +1,53 @@
+"""``/v1/health``: every component, and since when it is as it is."""
+
+from __future__ import annotations
+
+from fastapi import Response
+from redis.exceptions import RedisError
+
+from anabranch_contract.rest.health import HealthOut
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Context, Ctx
+from anabranch_service.presenters.health import (
+    Component,
+    checked,
+    component_out,
+    plan_component,
+    sink_components,
+    stream_components,
+    worst_first,
+)
+from anabranch_service.registry.runtime_check import runtime_check
+
+router = guarded_router("/v1/health", tag="system")
+
+
+@router.get("")
+@needs(Need.READ)
+async def get_health(ctx: Ctx, response: Response) -> HealthOut:
+    """Every component, those first that need somebody."""
+    response.headers["Cache-Control"] = "no-store"
+    try:
+        found = await _components(ctx)
+    except RedisError as cause:
+        remedy = "see that the server runs and that its address is right (ANABRANCH_REDIS_URL)"
+        found = [checked("redis", "Redis", repr(cause), remedy)]
+    loop = checked("epoch loop", "epoch loop", ctx.loop.check(), "see the service's log")
+    dated = ctx.health.dated([Component("service", "this service"), loop, *found], ctx.clock())
+    return HealthOut(components=[component_out(one) for one in worst_first(dated)])
+
+
+async def _components(ctx: Context) -> list[Component]:
+    store = ctx.store
+    await store.ping()
+    progress = await store.progress()
+    newest = await store.summaries((await store.published())[-1:])
+    streams = sorted((await store.streams()).values(), key=lambda record: record.name)
+    return [
+        Component("redis", "Redis"),
+        plan_component(newest[0][0] if newest else None),
+        checked("runtime", "runtime", await runtime_check(store), "start it: anabranch up"),
+        *stream_components(streams, await store.sources()),
+        *sink_components({} if progress is None else progress.sinks),
+    ]

@@ -1,0 +1,88 @@
+"""The page of batches in a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
+from tests.service.pages.long_names import nothing_is_cut, run
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+PAGE = "dashboard/batches"
+
+
+def batch(number: int, *, slow: int = 0) -> BatchReport:
+    """A batch of some 400 ms, in epochs of forty."""
+    phases = {"read": 60, "store": 40, "wait": 20, "probe": 120 + 3 * (number % 17) + slow}
+    job = 40 + sum(phases.values())
+    return BatchReport(
+        batch=number,
+        epoch=number // 40,
+        ruleset_epoch=number // 40,
+        revision=int(number % 40 >= 20),
+        until=1_790_000_000.0 + number,
+        tuples=1000 + number,
+        results=17 * number,
+        begin=12,
+        job=job,
+        commit=55,
+        tasks=4,
+        slowest=number % 4,
+        phases=phases,
+        work=200 + slow,
+        mean_work=160,
+    )
+
+
+def keep(shop: Service, *batches: BatchReport) -> None:
+    """What the runtime keeps of them."""
+    shop.redis.rpush(shop.keys.batches, *(one.dumps() for one in batches))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_newest_batches_are_stacked_by_phase(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    run(shop)
+    numbers = range(100, 100 + BATCHES_KEPT)
+    keep(shop, *(batch(n, slow=700 if n == 222 else 0) for n in numbers))
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#note")).to_have_text("batches 100 to 299")
+        phases = 7
+        expect(page.locator("#chart rect")).to_have_count(phases * BATCHES_KEPT)
+        # Epochs begin with batches 120, 160, 200, 240, 280; revisions with 100, 140 and so on.
+        expect(page.locator("#chart .mark:not(.revised)")).to_have_count(5)
+        expect(page.locator("#chart .mark.revised")).to_have_count(4)
+        expect(page.locator("#chart")).to_contain_text("#4")
+        expect(page.locator("#legend")).to_contain_text("probing")
+        first = page.locator("#list tbody tr").first
+        expect(first).to_contain_text("299")
+        page.get_by_label("Order").select_option("slowest first")
+        expect(first).to_contain_text("222")
+        expect(first).to_contain_text("probe,")
+        page.get_by_label("Order").select_option("greatest skew first")
+        expect(first).to_contain_text("5.63")
+        nothing_is_cut(page)
+    assert not complaints
+
+
+def test_a_new_batch_is_shown(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop, PAGE) as (page, complaints):
+        expect(page.locator("#note")).to_contain_text("No batch has been committed yet")
+        keep(shop, batch(0), batch(0), batch(1))
+        expect(page.locator("#note")).to_have_text("batches 0 to 1")
+        expect(page.locator("#list tbody tr")).to_have_count(2)
+    assert not complaints

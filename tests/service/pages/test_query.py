@@ -1,0 +1,143 @@
+"""The page of one query in a real browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.progress import Progress
+from tests.service.conftest import PAIR
+from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+PAGE = "dashboard/query/"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_what_a_query_does_and_takes(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    run(shop)
+    plan = shop.get(f"/v1/queries/{LONGEST}/plan")
+    with opened(browser, shop, PAGE + LONGEST) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#name")).to_have_text(LONGEST)
+        expect(page.locator("#status")).to_have_text("active")
+        figures = page.locator("#figures")
+        for text in ("active since", "1,234", "from the first result", "about 1.9 s", "never"):
+            expect(figures).to_contain_text(text)
+        expect(page.locator("#sql")).to_have_text(QUERIES[LONGEST])
+        expect(page.locator("#paths > li")).to_have_count(len(plan["paths"]))
+        shown = page.locator("#paths").text_content() or ""
+        assert "@" not in shown
+        assert "[" not in shown
+        expect(page.locator("#paths li.shared").first).to_contain_text("shared with")
+        expect(page.locator("#stores tbody tr")).to_have_count(len(plan["stores"]))
+        expect(page.locator("#sink")).to_contain_text("nothing waits for it")
+        expect(page.locator("#activations tbody tr")).to_have_count(1)
+        nothing_is_cut(page)
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the query")).to_be_focused()
+    assert not complaints
+
+
+def test_a_query_is_reached_from_the_list_and_from_the_map(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop) as (page, complaints):
+        page.locator("#queries").get_by_role("link", name="p99-audit").click()
+        expect(page.locator("#name")).to_have_text("p99-audit")
+        page.get_by_role("link", name="In the joint plan").click()
+        expect(page.locator('#map [data-id="query:p99-audit"]')).to_be_visible()
+        page.get_by_role("link", name="Open this query").click()
+        expect(page.locator("#name")).to_have_text("p99-audit")
+        expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    assert not complaints
+
+
+def test_what_stands_in_the_way_of_results_is_said_first(browser: Browser, shop: Service) -> None:
+    run(shop)
+    name = "late-shipments-by-customer"
+    shop.source("orders", SourceState.FAILED, "no broker answers at kafka:9092")
+    progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+    shop.progress(replace(progress, sinks={name: "the bucket is gone"}))
+    seen = {"o": Visibility(20, None), "c": Visibility(3, None)}
+    ended = Activation(3, seen, expired_batch=20, results=7)
+    shop.activate(name, Activation(20, seen, results=9, earlier=(ended,)))
+    with opened(browser, shop, PAGE + name) as (page, complaints):
+        problems = page.locator("#problems li")
+        expect(problems).to_have_count(2)
+        expect(problems.first).to_contain_text("orders is not read: no broker answers")
+        expect(problems.last).to_contain_text("the bucket is gone")
+        expect(page.locator("#sink .bad")).to_contain_text("the bucket is gone")
+        expect(page.locator("#activations tbody tr")).to_have_count(2)
+        expect(page.locator("#activations")).to_contain_text("3 to 19")
+    assert not complaints
+
+
+def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):
+        page.get_by_label("Expires in").fill("2 days")
+        page.get_by_label("Never expires").uncheck()
+        page.get_by_label("Priority").fill("7")
+        page.get_by_label("Latency that it needs").fill("2 seconds")
+        page.get_by_label("Completeness that it needs").fill("0.9")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_have_text("Saved.")
+        found = shop.get("/v1/queries/p99-audit")
+        assert found["expires_at"] is not None
+        assert found["priority"] == 7
+        assert (found["slo"]["latency"], found["slo"]["completeness"]) == ("2 seconds", 0.9)
+        assert not complaints
+        page.get_by_label("Latency that it needs").fill("soon")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#change-refusal")).to_contain_text("'soon' is no duration")
+        expect(page.get_by_label("Latency that it needs")).to_be_focused()
+        expect(page.get_by_label("Latency that it needs")).to_have_attribute("aria-invalid", "true")
+        assert shop.get("/v1/queries/p99-audit")["slo"]["latency"] == "2 seconds"
+        page.get_by_label("Latency that it needs").fill("")
+        page.get_by_label("Never expires").check()
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_have_text("Saved.")
+        found = shop.get("/v1/queries/p99-audit")
+        assert found["expires_at"] is None
+        assert found["slo"]["latency"] is None
+
+
+def test_a_query_is_deleted_after_a_question(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, f"{PAGE}big-baskets.2026") as (page, complaints):
+        page.get_by_role("button", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Keep it").click()
+        assert shop.get("/v1/queries/big-baskets.2026")["status"] == "active"
+        page.get_by_role("button", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Delete it").click()
+        expect(page.locator("#status")).to_have_text("expiring")
+    assert not complaints
+
+
+def test_a_query_that_waits_and_one_that_is_not_there(browser: Browser, shop: Service) -> None:
+    run(shop)
+    shop.post("/v1/queries", {"id": "later", "sql": PAIR})
+    with opened(browser, shop, f"{PAGE}later") as (page, complaints):
+        expect(page.locator("#status")).to_have_text("pending")
+        expect(page.locator("#plan-note")).to_contain_text("active with the next epoch")
+        assert not complaints
+    with opened(browser, shop, f"{PAGE}nobody") as (page, complaints):
+        expect(page.locator("#missing")).to_be_visible()
+        expect(page.locator("#found")).to_be_hidden()
+        assert not complaints

@@ -1,0 +1,56 @@
+"""The page of settings in a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.service.pages.long_names import nothing_is_cut
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_settings_are_changed(browser: Browser, service: Service, width: int, scheme: Any) -> None:
+    with opened(browser, service, "dashboard/settings") as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.get_by_label("parallelism")).to_have_value("2")
+        expect(page.locator("#fixed")).to_contain_text("10 batches")
+        nothing_is_cut(page)
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_have_text("Nothing is changed.")
+        page.get_by_label("optimizer").select_option("shared")
+        page.get_by_label("revision gain").fill("")
+        page.get_by_label("memory").fill("1000000")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_contain_text("Saved")
+        found = service.get("/v1/settings")
+        assert (found["optimizer"], found["revision_gain"], found["memory"]) == (
+            "shared",
+            None,
+            1e6,
+        )
+        assert not complaints
+        page.get_by_label("parallelism").fill("0")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#refusal")).to_contain_text("parallelism")
+        expect(page.get_by_label("parallelism")).to_be_focused()
+        page.get_by_role("button", name="Undo").click()
+        expect(page.get_by_label("parallelism")).to_have_value("2")
+
+
+def test_every_setting_of_the_api_has_a_field(browser: Browser, service: Service) -> None:
+    with opened(browser, service, "dashboard/settings") as (page, _):
+        expect(page.get_by_label("parallelism")).to_have_value("2")
+        fields = page.locator("[data-field]").evaluate_all("x => x.map(e => e.dataset.field)")
+    assert {*fields, "mode", "epoch_batches"} == set(service.get("/v1/settings"))

@@ -1,0 +1,130 @@
+"""The page of one stream in a real browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from anabranch_contract import codec
+from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.measurements import Snapshot, StreamStatistics
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.samples import StreamSample
+from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+PAGE = "dashboard/stream/"
+
+
+def measured(shop: Service) -> None:
+    """Eight queries, a sample of orders, and an epoch's statistics."""
+    run(shop)
+    statistics = StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100))
+    found = Snapshot(0, 4, 4, measured={"orders": statistics})
+    shop.redis.set(shop.keys.statistics(0), codec.dumps(found))
+    shop.plan(0, snapshot=found)
+    columns: dict[str, tuple[str, list[Any]]] = {
+        "order_id": ("bigint", list(range(8))),
+        "customer_id": ("bigint", [7, 7, 7, 7, 1, 2, 3, None]),
+        "total": ("double", ["1.5"] * 8),
+        "ts": ("timestamp", [1_790_000_000_000_000] * 8),
+    }
+    shop.redis.hset(shop.keys.samples, "orders", StreamSample(9000, 8, columns).dumps())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_what_a_stream_brings(browser: Browser, shop: Service, width: int, scheme: Any) -> None:
+    measured(shop)
+    shop.source("orders", SourceState.READING)
+    with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#status")).to_have_text("reading")
+        for text in ("9,000", "120, for 1.5 s", "2", "as long as queries say"):
+            expect(page.locator("#figures")).to_contain_text(text)
+        expect(page.locator("#queries li")).to_have_count(len(QUERIES))
+        expect(page.locator("#columns tbody tr")).to_have_count(4)
+        expect(page.locator("#columns")).to_contain_text("7 (50.0 %)")
+        expect(page.locator("#columns")).to_contain_text("12.5 %")
+        expect(page.locator("#columns")).to_contain_text("2026-09-21")
+        expect(page.locator("#delays")).to_contain_text("in order")
+        nothing_is_cut(page)
+        page.locator("#queries").get_by_role("link", name=LONGEST).click()
+        expect(page.locator("#name")).to_have_text(LONGEST)
+    assert not complaints
+
+
+def test_a_source_that_fails_is_red_and_says_why(browser: Browser, shop: Service) -> None:
+    measured(shop)
+    shop.source("orders", SourceState.FAILED, "no broker answers at kafka:9092")
+    piece = UnreadPiece("/data/<b>1</b>.csv", "rows", 3, 5, 2, None, "bad-row", "not a number", 7)
+    progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+    intake = {"orders": StreamIntake(120, 1.5, unread=Unread(1, 0, (piece,)))}
+    shop.progress(replace(progress, intake=intake))
+    with opened(browser, shop) as (page, complaints):
+        page.locator("#unread").get_by_role("link", name="orders").click()
+        expect(page.locator("#problems")).to_contain_text("no broker answers at kafka:9092")
+        expect(page.locator("#problems")).to_contain_text("tried again")
+        expect(page.locator("#status")).to_have_text("failed")
+        expect(page.locator("#unread-list")).to_contain_text("/data/<b>1</b>.csv, rows 3 to 5")
+    assert not complaints
+
+
+def test_rows_per_second_are_counted_while_the_page_is_open(
+    browser: Browser, shop: Service
+) -> None:
+    measured(shop)
+    with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
+        expect(page.locator("#figures")).to_contain_text("counting")
+        progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+        counts = {"orders": {"input": 9500, "late": 2}}
+        shop.progress(replace(progress, streams=counts))
+        expect(page.locator("#rate-note")).to_contain_text("a second since")
+        expect(page.locator("#figures")).to_contain_text("9,500")
+        expect(page.locator("#figures")).not_to_contain_text("counting")
+    assert not complaints
+
+
+def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop: Service) -> None:
+    measured(shop)
+    with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
+        page.get_by_label("Description").fill("what people have bought")
+        page.get_by_label("Silent for at most").fill("10 minutes")
+        page.get_by_label("Keep late rows").check()
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_have_text("Saved.")
+        found = shop.get("/v1/streams/orders")
+        assert found["description"] == "what people have bought"
+        assert found["idle_timeout"] == "10 minutes"
+        assert found["keep_late"] is True
+        expect(page.locator("#description")).to_have_text("what people have bought")
+        assert not complaints
+        # Customers have no event time, so nobody could say how long orders are of use to them.
+        page.get_by_label("Kept for").fill("7 days")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#change-refusal")).to_contain_text("declares none")
+        page.get_by_label("Kept for").fill("")
+        page.get_by_role("button", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Delete it").click()
+        expect(page.locator("#delete-refusal")).to_contain_text("late-shipments-by-customer")
+        page.get_by_label("Silent for at most").fill("soon")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#change-refusal")).to_contain_text("'soon'")
+        expect(page.get_by_label("Silent for at most")).to_be_focused()
+
+
+def test_a_stream_that_is_not_there(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop, f"{PAGE}nothing") as (page, complaints):
+        expect(page.locator("#missing")).to_be_visible()
+    assert not complaints

@@ -1,0 +1,113 @@
+"""The page of what could be, from a statement to the registered query, in a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.service.conftest import CHAIN, PAIR
+from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+PAGE = "dashboard/what-if"
+CITIES = CHAIN + "\nWHERE c.city = 'Bordeaux'"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_statement_is_priced_registered_and_opened(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    run(shop)
+    name = "items_of_customers_in_bordeaux_and_the_region_around_it_2026"
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.get_by_role("textbox", name="Statement").fill(CITIES)
+        expect(page.locator("#gutter span")).to_have_count(2)
+        page.get_by_role("textbox", name="Statement").press("Control+Enter")
+        expect(page.locator("#runs-note")).to_have_text("could run beside what is registered")
+        expect(page.locator("#cost")).to_contain_text("adds to the cost")
+        others = page.locator("#others tbody tr")
+        expect(others).to_have_count(len(QUERIES))
+        expect(page.locator("#others")).to_contain_text(LONGEST)
+        expect(page.locator("#others-note")).to_contain_text("no results are withheld")
+        nothing_is_cut(page)
+        page.get_by_role("textbox", name="Id", exact=True).fill(name)
+        page.locator("#ttl").fill("2 days")
+        page.get_by_role("button", name="Register").click()
+        link = page.locator("#registered").get_by_role("link", name=name)
+        expect(link).to_be_focused()
+        found = shop.get(f"/v1/queries/{name}")
+        assert found["sql"] == CITIES
+        assert found["expires_at"] is not None
+        page.keyboard.press("Enter")
+        expect(page.locator("#name")).to_have_text(name)
+        expect(page.locator("#status")).to_have_text("pending")
+    assert not complaints
+
+
+def test_errors_are_shown_where_they_are(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, PAGE) as (page, complaints):
+        statement = page.get_by_role("textbox", name="Statement")
+        statement.fill("SELECT o.order_id\nFROM orders o\nWHERE o.nope > 1")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.locator("#refusal")).to_contain_text("there is no column")
+        expect(page.locator("#gutter .bad")).to_have_text("3")
+        expect(statement).to_be_focused()
+        chosen = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
+        assert statement.evaluate(chosen) == "o.nope"
+        expect(page.locator("#answer")).to_be_hidden()
+        # A change takes the mark away.
+        statement.press("End")
+        statement.press("Space")
+        expect(page.locator("#gutter .bad")).to_have_count(0)
+        statement.fill("SELCT 1")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.locator("#refusal")).to_contain_text("SELECT")
+        statement.fill(PAIR)
+        page.get_by_role("textbox", name="Window").fill("soon")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.locator("#refusal")).to_contain_text("'soon'")
+        expect(page.get_by_role("textbox", name="Window")).to_have_attribute("aria-invalid", "true")
+        page.get_by_role("textbox", name="Window").fill("")
+        page.get_by_role("button", name="Explain").click()
+        expect(page.locator("#runs-note")).to_contain_text("could run")
+        page.get_by_role("textbox", name="Id", exact=True).fill(LONGEST)
+        page.get_by_role("button", name="Register").click()
+        expect(page.locator("#register-refusal")).to_contain_text("is registered already")
+        expect(page.get_by_role("textbox", name="Id", exact=True)).to_be_focused()
+    assert all("422" in text or "409" in text for text in complaints)
+
+
+def test_names_of_streams_are_put_at_the_caret(browser: Browser, shop: Service) -> None:
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.get_by_role("textbox", name="Statement").fill("SELECT * FROM ")
+        page.locator("#schema").get_by_role("button", name="orders", exact=True).click()
+        expect(page.get_by_role("textbox", name="Statement")).to_have_value("SELECT * FROM orders")
+        expect(page.get_by_role("textbox", name="Statement")).to_be_focused()
+        expect(page.locator("#schema")).to_contain_text("timestamp, event time")
+    assert not complaints
+
+
+def test_without_some_queries_and_with_other_rates(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.get_by_role("textbox", name="Statement").fill(PAIR)
+        page.get_by_text("Without some queries, or with other rates").click()
+        page.get_by_label(LONGEST).check()
+        page.locator("#rates").get_by_label("orders").fill("5000")
+        page.get_by_role("button", name="Explain").click()
+        row = page.locator("#others tbody tr", has_text=LONGEST)
+        expect(row).to_contain_text("left out")
+    assert not complaints

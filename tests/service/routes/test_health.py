@@ -1,0 +1,52 @@
+"""Health over REST."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.progress import Progress
+from anabranch_service.presenters.health import Component, HealthLog
+
+if TYPE_CHECKING:
+    from tests.support.worlds.service import Service
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def states(service: Service) -> dict[str, Any]:
+    found = service.get("/v1/health")["components"]
+    return {f"{one['kind']} {one['name']}": one for one in found}
+
+
+def test_a_new_pipeline_is_well(service: Service) -> None:
+    found = states(service)
+    assert {one["state"] for one in found.values()} == {"ok"}
+    kinds = [one["kind"] for one in found.values()]
+    assert kinds == ["service", "epoch loop", "redis", "plan", "runtime"]
+
+
+def test_what_fails_comes_first_and_says_why(shop: Service) -> None:
+    shop.source("orders", SourceState.FAILED, "no broker answers")
+    shop.source("items", SourceState.READING)
+    shop.progress(Progress("running", sinks={"pair": "the bucket is gone"}))
+    found = states(shop)
+    first = list(found.values())[:2]
+    assert [one["state"] for one in first] == ["failed", "failed"]
+    assert found["stream orders"]["message"] == "no broker answers"
+    assert found["query pair"]["message"].endswith("the bucket is gone")
+    assert found["stream items"]["state"] == "ok"
+    assert found["stream customers"]["state"] == "warning"
+    assert found["stream orders"]["since"] < found["service this service"]["since"]
+    shop.redis.delete(shop.keys.heartbeat)
+    assert states(shop)["runtime runtime"]["state"] == "failed"
+
+
+def test_a_component_is_as_it_is_since_it_was_first_seen_so() -> None:
+    log, well = HealthLog(), Component("redis", "Redis")
+    ill = replace(well, state="failed")
+    for minute, one, since in ((0, well, 0), (1, well, 0), (2, ill, 2), (3, ill, 2), (4, well, 4)):
+        (found,) = log.dated([one], NOON + timedelta(minutes=minute))
+        assert found.since == NOON + timedelta(minutes=since)
