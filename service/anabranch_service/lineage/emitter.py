@@ -24,7 +24,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_service.clock import Clock
 from anabranch_service.lineage.events import EventType, due, event, run_id
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.lease import LeadLost, Lease
+from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.lifecycle import status_of
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import QueryRecord, StreamRecord
@@ -60,7 +60,7 @@ class Emitter:
                 try:
                     await self.turn(http)
                     self._failures = 0
-                except LeadLost:
+                except LeadershipLost:
                     pass
                 except Exception as cause:  # noqa: BLE001 - it is due until it has been sent
                     self._failures += 1
@@ -74,7 +74,7 @@ class Emitter:
         """Send what is due, :data:`MOST` events at most, if this process leads.
 
         Raises:
-            LeadLost: another service leads.
+            LeadershipLost: another service leads.
             httpx.HTTPError: an event was not taken; those before have been.
         """
         term, store = self._lease.term, self._store

@@ -38,7 +38,7 @@ from anabranch_service.planning.request import (
 )
 from anabranch_service.planning.reviser import Reviser
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.lease import LeadLost, Lease
+from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.slo import freshness_of
@@ -103,7 +103,7 @@ class EpochLoop:
                 worked = await self.turn()
                 self.failures, self.last_error = 0, ""
                 pause = 0.0 if worked else self.settings.poll_seconds
-            except LeadLost:
+            except LeadershipLost:
                 pause = self.settings.poll_seconds
             except Exception as cause:  # noqa: BLE001 - the current plan goes on meanwhile
                 self.failures += 1
@@ -141,7 +141,7 @@ class EpochLoop:
         service leads.
 
         Raises:
-            LeadLost: another service has come to lead meanwhile; what it did stands.
+            LeadershipLost: another service has come to lead meanwhile; what it did stands.
         """
         term = self.lease.term
         if term is None:
@@ -150,7 +150,7 @@ class EpochLoop:
             self._publication = Publication(self.store, term)
         try:
             return await self._work(self._publication)
-        except LeadLost:
+        except LeadershipLost:
             self.lease.lose(term)
             raise
 
@@ -194,7 +194,7 @@ class EpochLoop:
         """Plan and publish ``epoch``; what is published in the end, whoever did it."""
         try:
             record, text = await self._plan(epoch, boundary, publication)
-        except (RedisError, LeadLost):
+        except (RedisError, LeadershipLost):
             raise
         except Exception as cause:
             carried = await self._carry_over(epoch, cause)

@@ -30,7 +30,7 @@ from anabranch_service.planning.rations import may_ration, ration_schedule
 from anabranch_service.planning.request import read_queries
 from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.lease import LeadLost
+from anabranch_service.registry.lease import LeadershipLost
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import usable_streams
@@ -64,7 +64,7 @@ class Reviser:
         """Answer the newest interim; False if there is none that is new, or for a rest.
 
         Raises:
-            LeadLost: another service leads. What was decided is not published.
+            LeadershipLost: another service leads. What was decided is not published.
         """
         live = self._settings.mode is Mode.LIVE
         if live and time.monotonic() < self._resting_until:
@@ -113,7 +113,7 @@ class Reviser:
                 return Decision()
             await self._ration(asked, publication)
             return await asyncio.to_thread(decide, asked)
-        except LeadLost:
+        except LeadershipLost:
             raise
         except PlannerError as cause:
             name = RulesetId(interim.ruleset_epoch, interim.revision)

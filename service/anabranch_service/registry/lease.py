@@ -30,7 +30,7 @@ _LOG = structlog.get_logger(__name__)
 #: Shares of the lease that pass between two renewals, or two looks at another's.
 RENEW = 1 / 3
 #: Seconds between two looks at most, whatever the lease.
-_LONGEST_PAUSE = 2.0
+_LONGEST_PAUSE = 1.0
 #: How a script says that another service leads.
 _FENCED = "FENCED"
 
@@ -76,7 +76,7 @@ _RENEW = fenced("redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])\nreturn 1")
 _RELEASE = fenced("return redis.call('DEL', KEYS[2])")
 
 
-class LeadLost(Exception):
+class LeadershipLost(Exception):
     """Another service leads: what was to be written has not been."""
 
 
@@ -155,7 +155,7 @@ class Lease:
         if self.term is not None:
             try:
                 await run_fenced(self._renew, self._keys, self.term, [self._keys.lease], [self._ms])
-            except LeadLost:
+            except LeadershipLost:
                 self.lose(self.term)
             return pause
         # A process that listens where the leader did is its successor: two can't listen there. It
@@ -181,7 +181,7 @@ class Lease:
         self.term = None
         # The next term is told apart by its owner, too.
         self._owner = uuid4().hex
-        _LOG.warning("lead lost, nothing more is published", token=term.token)
+        _LOG.warning("leadership lost, nothing more is published", token=term.token)
 
     @property
     def _ms(self) -> int:
@@ -194,7 +194,7 @@ class Lease:
             return
         try:
             await run_fenced(self._release, self._keys, term, [self._keys.lease], [])
-        except (LeadLost, RedisError) as cause:
+        except (LeadershipLost, RedisError) as cause:
             _LOG.info("lease not given up", reason=repr(cause))
 
 
@@ -204,7 +204,7 @@ async def run_fenced(
     """Run a :func:`fenced` script, as the leader of ``term``.
 
     Raises:
-        LeadLost: another service leads; nothing has been written.
+        LeadershipLost: another service leads; nothing has been written.
     """
     try:
         return await script(
@@ -212,7 +212,7 @@ async def run_fenced(
         )
     except RedisError as cause:
         if _FENCED in str(cause):
-            raise LeadLost(f"term {term.token} is over") from None
+            raise LeadershipLost(f"term {term.token} is over") from None
         raise
 
 

@@ -50,7 +50,7 @@ _Command = tuple[str, str, tuple[Any, ...]]
 
 
 class Publication:
-    """The writes of one term; each raises :class:`LeadLost` once another service leads.
+    """The writes of one term; each raises :class:`LeadershipLost` once another service leads.
 
     What was read in a term is written in that term or not at all, so each has an object of its own.
     """

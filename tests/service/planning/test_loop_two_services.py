@@ -116,7 +116,9 @@ def nothing_is_lost(world: Replicas) -> None:
 
 
 def says_so_once(world: Replicas, stopped: int) -> None:
-    lost = [lines(replica, "lead lost, nothing more is published") for replica in world.replicas]
+    lost = [
+        lines(replica, "leadership lost, nothing more is published") for replica in world.replicas
+    ]
     # On a busy machine a lease runs out by itself now and then.
     assert sum(map(len, lost)) >= stopped
     tokens = [token for found in lost for token in found]

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_service.registry.lease import LeadLost, Lease, leader_of
+from anabranch_service.registry.lease import LeadershipLost, Lease, leader_of
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.store import Store
 
@@ -132,12 +132,12 @@ def test_who_lost_the_lead_writes_nothing_and_says_so_once(redis: str) -> None:
         ]
         with capture_logs() as log:
             for write in writes:
-                with pytest.raises(LeadLost):
+                with pytest.raises(LeadershipLost):
                     await write()
                 stopped.lose(term)
             await stopped.turn()
         assert stopped.term is None
-        assert [line["event"] for line in log] == ["lead lost, nothing more is published"]
+        assert [line["event"] for line in log] == ["leadership lost, nothing more is published"]
         assert await contents(client) == before
 
     check(redis, body)
@@ -152,7 +152,7 @@ def test_a_redis_that_lost_its_data_does_not_confuse_terms(redis: str) -> None:
         assert first.term is not None
         assert second.term is not None
         assert second.term.token == first.term.token
-        with pytest.raises(LeadLost):
+        with pytest.raises(LeadershipLost):
             await Publication(Store(client, NAMESPACE), first.term).rations(None)
 
     check(redis, body)

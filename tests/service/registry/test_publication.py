@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.planning.loop import settled
-from anabranch_service.registry.lease import LeadLost, Term
+from anabranch_service.registry.lease import LeadershipLost, Term
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, KeptRevision
 from anabranch_service.registry.store import Store
@@ -71,7 +71,7 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
                 "lineage": lambda: late.lineage("run", "START"),
                 "advance": lambda: late.advance(boundary),
             }
-            with pytest.raises(LeadLost):
+            with pytest.raises(LeadershipLost):
                 await writes[write]()
 
     asyncio.run(run())
