@@ -80,10 +80,12 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             await first_token.ensure(tokens, Path(config.admin_token_file), clock())
         task = asyncio.create_task(loop.run(), name="epoch-loop")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
+        watching = asyncio.create_task(health.watch(app.state.context), name="health")
         try:
             yield
         finally:
             renewing.cancel()
+            watching.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
