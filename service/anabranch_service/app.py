@@ -89,11 +89,13 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         task = asyncio.create_task(loop.run(), name="epoch-loop")
         telling = asyncio.create_task(emitter.run(), name="lineage")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
+        watching = asyncio.create_task(health.watch(app.state.context), name="health")
         try:
             yield
         finally:
             renewing.cancel()
             telling.cancel()
+            watching.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()

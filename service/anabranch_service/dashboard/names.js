@@ -35,8 +35,9 @@ export function readable(label, names) {
   return text.replaceAll("⋈", " ⋈ ");
 }
 
-/** Probe orders of the planner's with names for people; the ids of steps stay. */
-export function readableOrders(orders, names) {
+/** Probe orders of the planner's with names for people, short enough for a picture; the ids of steps stay. */
+export function readableOrders(orders, relations) {
+  const names = new Map([...relations].map(([id, name]) => [id, name.replace(/ where .*/s, ", filtered")]));
   return orders.map((order) => ({
     ...order,
     start: readable(order.start, names),

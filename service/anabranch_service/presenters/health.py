@@ -66,7 +66,8 @@ def stream_components(records: Iterable[StreamRecord], sources: Sources) -> list
     found = []
     for record in records:
         status = sources.status(record)
-        since = datetime.fromtimestamp(status.since, UTC) if status.since else None
+        known = status.state in (SourceState.READING, SourceState.FAILED)
+        since = datetime.fromtimestamp(status.since, UTC) if known and status.since else None
         error, state, remedy = status.error or "", OK, ""
         if status.state is SourceState.FAILED:
             state, remedy = (

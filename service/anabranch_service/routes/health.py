@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import structlog
 from fastapi import Response
 from redis.exceptions import RedisError
 
@@ -20,6 +23,11 @@ from anabranch_service.presenters.health import (
 )
 from anabranch_service.registry.runtime_check import runtime_check
 
+_LOG = structlog.get_logger(__name__)
+
+#: Seconds between two looks that nobody has asked for.
+LOOK_SECONDS = 5.0
+
 router = guarded_router("/v1/health", tag="system")
 
 
@@ -28,14 +36,28 @@ router = guarded_router("/v1/health", tag="system")
 async def get_health(ctx: Ctx, response: Response) -> HealthOut:
     """Every component, those first that need somebody."""
     response.headers["Cache-Control"] = "no-store"
+    return HealthOut(components=[component_out(one) for one in worst_first(await look(ctx))])
+
+
+async def watch(ctx: Context) -> None:
+    """Look again and again, so that it is known since when components are as they are."""
+    while True:
+        try:
+            await look(ctx)
+        except Exception as cause:  # noqa: BLE001 - whatever a record holds, the next look may do
+            _LOG.warning("health is not known", error=repr(cause))
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def look(ctx: Context) -> list[Component]:
+    """Every component with a time."""
     try:
         found = await _components(ctx)
     except RedisError as cause:
         remedy = "see that the server runs and that its address is right (ANABRANCH_REDIS_URL)"
         found = [checked("redis", "Redis", repr(cause), remedy)]
     loop = checked("epoch loop", "epoch loop", ctx.loop.check(), "see the service's log")
-    dated = ctx.health.dated([Component("service", "this service"), loop, *found], ctx.clock())
-    return HealthOut(components=[component_out(one) for one in worst_first(dated)])
+    return ctx.health.dated([Component("service", "this service"), loop, *found], ctx.clock())
 
 
 async def _components(ctx: Context) -> list[Component]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Progress
 from anabranch_service.presenters.health import Component, HealthLog
+from anabranch_service.routes import health
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
+    import pytest
+
+    from anabranch_service.settings import Settings
     from tests.support.worlds.service import Service
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -50,3 +56,16 @@ def test_a_component_is_as_it_is_since_it_was_first_seen_so() -> None:
     for minute, one, since in ((0, well, 0), (1, well, 0), (2, ill, 2), (3, ill, 2), (4, well, 4)):
         (found,) = log.dated([one], NOON + timedelta(minutes=minute))
         assert found.since == NOON + timedelta(minutes=since)
+
+
+def test_since_when_is_known_though_nobody_has_asked(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "LOOK_SECONDS", 0.01)
+    with serving(settings) as service:
+        service.post("/v1/streams", {"name": "a", "columns": {"k": "bigint"}})
+        time.sleep(0.2)
+        asked = datetime.now(UTC)
+        found = states(service)["runtime runtime"]
+    assert found["state"] == "failed"
+    assert datetime.fromisoformat(found["since"]) < asked

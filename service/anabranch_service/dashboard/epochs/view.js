@@ -70,8 +70,8 @@ export function lists({ steps, stores }) {
 /** The figures of a difference. */
 export function figures({ queries_added: added, queries_removed: removed, settings, diff }) {
   const pairs = [
-    ["queries new", some(added) || "none", "long"],
-    ["queries gone", some(removed) || "none", "long"],
+    ...(added.length ? [["queries new", some(added), "long"]] : []),
+    ...(removed.length ? [["queries gone", some(removed), "long"]] : []),
     ...Object.entries(settings).map(([name, [before, after]]) => [name, `${before} → ${after}`]),
   ];
   if (!diff) return pairs;

@@ -117,13 +117,13 @@ function hop(className, title, detail, ...lines) {
     { className: `hop ${className}` },
     make("strong", {}, ...breakable(title)),
     ...(detail ? [make("span", { className: "muted", text: detail })] : []),
-    ...lines.filter(Boolean).map((text) => make("span", { className: "muted", text })),
+    ...lines.filter(Boolean).map((text) => make("span", { className: "muted" }, ...breakable(text))),
   );
 }
 
 /** A name with the aliases that the query has for it, where they say something. */
 function named(label, aliases) {
-  const own = aliases.filter((alias) => alias && alias !== label);
+  const own = aliases.filter((alias) => alias && !label.split(" ⋈ ").includes(alias));
   return own.length ? `${label} (${own.join(", ")})` : label;
 }
 

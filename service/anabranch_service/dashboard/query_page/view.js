@@ -41,7 +41,7 @@ export function meaning({ normalised, window }) {
   const { view, outer } = normalised;
   const windows = typeof window === "string" ? window : Object.entries(window ?? {}).map(([alias, text]) => `${alias} ${text}`).join(", ");
   return [
-    ["streams", normalised.aliases.map(({ alias, stream, filter }) => `${stream} as ${alias}${filter.length ? ` where ${filter.join(" AND ")}` : ""}`).join("; ")],
+    ["streams", normalised.aliases.map(({ alias, stream, filter }) => `${stream}${alias === stream ? "" : ` as ${alias}`}${filter.length ? ` where ${filter.join(" AND ")}` : ""}`).join("; ")],
     ["equal", normalised.classes.map(({ members }) => members.join(" = ")).join("; ")],
     ["window", windows || (normalised.bounds.length ? "by its conditions" : "none: all stored tuples join")],
     ["other conditions", normalised.residuals.join("; ")],

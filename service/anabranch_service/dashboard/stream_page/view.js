@@ -50,7 +50,7 @@ export function source({ source: { format, path, options, ...rest }, source_stat
     ["place", path],
     ...Object.entries(options),
     ...more,
-    ["state", `${status.state}${status.since ? ` since ${clock(status.since)}` : ""}`],
+    ["state", `${status.state}${status.since && status.state !== "stopped" ? ` since ${clock(status.since)}` : ""}`],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
 }
 
