@@ -145,6 +145,9 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     ]
     for router in app.state.routers:
         app.include_router(router)
+    # Swagger UI as a package: no page asks another server for anything.
+    swagger = StaticFiles(packages=[("fastapi_offline", "static")])
+    app.mount("/dashboard/swagger", swagger, name="swagger")
     app.mount("/dashboard", StaticFiles(directory=pages.DASHBOARD), name="dashboard")
     # The last one added is the first that a request meets. Limits come before the check of hosts:
     # they take in what is left of a body that is refused, or its sender would lose the answer.

@@ -28,6 +28,7 @@ PAGES: Mapping[str, str] = {
     "/dashboard/state": "state.html",
     "/dashboard/stream/{name}": "stream_page/stream.html",
     "/dashboard/what-if": "what_if/what-if.html",
+    "/docs": "reference/reference.html",
 }
 
 _HEADERS = {
