@@ -160,7 +160,7 @@ function showEpoch(epoch, running) {
     ["solved in", `${epoch.solve_ms.toFixed(epoch.solve_ms < 10 ? 1 : 0)} ms`],
     ["found by", epoch.method],
     ...(epoch.explain.backfill ?? []).map((past) => [
-      `past of ${past.label}`,
+      `past of ${past.label.replaceAll("⋈", " ⋈ ")}`,
       past.chosen ? "computed in the background" : "answered by its parts",
     ]),
     ["shared steps", `${epoch.explain.totals?.shared_steps ?? 0} of ${epoch.explain.totals?.steps ?? 0}`],
