@@ -130,6 +130,23 @@ def test_a_query_is_deleted_after_a_question(browser: Browser, shop: Service) ->
     assert not complaints
 
 
+def test_a_query_is_paused_and_resumed(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):
+        page.get_by_role("button", name="Pause").click()
+        expect(page.locator("#status")).to_have_text("expiring")
+        shop.plan(0)
+        progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+        shop.progress(replace(progress, epoch=progress.epoch + 1))
+        expect(page.locator("#status")).to_have_text("paused")
+        page.get_by_role("button", name="Resume").click()
+        expect(page.locator("#status")).to_have_text("pending")
+        expect(page.locator("#runs li")).to_have_count(2)
+        expect(page.locator("#runs li").last).to_contain_text("p99-audit~2: pending")
+        nothing_is_cut(page)
+    assert not complaints
+
+
 def test_a_query_that_waits_and_one_that_is_not_there(browser: Browser, shop: Service) -> None:
     run(shop)
     shop.post("/v1/queries", {"id": "later", "sql": PAIR})

@@ -56,6 +56,29 @@ def test_a_statement_is_priced_registered_and_opened(
     assert not complaints
 
 
+def test_a_query_is_replaced_from_its_page(browser: Browser, shop: Service) -> None:
+    run(shop)
+    before = shop.get(f"/v1/queries/{LONGEST}")
+    with opened(browser, shop, f"dashboard/query/{LONGEST}") as (page, complaints):
+        page.get_by_role("link", name="Replace").click()
+        statement = page.get_by_role("textbox", name="Statement")
+        expect(statement).to_have_value(before["sql"])
+        expect(page.locator("#replacing")).to_contain_text(LONGEST)
+        statement.fill(CITIES)
+        page.get_by_role("button", name="Explain").click()
+        row = page.locator("#others tbody tr", has_text=LONGEST)
+        expect(row).to_contain_text("left out")
+        nothing_is_cut(page)
+        page.get_by_role("button", name="Replace").click()
+        expect(page.locator("#registered")).to_contain_text("Replaced")
+        page.locator("#registered").get_by_role("link", name=LONGEST).click()
+        expect(page.locator("#sql")).to_have_text(CITIES)
+        expect(page.locator("#runs li")).to_have_count(2)
+    found = shop.get(f"/v1/queries/{LONGEST}")
+    assert (found["run"], found["priority"]) == (f"{LONGEST}~2", before["priority"])
+    assert not complaints
+
+
 def test_errors_are_shown_where_they_are(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, PAGE) as (page, complaints):

@@ -48,8 +48,13 @@ async function showQuery() {
   at("name").replaceChildren(...breakable(query.id));
   at("status").textContent = query.status;
   at("status").className = `badge ${query.status}`;
-  at("in-map").href = `/#query=${encodeURIComponent(query.id)}`;
-  at("delete").hidden = ENDED.has(query.status);
+  at("in-map").href = `/#query=${encodeURIComponent(query.run)}`;
+  const ending = ENDED.has(query.status) || query.status === "expiring";
+  at("delete").hidden = ending;
+  at("pause").hidden = ending;
+  at("pause").textContent = query.status === "paused" ? "Resume" : "Pause";
+  at("replace").hidden = ending || query.status === "paused" || query.sql === null;
+  at("replace").href = `/dashboard/what-if?replace=${encodeURIComponent(query.id)}`;
   const problems = view.problems(query);
   at("problems").hidden = !problems.length;
   at("problems").replaceChildren(...problems.map((text) => make("li", { text })));
@@ -74,10 +79,10 @@ async function showQuery() {
 }
 
 function showSink() {
-  const { format, path: place, options } = query.sink;
+  const { format, options } = query.sink;
   facts(at("sink"), [
     ["format", format],
-    ["place", make("span", {}, ...breakable(place ?? (format === "count" ? "nowhere: results are only counted" : `the results' folder, ${query.id}`)))],
+    ["place", make("span", {}, ...breakable(query.results_at ?? "nowhere: results are only counted"))],
     ...Object.entries(options).map(([key, value]) => [key, value]),
     ["holds", `${query.results.toLocaleString("en")} ${query.normalised.view ? "rows" : "results"}`],
     [
@@ -89,6 +94,14 @@ function showSink() {
           : "takes results; nothing waits for it",
     ],
   ]);
+}
+
+/** Its runs, where there have been several. */
+async function showRuns() {
+  at("runs-part").hidden = query.run === query.id;
+  if (query.run === query.id) return;
+  const { items } = await read(`${path}/runs`);
+  at("runs").replaceChildren(...items.map((run) => make("li", {}, ...breakable(view.run(run)))));
 }
 
 function showActivations() {
@@ -204,11 +217,11 @@ async function refresh() {
       plan = await read(`${path}/plan`);
       plannedAt = performance.now();
       showPlan();
+      await showRuns();
     }
     await showQuery();
     fillForm();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
-    else if (query.normalised.outer) at("tail-note").textContent = "The results of an outer join can't be followed: they are in its sink.";
     else tail.follow(query.id, Boolean(query.normalised.view));
     say(null);
   } catch (error) {
@@ -242,6 +255,7 @@ at("delete-now").addEventListener("click", async () => {
   await act(at("delete-refusal"), () => submit(path, "DELETE"));
   at("confirm").hidden = true;
 });
+at("pause").addEventListener("click", () => act(at("delete-refusal"), () => submit(`${path}:${query.status === "paused" ? "resume" : "pause"}`, "POST", undefined, { "if-match": tag })));
 at("change").addEventListener("submit", async (event) => {
   event.preventDefault();
   at("saved").textContent = "";

@@ -88,3 +88,8 @@ export function changes(query, given) {
   if (Object.keys(slo).length) changed.slo = slo;
   return changed;
 }
+
+/** A run in one line: what became of it, and where its results are. */
+export function run({ run: name, status, results, results_at: place }) {
+  return `${name}: ${status}, ${results.toLocaleString("en")} results${place ? ` in ${place}` : ""}`;
+}

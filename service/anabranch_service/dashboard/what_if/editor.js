@@ -22,6 +22,11 @@ export class Editor {
     return this.area.value;
   }
 
+  set text(text) {
+    this.area.value = text;
+    this.area.dispatchEvent(new Event("input"));
+  }
+
   /** Put `text` where the caret is. */
   insert(text) {
     const { selectionStart: start, selectionEnd: end } = this.area;

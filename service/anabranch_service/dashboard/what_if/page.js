@@ -1,12 +1,12 @@
 // The page of what could be: a statement is explained, priced beside all others, and registered.
 
-import { Problem, read, readQueries, submit } from "../access.js";
+import { ask, Problem, read, readQueries, submit } from "../access.js";
 import { breakable, facts, make, percent, refuse, say } from "../dom.js";
 import { drawTree, forest, short } from "../graph.js";
 import { readableOrders, relationNames } from "../names.js";
 import { drawPlan } from "../plan-tree.js";
 import { Editor } from "./editor.js";
-import { effects, figures, MOST } from "./view.js";
+import { effects, figures, MOST, replacement } from "./view.js";
 
 /** The id of the query while it is planned, which no registered one has. */
 const DRAFT = `draft-${Math.random().toString(36).slice(2, 10)}`;
@@ -17,6 +17,10 @@ const editor = new Editor(at("statement"), at("gutter"));
 let meanings = [];
 /** What has been explained last, which is what is registered. */
 let understood = null;
+/** The query whose statement is to be replaced, and its version; none: another one is registered. */
+const replaced = new URLSearchParams(location.search).get("replace");
+let before = null;
+let version = null;
 
 /** The statement as the form has it. */
 function statement() {
@@ -27,7 +31,8 @@ function statement() {
 
 /** What is to be assumed of the others. */
 function assumed() {
-  const drop = [...at("drop").querySelectorAll("input:checked")].map((box) => box.value);
+  const ticked = [...at("drop").querySelectorAll("input:checked")].map((box) => box.value);
+  const drop = before ? [...new Set([...ticked, before.id])] : ticked;
   const rates = [...at("rates").querySelectorAll("input")].filter((field) => field.value).map((field) => [field.name, Number(field.value)]);
   return { drop, statistics: Object.fromEntries(rates) };
 }
@@ -131,18 +136,42 @@ async function explain() {
   }
 }
 
-async function register() {
-  const body = { ...understood };
+function add() {
   const [id, ttl] = [at("id").value.trim(), at("ttl").value.trim()];
-  if (id) body.id = id;
-  if (ttl) body.ttl = ttl;
+  return submit("/v1/queries", "POST", { ...understood, ...(id ? { id } : {}), ...(ttl ? { ttl } : {}) });
+}
+
+/** Replace the query's statement, unless somebody has changed the query meanwhile. */
+async function replace() {
+  const change = await submit(`/v1/queries/${encodeURIComponent(before.id)}`, "PUT", replacement(before, understood), { "if-match": version });
+  return change.query;
+}
+
+/** Begin with the query that is to be replaced. */
+async function beginReplacing() {
+  const response = await ask(`/v1/queries/${encodeURIComponent(replaced)}`);
+  if (!response.ok) throw new Error(`there is no query ${replaced} to replace`);
+  [before, version] = [await response.json(), response.headers.get("etag")];
+  editor.text = before.sql ?? "";
+  at("window").value = typeof before.window === "string" ? before.window : "";
+  at("replacing").hidden = false;
+  at("replacing").replaceChildren(
+    "This is the statement of ",
+    make("a", { href: `/dashboard/query/${encodeURIComponent(before.id)}` }, ...breakable(before.id)),
+    ". What you write in its place is priced without it; the query goes on as it is until the next epoch.",
+  );
+  for (const field of ["id", "ttl"]) at(field).closest("label").hidden = true;
+  at("register-button").textContent = "Replace";
+}
+
+async function register() {
   try {
-    const query = await submit("/v1/queries", "POST", body);
+    const query = before ? await replace() : await add();
     refuse(at("register-refusal"), null, at("register"));
     const link = make("a", { href: `/dashboard/query/${encodeURIComponent(query.id)}` }, ...breakable(query.id));
     at("register").hidden = true;
     at("registered").hidden = false;
-    at("registered").replaceChildren("Registered; it becomes active with the next epoch: ", link);
+    at("registered").replaceChildren(`${before ? "Replaced" : "Registered"}; it becomes active with the next epoch: `, link);
     link.focus();
     await showOthers();
   } catch (error) {
@@ -198,6 +227,7 @@ async function begin() {
     const streams = await read("/v1/streams");
     showSchema(streams.items);
     await showOthers();
+    if (replaced) await beginReplacing();
     say(null);
   } catch (error) {
     say(error);

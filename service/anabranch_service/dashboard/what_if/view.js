@@ -60,3 +60,10 @@ export function effects(base, planned, own) {
     })
     .sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || a.query.localeCompare(b.query));
 }
+
+/** The query `before` with another statement: all else of it stays. */
+export function replacement(before, { sql, dialect, window }) {
+  const kept = Object.fromEntries(["sink", "priority", "slo", "title", "owner", "tags", "expires_at"].map((name) => [name, before[name]]));
+  const limit = window ?? (typeof before.window === "object" ? before.window : null);
+  return { ...kept, sql, dialect, ...(limit ? { window: limit } : {}) };
+}
