@@ -319,7 +319,7 @@ function showQueries(queries) {
   none.colSpan = 7;
   at("queries").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   views = new Set(queries.filter((q) => q.normalised.view).map((q) => q.id));
-  offerTails(queries.filter((q) => q.sink.format !== "count" && !q.normalised.outer).map((q) => q.id));
+  offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
 }
 
 /** The queries whose results can be followed; a list that stays the same is left alone, it may be open. */

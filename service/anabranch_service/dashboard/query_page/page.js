@@ -1,7 +1,8 @@
 // The page of one query: polls what is said of it, follows its results, and changes it.
 
-import { ask, Problem, read, Refused, submit } from "../access.js";
-import { breakable, bytes, facts, make, percent, refuse, say } from "../dom.js";
+import { ask, read, submit } from "../access.js";
+import { act, deleteAfterQuestion } from "../actions.js";
+import { breakable, bytes, facts, make, percent, say } from "../dom.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
 import { Tail } from "../tail.js";
@@ -222,40 +223,15 @@ async function refresh() {
     await showQuery();
     fillForm();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
-    else tail.follow(query.id, Boolean(query.normalised.view));
+    else tail.follow(query.run === query.id ? `${query.run}~1` : query.run, Boolean(query.normalised.view));
     say(null);
   } catch (error) {
     say(error);
   }
 }
 
-/** Do what a button says; what is refused is shown in `place`. */
-async function act(place, work, form = null) {
-  try {
-    await work();
-    refuse(place, null, form);
-    await refresh();
-    return true;
-  } catch (error) {
-    if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);
-    refuse(place, error, form);
-    return false;
-  }
-}
-
-at("delete").addEventListener("click", () => {
-  at("confirm").hidden = false;
-  at("keep").focus();
-});
-at("keep").addEventListener("click", () => {
-  at("confirm").hidden = true;
-  at("delete").focus();
-});
-at("delete-now").addEventListener("click", async () => {
-  await act(at("delete-refusal"), () => submit(path, "DELETE"));
-  at("confirm").hidden = true;
-});
-at("pause").addEventListener("click", () => act(at("delete-refusal"), () => submit(`${path}:${query.status === "paused" ? "resume" : "pause"}`, "POST", undefined, { "if-match": tag })));
+deleteAfterQuestion(() => submit(path, "DELETE"), refresh);
+at("pause").addEventListener("click", () => act(at("delete-refusal"), () => submit(`${path}:${query.status === "paused" ? "resume" : "pause"}`, "POST", undefined, { "if-match": tag }), refresh));
 at("change").addEventListener("submit", async (event) => {
   event.preventDefault();
   at("saved").textContent = "";
@@ -271,7 +247,7 @@ at("change").addEventListener("submit", async (event) => {
     at("saved").textContent = "Nothing is changed.";
     return;
   }
-  const done = await act(at("change-refusal"), () => submit(path, "PATCH", changed, { "if-match": tag }), at("change"));
+  const done = await act(at("change-refusal"), () => submit(path, "PATCH", changed, { "if-match": tag }), refresh, at("change"));
   if (!done) return;
   at("saved").textContent = "Saved.";
   at("ttl").value = "";

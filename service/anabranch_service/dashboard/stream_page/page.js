@@ -1,7 +1,8 @@
 // The page of one stream: polls what is said of it, and changes it.
 
-import { ask, Problem, read, readQueries, Refused, submit } from "../access.js";
-import { breakable, element, facts, make, percent, refuse, say } from "../dom.js";
+import { ask, read, readQueries, submit } from "../access.js";
+import { act, deleteAfterQuestion } from "../actions.js";
+import { breakable, element, facts, make, percent, say } from "../dom.js";
 import { course } from "../measured.js";
 import { poll } from "../poll.js";
 import * as view from "./view.js";
@@ -140,32 +141,7 @@ async function refresh() {
   }
 }
 
-/** Do what a button says; what is refused is shown in `place`. */
-async function act(place, work, form = null) {
-  try {
-    await work();
-    refuse(place, null, form);
-    await refresh();
-    return true;
-  } catch (error) {
-    if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);
-    refuse(place, error, form);
-    return false;
-  }
-}
-
-at("delete").addEventListener("click", () => {
-  at("confirm").hidden = false;
-  at("keep").focus();
-});
-at("keep").addEventListener("click", () => {
-  at("confirm").hidden = true;
-  at("delete").focus();
-});
-at("delete-now").addEventListener("click", async () => {
-  await act(at("delete-refusal"), () => submit(path, "DELETE", undefined, tag ? { "if-match": tag } : {}));
-  at("confirm").hidden = true;
-});
+deleteAfterQuestion(() => submit(path, "DELETE", undefined, tag ? { "if-match": tag } : {}), refresh);
 at("change").addEventListener("submit", async (event) => {
   event.preventDefault();
   at("saved").textContent = "";
@@ -174,7 +150,7 @@ at("change").addEventListener("submit", async (event) => {
     at("saved").textContent = "Nothing is changed.";
     return;
   }
-  if (await act(at("change-refusal"), () => submit(path, "PATCH", body, tag ? { "if-match": tag } : {}), at("change"))) at("saved").textContent = "Saved.";
+  if (await act(at("change-refusal"), () => submit(path, "PATCH", body, tag ? { "if-match": tag } : {}), refresh, at("change"))) at("saved").textContent = "Saved.";
 });
 
 poll(refresh, POLL_MS);

@@ -1,0 +1,36 @@
+// Buttons that change something: what is refused is said beside them, and nothing is deleted unasked.
+
+import { Problem, Refused } from "./access.js";
+import { refuse, say } from "./dom.js";
+
+const at = (id) => document.getElementById(id);
+
+/** Do `work`, then `refresh`; what is refused is shown in `place`. Whether it was done. */
+export async function act(place, work, refresh, form = null) {
+  try {
+    await work();
+    refuse(place, null, form);
+    await refresh();
+    return true;
+  } catch (error) {
+    if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);
+    refuse(place, error, form);
+    return false;
+  }
+}
+
+/** Let the page's button delete what `work` deletes, after a question. */
+export function deleteAfterQuestion(work, refresh) {
+  at("delete").addEventListener("click", () => {
+    at("confirm").hidden = false;
+    at("keep").focus();
+  });
+  at("keep").addEventListener("click", () => {
+    at("confirm").hidden = true;
+    at("delete").focus();
+  });
+  at("delete-now").addEventListener("click", async () => {
+    await act(at("delete-refusal"), work, refresh);
+    at("confirm").hidden = true;
+  });
+}
