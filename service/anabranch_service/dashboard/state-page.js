@@ -63,7 +63,7 @@ function showTotals() {
           ["excluded by filters", percent(reads.filtered_share)],
           ["passed over unasked", percent(reads.passed_share)],
         ]
-      : [["measured", "nothing yet: figures come when an epoch has ended"]],
+      : [["measured", state?.epoch > 0 ? `no tuple probed a store in epoch ${state.epoch - 1}` : "nothing yet: figures come when the first epoch has ended"]],
   );
 }
 
