@@ -266,6 +266,7 @@ class StreamOut(Document):
 
 
 class StreamList(Document):
-    """All streams, by name."""
+    """Streams by name; pass ``next_cursor`` as ``cursor`` for the page that follows."""
 
     items: list[StreamOut]
+    next_cursor: str | None = Field(default=None, description="Null: none follows.")

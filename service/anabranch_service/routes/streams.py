@@ -22,6 +22,7 @@ from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.documents import StreamName
 from anabranch_contract.rest.statistics import SampleOut
 from anabranch_contract.rest.streams import (
     PROPERTIES,
@@ -110,12 +111,21 @@ async def add_stream(
 
 @router.get("")
 @needs(Need.READ)
-async def list_streams(ctx: Ctx) -> StreamList:
-    """All streams."""
+async def list_streams(
+    ctx: Ctx,
+    limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams of a page.")] = None,
+    cursor: Annotated[StreamName | None, Query(description="Begin after this stream.")] = None,
+) -> StreamList:
+    """Streams by name: all of them, or a page."""
     progress = await ctx.store.progress()
     streams, last = await ctx.store.streams(), await ctx.store.last_snapshot()
     sources = await ctx.store.sources()
-    return StreamList(items=[stream_out(r, progress, sources, last) for r in streams.values()])
+    left = [record for name, record in streams.items() if cursor is None or name > cursor]
+    page = left[:limit]
+    return StreamList(
+        items=[stream_out(record, progress, sources, last) for record in page],
+        next_cursor=page[-1].name if len(page) < len(left) else None,
+    )
 
 
 @router.get("/{name}")

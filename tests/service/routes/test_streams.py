@@ -56,6 +56,19 @@ def test_silence_and_late_tuples_can_be_dealt_with_otherwise_at_any_time(service
     assert service.call("PATCH", "/v1/streams/none", 404, {})["code"] == "unknown-stream"
 
 
+def test_streams_are_listed_page_by_page(shop: Service) -> None:
+    names, path = [], "/v1/streams?limit=2"
+    while path:
+        page = shop.get(path)
+        names.append([stream["name"] for stream in page["items"]])
+        cursor = page["next_cursor"]
+        path = f"/v1/streams?limit=2&cursor={cursor}" if cursor else ""
+    assert names == [["customers", "items"], ["orders"]]
+    everything = shop.get("/v1/streams")
+    assert (len(everything["items"]), everything["next_cursor"]) == (3, None)
+    shop.get("/v1/streams?cursor=not%20one", 422)
+
+
 def test_a_description_is_kept_for_people(service: Service) -> None:
     first = service.post("/v1/streams", {**PLAIN, "description": "Clicks of the shop, größer"})
     assert first["description"] == "Clicks of the shop, größer"
