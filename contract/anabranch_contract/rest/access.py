@@ -7,7 +7,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from anabranch_contract.rest.documents import Closed, Document, Duration, Open, Time, printable
+from anabranch_contract.rest.documents import (
+    Closed,
+    Document,
+    Duration,
+    Open,
+    Time,
+    examples,
+    printable,
+)
 
 TokenName = Annotated[
     str, Field(min_length=1, max_length=128, examples=["ci"]), AfterValidator(printable)
@@ -25,6 +33,8 @@ class Role(StrEnum):
 
 class TokenIn(Closed):
     """A token to create."""
+
+    model_config = examples({"name": "ci", "role": "editor", "ttl": "90 days"})
 
     name: TokenName
     role: Role

@@ -178,6 +178,11 @@ def _empty(kind: Any) -> Any:
     return "" if issubclass(origin, str) else None if origin is UnionType else origin()
 
 
+def examples(*bodies: dict[str, Any]) -> ConfigDict:
+    """The configuration of a request with whole bodies to try out, for the API's document."""
+    return ConfigDict(json_schema_extra={"examples": list(bodies)})
+
+
 class Closed(Document):
     """Base of requests and stored records: unknown fields are refused."""
 

@@ -16,6 +16,7 @@ from anabranch_contract.rest.documents import (
     QueryName,
     StreamName,
     Text,
+    examples,
 )
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
@@ -29,6 +30,10 @@ Detail = Literal["full", "summary"]
 class ExplainIn(Closed):
     """A statement to be explained: any query, whether it can run continuously or not."""
 
+    model_config = examples(
+        {"sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin"}
+    )
+
     sql: Text
     dialect: Dialect = "spark"
     window: Duration | dict[str, Duration] | None = None
@@ -41,6 +46,20 @@ class DryRunIn(Closed):
     relations (or streams, meaning all their relations) to cardinalities and overrides what was
     measured; so do ``distinct`` and ``selectivity``.
     """
+
+    model_config = examples(
+        {
+            "add": [
+                {
+                    "id": "calm",
+                    "sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin "
+                    "WHERE w.wind < 5",
+                }
+            ],
+            "statistics": {"flights": 50000},
+            "detail": "summary",
+        }
+    )
 
     add: list[QueryIn] = Field(default=[], max_length=1000)
     drop: list[QueryName] = Field(default=[])

@@ -26,6 +26,7 @@ from anabranch_contract.rest.documents import (
     Text,
     Time,
     distinct,
+    examples,
     printable,
 )
 from anabranch_contract.rest.normalised import BoundInfo, NormalisedInfo
@@ -82,6 +83,27 @@ class SinkRecord(Closed):
 class QueryIn(Closed):
     """A query to register: exactly one of ``sql`` and ``query``."""
 
+    model_config = examples(
+        {
+            "id": "delays",
+            "sql": "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin",
+            "window": {"f": "1 hour", "w": "30 minutes"},
+            "ttl": "2 days",
+        },
+        {
+            "id": "windy",
+            "query": {
+                "from": {"f": "flights", "w": "weather"},
+                "join": ["f.origin = w.origin"],
+                "where": ["w.wind > 10"],
+                "select": ["f.carrier"],
+            },
+            "window": "1 hour",
+            "owner": "web",
+            "tags": ["team:web"],
+        },
+    )
+
     id: QueryName | None = None
     sql: Text | None = None
     dialect: Dialect = "spark"
@@ -118,6 +140,8 @@ class QueryPatch(Closed):
     Of ``slo`` the fields that are given are changed; null: the query needs nothing any more.
     ``title: null`` and ``owner: null`` take these away; ``tags`` are given as a whole.
     """
+
+    model_config = examples({"ttl": "1 hour", "priority": 3}, {"slo": {"latency": "2 seconds"}})
 
     ttl: Duration | None = None
     expires_at: AwareDatetime | None = None

@@ -16,6 +16,7 @@ from anabranch_contract.rest.documents import (
     Open,
     StreamName,
     Time,
+    examples,
     printable,
 )
 from anabranch_contract.rest.statistics import StreamStatisticsOut
@@ -87,6 +88,23 @@ PROPERTIES = set(StreamProperties.model_fields)
 
 class StreamIn(Closed, StreamProperties):
     """A stream to register."""
+
+    model_config = examples(
+        {
+            "name": "flights",
+            "columns": {"carrier": "string", "origin": "string", "ts": "timestamp"},
+            "event_time": "ts",
+            "lateness": "10 minutes",
+            "source": {"format": "redis-stream"},
+        },
+        {
+            "name": "weather",
+            "columns": {"origin": "string", "wind": "double", "ts": "timestamp"},
+            "event_time": "ts",
+            "lateness": "10 minutes",
+            "source": {"format": "redis-stream"},
+        },
+    )
 
     name: StreamName
     columns: Annotated[list[ColumnIn], Field(min_length=1)] | dict[ColumnName, str]
@@ -164,6 +182,10 @@ class StreamPatch(Closed):
 
 class RowsIn(Closed):
     """Rows for a stream: an object per row, checked against the stream's columns."""
+
+    model_config = examples(
+        {"rows": [{"carrier": "LH", "origin": "HAM", "ts": "2026-01-01T12:00:00Z"}]}
+    )
 
     rows: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=10_000)]
 

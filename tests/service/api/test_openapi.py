@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given
@@ -96,6 +97,31 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         for method, operation in operations.items():
             assert operation["tags"], (method, path)
             assert "application/problem+json" in operation["responses"]["default"]["content"]
+
+
+#: Schema of a request -> where its examples are sent, in this order.
+EXAMPLES = {
+    "StreamIn": "POST /v1/streams",
+    "RowsIn": "POST /v1/streams/flights/rows",
+    "QueryIn": "POST /v1/queries",
+    "QueryPatch": "PATCH /v1/queries/delays",
+    "ExplainIn": "POST /v1/queries:explain",
+    "DryRunIn": "POST /v1/plans:dry-run",
+    "TokenIn": "POST /v1/tokens",
+}
+
+
+def test_examples_of_the_document_are_taken_as_they_are(settings: Settings, tmp_path: Path) -> None:
+    with guarded(settings, tmp_path) as locked:
+        headers = bearer(locked.tokens[Role.ADMIN])
+        document = locked.service.get("/openapi.json")
+        schemas = document["components"]["schemas"]
+        assert {name for name, one in schemas.items() if one.get("examples")} == set(EXAMPLES)
+        for name, operation in EXAMPLES.items():
+            method, path = operation.split()
+            for body in schemas[name]["examples"]:
+                answer = httpx.request(method, f"{locked.url}{path}", json=body, headers=headers)
+                assert answer.is_success, (name, answer.text)
 
 
 #: The codes that 503 is documented with, for a service whose Redis answers.
