@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -108,3 +109,36 @@ def test_the_tour_works_word_for_word(folder: Path) -> None:
     assert printed.count("row ") == 2
     assert "jointly" in printed
     until("delays", status="expired")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
+    """``make demo ARGS=--keep``, as the README has it, in the repository itself."""
+    assert "`make demo ARGS=--keep`" in README.read_text(encoding="utf-8")
+    log = tmp_path / "demo.log"
+    with log.open("w") as written:
+        demo = subprocess.Popen(
+            ["make", "demo", "ARGS=--keep"],
+            cwd=README.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        end, found = time.monotonic() + 4 * PATIENCE, None
+        while found is None:
+            text = log.read_text()
+            assert demo.poll() is None, text
+            assert time.monotonic() < end, text
+            time.sleep(0.5)
+            found = re.search(r"all is still running; see\s+(http://\S+?);", text)
+        queries = httpx.get(f"{found[1]}/v1/queries").json()["items"]
+        assert sorted(query["id"] for query in queries) == ["q1", "q2", "q3", "q4", "q5"]
+        assert "anabranch" in httpx.get(found[1]).text
+        assert "exact" in text.lower() or "match" in text.lower()
+    finally:
+        os.killpg(demo.pid, signal.SIGINT)
+        demo.wait(60)
+    assert demo.returncode == 0, log.read_text()

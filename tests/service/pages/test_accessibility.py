@@ -8,8 +8,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.service.conftest import CHAIN
-from tests.service.pages.long_names import LONGEST, run
+from tests.service.conftest import CHAIN, PAIR
+from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
 
 if TYPE_CHECKING:
@@ -62,3 +62,26 @@ def test_no_page_has_a_serious_finding(
                 expect(page.locator("#answer")).to_be_visible()
             found[path] = broken(page)
     assert found == {path: [] for path in PAGES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_page_bears_a_thousand_queries(browser: Browser, shop: Service, width: int) -> None:
+    run(shop)
+    for number in range(1000):
+        sql = PAIR.replace("SELECT ", f"SELECT {number} AS number, ")
+        shop.post("/v1/queries", {"id": f"one_of_a_thousand_queries_{number:04d}", "sql": sql})
+    shop.plan(0)
+    for path in PAGES:
+        with opened(browser, shop, path) as (page, complaints):
+            page.set_default_timeout(60_000)
+            page.set_viewport_size({"width": width, "height": 900})
+            expect(page.locator("#pulse")).to_have_text("live", timeout=60_000)
+            if path == "":
+                expect(page.locator("#queries tbody tr").first).to_be_visible()
+            if path.endswith("what-if"):
+                page.get_by_role("textbox", name="Statement").fill(CHAIN)
+                page.get_by_role("button", name="Explain").click()
+                expect(page.locator("#others tbody tr").first).to_be_visible(timeout=180_000)
+            nothing_is_cut(page)
+            assert not complaints, path
