@@ -17,17 +17,17 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
 from anabranch_service.presenters.records import floors_of, query_out, sink_out
-from anabranch_service.registry.lifecycle import GOING_ON, Status, newest_runs, status_of
+from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, newest_runs, status_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.routes.registration import (
     change_newest,
     check_needs,
     expiry,
-    is_gone,
     is_understood,
     prepare,
     register,
     shown,
+    status_now,
     taken,
 )
 from anabranch_service.versions import IfMatch, check_version, etag
@@ -61,7 +61,7 @@ async def add_query(
     now = ctx.clock()
     name = body.id or f"q-{uuid4().hex[:12]}"
     before = await ctx.store.query(name)
-    if before is not None and not await is_gone(ctx, before):
+    if before is not None and await status_now(ctx, before) in LIVE:
         raise taken(name)
     run = await prepare(ctx, name if before is None else next_run(before.id), body, now, before)
     record = run.record

@@ -30,7 +30,7 @@ from anabranch_service.planning.request import read_registered
 from anabranch_service.planning.sharing import share_filters
 from anabranch_service.presenters.records import floors_of, query_out
 from anabranch_service.registry.describe import describe
-from anabranch_service.registry.lifecycle import LIVE, status_of
+from anabranch_service.registry.lifecycle import LIVE, Status, status_of
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
@@ -163,10 +163,10 @@ async def is_understood(ctx: Context, run: Beginning) -> bool:
         before = now
 
 
-async def is_gone(ctx: Context, record: QueryRecord) -> bool:
-    """Whether a run has ended, so that its query's id is free."""
+async def status_now(ctx: Context, record: QueryRecord) -> Status:
+    """The state of a run at present; the id of a query whose newest run is not live is free."""
     activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
-    return status_of(record, activation, progress, ctx.clock()) not in LIVE
+    return status_of(record, activation, progress, ctx.clock())
 
 
 async def change_newest(ctx: Context, query: str, change: Change) -> QueryRecord | None:

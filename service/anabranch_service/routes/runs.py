@@ -14,7 +14,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, InvalidInput, known
 from anabranch_service.presenters.records import run_out
-from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, status_of
+from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.routes.registration import (
@@ -23,11 +23,11 @@ from anabranch_service.routes.registration import (
     change_newest,
     check_needs,
     expiry,
-    is_gone,
     is_understood,
     prepare,
     register,
     shown,
+    status_now,
 )
 from anabranch_service.settings import Settings
 from anabranch_service.versions import IfMatch, check_version
@@ -63,7 +63,8 @@ async def put_query(
             remedy="leave it out of the body",
         )
     now, before = ctx.clock(), await ctx.store.query(name)
-    if before is None or await is_gone(ctx, before):
+    state = None if before is None else await status_now(ctx, before)
+    if before is None or state not in LIVE:
         if if_match is not None and before is None:
             known(None, "query", name)
         begun = await prepare(
@@ -71,7 +72,7 @@ async def put_query(
         )
         return await _begin(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
     check_version(before, if_match)
-    state, terms = await _status(ctx, before), await ctx.work.read(_terms, body, ctx.settings)
+    terms = await ctx.work.read(_terms, body, ctx.settings)
     # A ttl counts from a run's beginning; repeated it would move the end again and again.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {
@@ -113,7 +114,7 @@ async def pause_query(
     Its registration, its results so far and its sink are kept. Repeating it changes nothing.
     """
     found = known(await ctx.store.query(name), "query", name)
-    if await _status(ctx, found) not in LIVE:
+    if await status_now(ctx, found) not in LIVE:
         raise _ended(name)
     now = ctx.clock()
 
@@ -142,7 +143,7 @@ async def resume_query(
     found = known(await ctx.store.query(name), "query", name)
     check_version(found, if_match)
     if found.paused_at is None:
-        if await _status(ctx, found) in GOING_ON:
+        if await status_now(ctx, found) in GOING_ON:
             return await shown(ctx, found, response)
         raise _ended(name)
     now = ctx.clock()
@@ -181,11 +182,6 @@ def _terms(body: QueryIn, settings: Settings) -> dict[str, object]:
         "window": body.window,
         "sink": body.sink,
     }
-
-
-async def _status(ctx: Context, record: QueryRecord) -> Status:
-    activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
-    return status_of(record, activation, progress, ctx.clock())
 
 
 async def _begin(
