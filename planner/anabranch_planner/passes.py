@@ -93,7 +93,7 @@ class EpochRequest:
         streams: every registered stream.
         epoch: its number.
         sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
-            members of results may be (microseconds).
+            members of results may be (microseconds). ``past``: those that emit the past as well.
         backfilling, horizon, running, earlier: as :func:`decide` has them.
     """
 
@@ -109,6 +109,7 @@ class EpochRequest:
     running: Footprint | None = None
     earlier: tuple[Backfill, ...] = ()
     freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    past: frozenset[str] = frozenset()
 
 
 class Decided(NamedTuple):
@@ -157,6 +158,7 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
         parallelism=request.parallelism,
         sinks=request.sinks,
         freshness=request.freshness,
+        past=request.past,
         backfills=decided.backfills,
     )
     return Rules(ruleset, decided.backfills)

@@ -111,6 +111,7 @@ class PlainService:
         self._numbers: Counter[int] = Counter()
         self._filters = Random(script.seed + 2) if script.relaxed else None
         self._fresh = script.fresh
+        self._past = script.past
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
         self._parallelism = int(document.get("parallelism", 1))
         chosen = document.get("optimizer", "clash")
@@ -206,6 +207,7 @@ class PlainService:
                 for q in active
                 for own in [self._fresh.get(str(q.id), {})]
             },
+            past=self._past,
         )
         if self._layouts is not None:
             rules = random_layouts(rules, self._layouts)

@@ -36,6 +36,10 @@ Name = Annotated[str, typer.Argument(help="Its name.")]
 
 _Title = Annotated[str | None, typer.Option(help="What people call it.")]
 _Owner = Annotated[str | None, typer.Option(help="Whose it is.")]
+Past = Annotated[
+    str | None,
+    typer.Option("--past", help="stored: emit results over what is stored already as well."),
+]
 _Tags = Annotated[list[str] | None, typer.Option("--tag", help="To find it by (repeat).")]
 _LatencyGoal = Annotated[
     str | None,
@@ -79,6 +83,7 @@ def query_add(
     title: _Title = None,
     owner: _Owner = None,
     tags: _Tags = None,
+    past: Past = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -100,6 +105,7 @@ def query_add(
             title=title,
             owner=owner,
             tags=tags,
+            past=past,
         )
     show(query, query_detail, as_json)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
-from anabranch_client.cli.queries import Name, sink_document
+from anabranch_client.cli.queries import Name, Past, sink_document
 from anabranch_client.cli.statements import (
     Dialect,
     File,
@@ -31,7 +31,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 #: Fields of a query that a body has as well.
-_KEPT = ("sql", "query", "window", "priority", "title", "owner", "tags", "expires_at")
+_KEPT = ("sql", "query", "window", "priority", "title", "owner", "tags", "expires_at", "past")
 
 
 def replace(
@@ -46,6 +46,7 @@ def replace(
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
+    past: Past = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
@@ -65,6 +66,8 @@ def replace(
             body["dialect"] = dialect
         if window:
             body["window"] = read_window(window)
+        if past is not None:
+            body["past"] = past
         given = sink_document(sink, sink_option, sink_path)
         if given is not None:
             body["sink"] = given

@@ -27,7 +27,7 @@ from rich.tree import Tree
 from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
-from anabranch_contract.rest.queries import ProblemOut, ProblemRecord, QueryOut, RunOut
+from anabranch_contract.rest.queries import PastOut, ProblemOut, ProblemRecord, QueryOut, RunOut
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
@@ -310,6 +310,11 @@ def runs_table(runs: Sequence[RunOut]) -> RenderableType:
     return table
 
 
+def _emitted_past(past: PastOut) -> str:
+    left = f", {past.rows:,} stored rows to look at" if past.rows else ""
+    return f"{past.status}, {past.results:,} results{left}"
+
+
 def query_detail(query: QueryOut) -> RenderableType:
     """One query: how it was understood and how far it has come."""
     before = ", ".join(f"batches {a.activated_batch} to {a.expired_batch}" for a in query.earlier)
@@ -327,6 +332,7 @@ def query_detail(query: QueryOut) -> RenderableType:
         **({"before": before} if before else {}),
         "registered": moment(query.created_at),
         "complete from": moment(query.complete_from) if query.complete_from else query.complete,
+        **({} if query.past_results is None else {"past": _emitted_past(query.past_results)}),
         "expires": moment(query.expires_at),
         "window": query.window,
         **_needs(query.slo),

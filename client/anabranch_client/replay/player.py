@@ -222,7 +222,7 @@ def _make_calls(
     for query in calls.register:
         try:
             played.registered[query.name] = client.create_query(
-                query.sql, name=query.name, window=query.window
+                query.sql, name=query.name, window=query.window, past=query.past
             )
         except ApiError as refusal:
             if not 400 <= refusal.status < 500:

@@ -88,6 +88,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
             {**_seen(a), "expired_batch": a.expired_batch, "results": a.results}
             for a in activation.earlier
         ],
+        "past": _past(activation),
     }
 
 
@@ -111,6 +112,12 @@ def _seen(activation: Activation) -> dict[str, Any]:
             for alias, seen in activation.visible_from.items()
         },
     }
+
+
+def _past(activation: Activation | None) -> dict[str, Any] | None:
+    """What has come of its results over what was stored before it began, where they are wanted."""
+    past = None if activation is None else activation.past
+    return None if past is None else {"status": past.status.value, "results": past.results}
 
 
 def _failure(activation: Activation | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,6 +72,7 @@ class ScenarioQuery:
     window: str | dict[str, str] | None = None
     register_at: int = 0
     expire_at: int | None = None
+    past: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def load_scenario(path: Path) -> Scenario:
     scenario = Scenario(
         streams=_recorded_streams(entries, path.parent.resolve()),
         queries=tuple(
-            ScenarioQuery(name, q.sql, q.window, q.register_at, q.expire_at)
+            ScenarioQuery(name, q.sql, q.window, q.register_at, q.expire_at, q.past)
             for name, q in entries.queries.items()
         ),
         every=entries.epochs.every,
@@ -227,6 +228,7 @@ class QueryEntry(Closed):
     window: str | dict[str, str] | None = None
     register_at: BatchNumber = 0
     expire_at: BatchNumber | None = None
+    past: Literal["none", "stored"] | None = None
 
     @field_validator("window", mode="before")
     @classmethod

@@ -123,6 +123,7 @@ class Calls:
         title: str | None = None,
         owner: str | None = None,
         tags: Sequence[str] | None = None,
+        past: str | None = None,
         idempotency_key: str | None = None,
     ) -> Call[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
@@ -130,7 +131,8 @@ class Calls:
         ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``slo`` what
         the query needs (``latency``, ``freshness`` by alias, ``completeness``); ``dialect`` is the
         statement's, by default Spark's; ``title``, ``owner`` and ``tags`` are what people call it,
-        whose it is, and what they find it by.
+        whose it is, and what they find it by; ``past``: ``stored`` emits its results over what is
+        stored already as well.
         """
         body = _given(
             **query_body(sql, query, name, window),
@@ -143,6 +145,7 @@ class Calls:
             title=title,
             owner=owner,
             tags=None if tags is None else list(tags),
+            past=past,
         )
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return Call("POST", "/v1/queries", QueryOut.read, body, headers=headers)

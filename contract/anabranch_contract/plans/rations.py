@@ -40,7 +40,8 @@ class Ranking(Row, frozen=True):
     """What ranks the tuples of one stream: a number in [0, 1) that follows from values alone.
 
     Attributes:
-        columns: whose values are hashed, in this order; never empty.
+        columns: whose values are hashed, in this order; empty where nothing is kept, so that no
+            rank matters.
         by_batch: whether the number of the batch is hashed as well. If so, a key that is withheld
             in one batch may be kept in the next (*uniform*); if not, it is the same keys that are
             kept, whatever stream and batch they come in (*universe*).

@@ -231,6 +231,8 @@ class QuerySpec:
         outer: what is made of its results and those of the query that is ``left_of`` it; likewise.
         freshness: how old the members under some labels may be when a result is emitted
             (microseconds of event time); absent in documents of earlier releases.
+        past: whether results of what it can see from before its activation are emitted as well;
+            likewise.
     """
 
     id: QueryId
@@ -242,6 +244,7 @@ class QuerySpec:
     outer: OuterJoin | None = None
     left_of: QueryId | None = None
     freshness: tuple[tuple[Label, int], ...] = ()
+    past: bool = False
 
     @property
     def has_post_join(self) -> bool:

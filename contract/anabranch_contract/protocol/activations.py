@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from anabranch_contract.codec import Message, Row
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
@@ -91,6 +92,32 @@ class LeftOut(Row, frozen=True):
     key: tuple[str, str] | None = None
 
 
+class PastStatus(StrEnum):
+    """``pending``, until all of it is ``emitted``, or it can't be any more: ``given-up``."""
+
+    PENDING = "pending"
+    EMITTED = "emitted"
+    GIVEN_UP = "given-up"
+
+
+class PastResults(Row, frozen=True):
+    """A query's results over what had arrived before it was activated, where they are wanted.
+
+    Attributes:
+        results: those emitted so far.
+        rows: stored rows that are still to be looked at; None: it has not begun.
+    """
+
+    status: PastStatus = PastStatus.PENDING
+    results: int = 0
+    rows: int | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether more of them come."""
+        return self.status is PastStatus.PENDING
+
+
 @dataclass(frozen=True, slots=True)
 class Activation(Message):
     """The terms on which the runtime activated a query, and its results since.
@@ -115,6 +142,7 @@ class Activation(Message):
             is in ``withheld`` or ``blind``. ``caught_up``: how many have been, all in ``results``.
         left_out: of a query with a view, where joined rows have been withheld for good; absent in
             documents of earlier releases.
+        past: of a query that emits results of the past as well; likewise.
     """
 
     activated_batch: int
@@ -131,6 +159,7 @@ class Activation(Message):
     owed: float = 0.0
     caught_up: int = 0
     left_out: tuple[LeftOut, ...] = ()
+    past: PastResults | None = None
 
     @property
     def completeness(self) -> float:

@@ -51,6 +51,17 @@ Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/=-]{0,63}$", exa
 Tags = Annotated[list[Tag], Field(max_length=32), AfterValidator(distinct)]
 
 
+#: Whether results that could have been had before a query was registered are emitted as well.
+Past = Annotated[
+    Literal["none", "stored"],
+    Field(
+        description="`stored`: when it begins, its results over what is stored already are emitted "
+        "as well, while it runs. `none`: a result's last member arrives after it began.",
+        examples=["stored"],
+    ),
+]
+
+
 class SinkRecord(Closed):
     """Where results go (``docs/sinks.md``).
 
@@ -117,6 +128,7 @@ class QueryIn(Closed):
     title: Title | None = None
     owner: Title | None = None
     tags: Tags = Field(default=[])
+    past: Past = "none"
 
     @field_validator("query")
     @classmethod
@@ -301,6 +313,20 @@ class RationedOut(Document):
     undecided: int = 0
 
 
+class PastOut(Document):
+    """What has come of a query's results over what was stored before it began.
+
+    ``pending``: they are being emitted. ``emitted``: all are there. ``given-up``: some are, and no
+    more will come, since what they need is there no more.
+    """
+
+    status: Open[Literal["pending", "emitted", "given-up"]]
+    results: int = Field(description="Those so far, which count as results of the query.")
+    rows: int | None = Field(
+        description="Stored rows that are still to be looked at; null: not begun yet."
+    )
+
+
 class QueryOut(Document):
     """A query, its meaning, and its progress."""
 
@@ -338,6 +364,10 @@ class QueryOut(Document):
     visible_from: dict[str, VisibleFrom] | None
     complete_from: str | None
     complete: str | None
+    past: Past = "none"
+    past_results: PastOut | None = Field(
+        default=None, description="Null where the past was not asked for, or it has not begun."
+    )
     earlier: list[ActivationOut] = Field(
         description="Its activations before this one, oldest first."
     )

@@ -62,7 +62,7 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
 from anabranch_planner.plans.columns import behind, read_by_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
     from anabranch_planner.plans.backfill import Backfill
@@ -103,6 +103,7 @@ def compile_ruleset(
     sinks: Mapping[str, SinkSpec],
     backfills: Sequence[Backfill] = (),
     freshness: Mapping[str, Mapping[str, int]] | None = None,
+    past: Collection[str] = (),
 ) -> Ruleset:
     """The ruleset by which ``epoch`` runs ``plan``.
 
@@ -116,14 +117,19 @@ def compile_ruleset(
         backfills: how the past of new MIRs is answered (``plans.backfill``): those that are
             chosen become rules for every copy of the MIR.
         freshness: query id -> alias -> how old its members of results may be (microseconds).
+        past: the queries that emit results of the past as well.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
     """
     rules = _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
-    if not freshness:
+    if not freshness and not past:
         return rules
-    specs = (_with_freshness(query, freshness.get(query.id, {})) for query in rules.queries)
+    limits = freshness or {}
+    specs = (
+        replace(_with_freshness(query, limits.get(query.id, {})), past=query.id in past)
+        for query in rules.queries
+    )
     return replace(rules, queries=tuple(specs))
 
 
@@ -211,7 +217,9 @@ class _Compiler:
             spec = specs.pop(query.id, None)
             if spec is None:
                 raise _changed(query.id)
-            given = replace(self._query(query), sink=spec.sink, freshness=spec.freshness)
+            given = replace(
+                self._query(query), sink=spec.sink, freshness=spec.freshness, past=spec.past
+            )
             if given != spec:
                 raise _changed(query.id)
         for name in specs:

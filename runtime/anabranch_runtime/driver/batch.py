@@ -47,7 +47,7 @@ class Batch:
 
 def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
     """The state once ``epoch`` has begun by ``ruleset`` without a batch; see :func:`begin`."""
-    state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
+    state = _entered(state, ruleset, epoch, steps)
     return drop_unused(state, ruleset, accesses(state, ruleset))
 
 
@@ -73,7 +73,7 @@ def begin(
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
-        state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
+        state = _entered(state, ruleset, epoch, steps)
     elif revised:
         state = enter_revision(state, ruleset, steps_of_epoch(state, steps))
     state = backfill.begin(state, ruleset, throttle)
@@ -83,6 +83,11 @@ def begin(
     access = accesses(state, ruleset)
     entered = fresh or revised
     return Batch(drop_unused(state, ruleset, access) if entered else state, ruleset, access)
+
+
+def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
+    state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
+    return catch_up.owe_past(state, ruleset)
 
 
 def replaced_segments(

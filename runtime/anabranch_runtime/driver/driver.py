@@ -286,6 +286,7 @@ class Driver:
         state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, self._steps())
         self.manifests.commit(state)
         self.state = state
+        self.progress.report_held(state)
         self.show_views(ruleset)
         self._interims.committed(state, ruleset)
         self._forget([])

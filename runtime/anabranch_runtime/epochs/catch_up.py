@@ -18,9 +18,13 @@ without a deadline come last. Queries of the same batches that follow each other
 paid together, with the steps that they share. A payment that has begun waits where what is owed
 meanwhile goes stale before it; what is left of it is in the manifest.
 
-While something is owed, what was needed when its batch began stays stored (``retention``). A debt
-that can't be paid any more is forgiven: its query has ended or has begun anew, or reads a stream
-that keeps the latest per key, of which rows are missing, or its deadline has passed.
+**The past.** A query that asks for what it sees from before its activation is owed these batches
+from then on, all of them together: every goal of it was given nothing (:func:`owe_past`).
+
+While something is owed, what was needed when its batch began stays stored (``retention``), of a
+query that is owed its past all that it sees. A debt that can't be paid any more is forgiven: its
+query has ended or has begun anew, or reads a stream that keeps the latest per key, of which rows
+are missing, or its deadline has passed.
 
 Everything that a catch-up depends on is in the manifest, so a batch that is repeated does the same.
 """
@@ -32,8 +36,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.rations import PaidBatches
-from anabranch_contract.protocol.activations import LeftOut
+from anabranch_contract.plans.rations import PaidBatches, Ranking
+from anabranch_contract.protocol.activations import LeftOut, PastResults, PastStatus
 from anabranch_runtime.epochs.access import stored_in
 from anabranch_runtime.epochs.freshness import fresh_until
 from anabranch_runtime.state.coverage import Access, Tile
@@ -61,6 +65,8 @@ if TYPE_CHECKING:
 IDLE = 1.0
 #: Batches that are owed as one.
 LONGEST = 32
+#: Of goals to which all of a batch is owed.
+_ALL = Ranking((), by_batch=True)
 #: Goals of all owed batches; what is more is forgiven, oldest first.
 MOST = 1 << 14
 
@@ -100,7 +106,7 @@ def incur(
     if not goals:
         return state
     known = state.debt.batches
-    last = known[-1] if known else None
+    last = known[-1] if known and not known[-1].past else None
     times = {name: stream.max_tau for name, stream in state.streams.items()}
     reached = {name: tau for name, tau in times.items() if tau is not None}
     if (
@@ -134,11 +140,9 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
     for at, one in sorted(enumerate(debt.batches), key=lambda pair: -pair[1].first):
         stale = () if now is None else {q for q, end in deadlines.of_owed(one).items() if end < now}
         goals = tuple(
-            g
-            for g in one.goals
-            if g.query not in stale and since.get(g.query, one.last + 1) <= one.first
+            g for g in one.goals if g.query not in stale and _is_of(one, since.get(g.query))
         )
-        room -= len(goals)
+        room -= 0 if one.past else len(goals)
         if goals and room >= 0:
             kept[at] = one if goals == one.goals else _narrowed(one, goals)
     owed = tuple(kept[at] for at in sorted(kept))
@@ -247,7 +251,7 @@ def next_catch_up(state: State) -> CatchUp | None:
     owed, starts = debt.batches[0], debt.batches[0].starts
     taken, left = cut_starts(starts, debt.rows)
     ends = not left
-    return CatchUp(owed.first, owed.last, owed.goals, taken, ends, owed.watermarks)
+    return CatchUp(owed.first, owed.last, owed.goals, taken, ends, owed.watermarks, owed.past)
 
 
 def advance(
@@ -276,6 +280,13 @@ def advance(
     for report in reports:
         for query, found in report.caught_up.items():
             made[query] += found
+    if done.past:
+        remaining = None if done.ends else sum(s.rows for s in after.batches[0].starts or ())
+        queries = {
+            name: _further(one, made[name], remaining) if name in owed.queries else one
+            for name, one in state.queries.items()
+        }
+        return replace(state, debt=after, queries=queries)
     still = after.queries
     queries = {
         name: replace(
@@ -288,6 +299,29 @@ def advance(
         for name, one in state.queries.items()
     }
     return replace(state, debt=after, queries=queries)
+
+
+def owe_past(state: State, ruleset: Ruleset) -> State:
+    """``state`` with the past that is owed to queries that begin with the next batch and ask for
+    it. A query whose time bounds have changed has had its own.
+    """
+    able = owing(ruleset)
+    queries, owed = dict(state.queries), list(state.debt.batches)
+    reached = {n: s.max_tau for n, s in state.streams.items() if s.max_tau is not None}
+    for query in ruleset.queries:
+        known = state.queries[query.id]
+        begins = known.activated_batch == state.next_batch and not known.earlier
+        if not (query.past and begins and known.past is None and query.id in able):
+            continue
+        first = min(seen.batch for seen in known.visible_from.values())
+        last = known.activated_batch - 1
+        if first > last:
+            queries[query.id] = replace(known, past=PastResults(PastStatus.EMITTED, rows=0))
+            continue
+        goals = tuple(OwedGoal(query.id, alias, 0.0, _ALL) for alias, _, _ in query.members)
+        owed.append(OwedBatches(first, last, tuple(sorted(goals)), {}, reached, past=True))
+        queries[query.id] = replace(known, past=PastResults())
+    return replace(state, queries=queries, debt=replace(state.debt, batches=tuple(owed)))
 
 
 def until(access: Access, last: int) -> Access:
@@ -305,6 +339,20 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
     )
 
 
+def _is_of(owed: OwedBatches, activated: int | None) -> bool:
+    """Whether a query that was ``activated`` then is the one that something is owed to."""
+    if activated is None:
+        return False
+    return activated == owed.last + 1 if owed.past else activated <= owed.first
+
+
+def _further(known: Activation, made: int, rows: int | None) -> Activation:
+    """``known`` with ``made`` more results of the past, of which ``rows`` are left to look at."""
+    past = known.past or PastResults()
+    status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
+    return replace(known, past=PastResults(status, past.results + made, rows or 0))
+
+
 def _relation(query: QuerySpec, alias: str) -> RelationId:
     return next(relation for name, _, relation in query.members if name == alias)
 
@@ -313,12 +361,18 @@ def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
     """``queries`` with what was owed in ``before`` and is not in ``after`` as withheld for good."""
-    known = {(one.first, goal) for one in after.batches for goal in one.goals}
+    queries = {
+        name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
+        if one.past is not None and name in before.past - after.past
+        else one
+        for name, one in queries.items()
+    }
+    known = {(one.first, goal) for one in after.withheld for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
     # What a goal is owed of a batch, as a share of its tuples: estimates have a sum per query only.
     every: dict[str, float] = defaultdict(float)
     gone: dict[str, float] = defaultdict(float)
-    for one in before.batches:
+    for one in before.withheld:
         for goal in one.goals:
             batches = one.last - one.first + 1
             weight = batches * (1 - goal.share) if goal.share else 0.0
@@ -356,7 +410,7 @@ def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
     Args:
         failed: queries that have failed meanwhile.
     """
-    if done is None or not done.ends:
+    if done is None or not done.ends or done.past:
         return None
     goals = tuple((g.query, g.alias) for g in done.goals if g.query not in failed)
     return PaidBatches(done.first, done.last, goals) if goals else None

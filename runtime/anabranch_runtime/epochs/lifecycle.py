@@ -128,6 +128,7 @@ def _anew(known: Activation, activation: Activation) -> Activation:
         blind=known.blind,
         caught_up=known.caught_up,
         left_out=known.left_out,
+        past=known.past,
     )
 
 

@@ -16,7 +16,7 @@ from anabranch_runtime.epochs.access import relation_tiles
 from anabranch_runtime.epochs.lifecycle import serves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
     from anabranch_contract.queries.joins import Relation
@@ -39,14 +39,20 @@ def clocks(state: State) -> dict[str, int]:
     the oldest batch that is still owed, what was needed then being needed again.
     """
     found = watermarks(state)
-    for owed in state.debt.batches:
+    for owed in state.debt.withheld:
         known = owed.watermarks
         found = {name: min(mark, known[name]) for name, mark in found.items() if name in known}
     return found
 
 
-def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str], int | None]:
-    """(query, label) -> event time below which its tuples are not needed; None: none."""
+def horizons(
+    ruleset: Ruleset, marks: Mapping[str, int], past: Collection[str] = ()
+) -> dict[tuple[str, str], int | None]:
+    """(query, label) -> event time below which its tuples are not needed; None: none.
+
+    Args:
+        past: the queries that results of the past are owed to: they need all that they see.
+    """
     streams = {r.id: r.stream for r in ruleset.relations}
     found: dict[tuple[str, str], int | None] = {}
     for query in _joins(ruleset):
@@ -58,7 +64,8 @@ def horizons(ruleset: Ruleset, marks: Mapping[str, int]) -> dict[tuple[str, str]
                 mark, bound = marks.get(streams[other]), query.retention[i][j]
                 limits.append(None if mark is None or bound is None else mark - bound)
             finite = [x for x in limits if x is not None]
-            found[query.id, label] = min(finite) if len(finite) == len(limits) else None
+            known = len(finite) == len(limits) and query.id not in past
+            found[query.id, label] = min(finite) if known else None
     return found
 
 
@@ -73,7 +80,7 @@ def expire(state: State, ruleset: Ruleset) -> State:
     if needed is None:
         return state
     # What arrived since then may be what is owed, though nothing that arrives later needs it.
-    owed = min((one.first for one in state.debt.batches), default=state.next_batch)
+    owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
     stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
     return replace(state, stores=stores)
 
@@ -82,7 +89,7 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
     """Store -> per member, the event time below which nobody needs its rows. None: all are needed
     for ever.
     """
-    limits = horizons(ruleset, clocks(state))
+    limits = horizons(ruleset, clocks(state), state.debt.past)
     if all(t is None for t in limits.values()):
         return None
     return _readers(ruleset, limits).thresholds

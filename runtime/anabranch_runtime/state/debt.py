@@ -1,7 +1,8 @@
 """What withheld probes are still owed, where that is made good later (``semantics.md``, "Rations").
 
 Tuples that a goal was not given are stored like all others, so its results can be had later: the
-tuples of the batch probe what had arrived by then.
+tuples of the batch probe what had arrived by then. A query that asks for its past is owed it in the
+same way: it was given nothing of the batches before its activation.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class OwedBatches:
         watermarks: as the first of them began: what was needed then stays stored.
         reached: stream -> the greatest event time that had arrived by the end of the last of them.
         starts: what is left of their rows; None: nothing has been paid yet.
+        past: whether they are the batches before the activation of the queries, with which nothing
+            was withheld; absent in manifests of earlier releases.
     """
 
     first: int
@@ -68,6 +71,7 @@ class OwedBatches:
     watermarks: dict[str, int]
     reached: dict[str, int] = field(default_factory=dict)
     starts: tuple[Starts, ...] | None = None
+    past: bool = False
 
     @property
     def queries(self) -> frozenset[QueryId]:
@@ -82,6 +86,7 @@ class CatchUp:
     Attributes:
         ends: whether nothing of these batches is owed afterwards.
         watermarks: as the first of them began.
+        past: whether they are what the queries ask of before their activation.
     """
 
     first: int
@@ -90,6 +95,7 @@ class CatchUp:
     starts: tuple[Starts, ...]
     ends: bool
     watermarks: dict[str, int]
+    past: bool = False
 
     @property
     def rows(self) -> int:
@@ -118,14 +124,24 @@ class Debt:
                 yield from start.sources
 
     @property
+    def withheld(self) -> tuple[OwedBatches, ...]:
+        """What is owed since it was withheld."""
+        return tuple(one for one in self.batches if not one.past)
+
+    @property
     def numbers(self) -> frozenset[int]:
-        """The batches of which something is owed."""
-        return frozenset(n for one in self.batches for n in range(one.first, one.last + 1))
+        """The batches of which something was withheld that is owed."""
+        return frozenset(n for one in self.withheld for n in range(one.first, one.last + 1))
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Those that something is owed to."""
-        return frozenset().union(*(one.queries for one in self.batches))
+        """The queries that something was withheld from which is owed."""
+        return frozenset().union(*(one.queries for one in self.withheld))
+
+    @property
+    def past(self) -> frozenset[QueryId]:
+        """The queries that results of the past are owed to."""
+        return frozenset().union(*(one.queries for one in self.batches if one.past))
 
 
 def cut_starts(

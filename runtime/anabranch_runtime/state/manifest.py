@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 #: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
 #: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object, up to
-#: version 7 no ruleset had been revised, up to version 8 nothing was owed.
-KIND = Kind("manifest", "state", 9, sealed=3)
+#: version 7 no ruleset had been revised, up to version 8 nothing was owed,
+#: up to version 9 no past was.
+KIND = Kind("manifest", "state", 10, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
 #: Seconds for which a task waits for its batch's manifest, and between two looks.

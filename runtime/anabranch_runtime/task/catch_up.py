@@ -12,6 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_runtime.epochs.catch_up import until
 from anabranch_runtime.epochs.rationing import least_limits
@@ -22,7 +24,6 @@ from anabranch_runtime.task.rations import Ranks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.rations import Ranking
@@ -112,7 +113,17 @@ class _Walk:
             return
         access = until(self.payer.access[rule.out], self.work.last)
         for joined in self.payer.probe(found, rule, access):
-            self.visit(joined, rule.out)
+            self.visit(self._arrived(joined), rule.out)
+
+    def _arrived(self, joined: Partial) -> Partial:
+        """Those of ``joined`` whose start has arrived last, as far as batches say."""
+        if self.work.first == self.work.last:
+            return joined
+        last = joined.batch(joined.start)
+        mask = np.ones(joined.length, np.bool_)
+        for label in joined.place:
+            mask &= joined.batch(label) <= last
+        return joined.where(mask)
 
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
         """The results among ``found`` that are owed, and are made from their start."""

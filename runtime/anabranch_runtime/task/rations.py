@@ -50,6 +50,8 @@ class Ranks:
         """
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
+            if least <= 0:
+                return np.ones(partial.length, np.bool_)
             found |= self.of(partial, label, ranking) >= least
         return found
 

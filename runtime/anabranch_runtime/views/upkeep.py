@@ -183,7 +183,9 @@ class Views:
                     self._kept[name].looked_at = next_batch
                     self._kept[name].problem = self.refusal or None
                 kept = self._kept[name]
-                kept.ending, kept.clock = False, clock_of(query, ruleset, marks)
+                kept.ending, kept.clock = False, None
+                if not _waits_for_past(queries.get(name)):
+                    kept.clock = clock_of(query, ruleset, marks)
             for name in self._kept.keys() - wanted.keys():
                 self._kept[name].ending = True
             for name, kept in self._kept.items():
@@ -412,6 +414,11 @@ class Views:
         for part in kept.parts:
             shutil.rmtree(part.place.checkpoint, ignore_errors=True)
         self._undecided.pop(kept.place.query.id, None)
+
+
+def _waits_for_past(known: Activation | None) -> bool:
+    """Whether joined rows of any age may come, so that no window closes."""
+    return known is not None and known.past is not None and known.past.pending
 
 
 def _missing(known: Activation | None) -> Activation | None:

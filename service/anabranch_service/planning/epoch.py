@@ -91,7 +91,7 @@ class Task:
         seconds: time limit of one solve; 0: only what is found without solving.
         epoch: the epoch to plan for.
         sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
-            members of results may be (microseconds).
+            members of results may be (microseconds). ``past``: those that emit the past as well.
         formulation: how the joint plan is solved.
         widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
         running: the running epoch's steps and stores, which the plan is charged for changing.
@@ -105,6 +105,7 @@ class Task:
     epoch: int = 0
     sinks: Mapping[str, SinkSpec] = field(default_factory=dict)
     freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    past: frozenset[str] = frozenset()
     formulation: Formulation = Formulation.TIGHT
     widths: Mapping[str, float] = field(default_factory=dict)
     running: Footprint | None = None
@@ -291,6 +292,7 @@ def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
         parallelism=options.parallelism,
         sinks=task.sinks,
         freshness=task.freshness,
+        past=task.past,
         objective=options.objective,
         backfilling=options.backfill,
         horizon=options.backfill_horizon,

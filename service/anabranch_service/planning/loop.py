@@ -278,7 +278,8 @@ class EpochLoop:
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
         sinks = {record.id: record.sink.to_sink() for record in found.wanted}
         freshness = {r.id: freshness_of(r.slo) for r in found.wanted if r.slo.freshness}
-        task = replace(request.task, epoch=epoch, sinks=sinks, freshness=freshness)
+        past = frozenset(r.id for r in found.wanted if r.emits_past)
+        task = replace(request.task, epoch=epoch, sinks=sinks, freshness=freshness, past=past)
         answer = self.answer(replace(request, task=task))
         validate_plan(answer.planned.plan, answer.planned.queries)
         return answer

@@ -19,6 +19,7 @@ from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
+    PastOut,
     QueryOut,
     RationedOut,
     RunOut,
@@ -133,6 +134,7 @@ def query_out(
         results_at=results_at(record, progress),
         input_problems=sources.failed_among(streams),
         **_activation(activation),
+        past_results=None if activation is None else _past(activation),
         earlier=[]
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
@@ -217,6 +219,13 @@ def _rationed(
         floor_broken=broken,
         undecided=undecided,
     )
+
+
+def _past(activation: Activation) -> PastOut | None:
+    past = activation.past
+    if past is None:
+        return None
+    return PastOut(status=past.status.value, results=past.results, rows=past.rows)
 
 
 def _activation(activation: Activation | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.queries import ProblemRecord, SinkRecord
+from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.slo import Slo
 from anabranch_contract.rest.streams import StreamProperties
@@ -105,6 +105,8 @@ class QueryRecord(Closed):
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
         title, owner, tags: what people call it, whose it is, and what they find it by.
         paused_at: when it was paused.
+        past: whether its results over what is stored already are wanted as well. ``resumed``: it
+            goes on where an earlier run was paused, which has given these.
         relaxed: alias -> the filter (expressions) of the store that it shares with queries that
             want more; decided when it was registered. Absent in records of earlier releases.
     """
@@ -122,6 +124,8 @@ class QueryRecord(Closed):
     title: str | None = None
     owner: str | None = None
     tags: tuple[str, ...] = ()
+    past: Past = "none"
+    resumed: bool = False
     normalised: NormalisedInfo
     relaxed: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     removed_at: AwareDatetime | None = None
@@ -129,6 +133,11 @@ class QueryRecord(Closed):
     rejected: ProblemRecord | None = None
     first_epoch: int | None = None
     last_epoch: int | None = None
+
+    @property
+    def emits_past(self) -> bool:
+        """Whether this run emits results over what was stored before it began."""
+        return self.past == "stored" and not self.resumed
 
     def wanted(self, now: datetime) -> bool:
         """Whether the query should be part of an epoch that is planned now."""

@@ -21,7 +21,7 @@ from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.views import change_columns
-from anabranch_contract.rest.queries import QueryIn, QueryOut, SinkRecord
+from anabranch_contract.rest.queries import Past, QueryIn, QueryOut, SinkRecord
 from anabranch_contract.rest.slo import Slo
 from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
@@ -99,6 +99,7 @@ async def prepare(
         title=body.title,
         owner=body.owner,
         tags=tuple(body.tags),
+        past=body.past,
         normalised=meaning,
         relaxed={alias: to_json(kept) for alias, kept in relaxed.items()},
     )
@@ -225,6 +226,7 @@ def body_of(record: QueryRecord) -> QueryIn:
         title=record.title,
         owner=record.owner,
         tags=list(record.tags),
+        past=record.past,
     )
 
 
@@ -271,7 +273,32 @@ def _read(
     check_sink_request(body.sink.to_sink(), settings)
     _check_sink(body.sink, query)
     check_slo(body.slo, query, streams)
+    _check_past(body.past, query, streams)
     return statement, query
+
+
+def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
+    """Refuse to emit the past of a query whose results do not follow from what is stored."""
+    if past == "none":
+        return
+    reason = None
+    if query.outer is not None:
+        reason = "the query asks which rows have no partner, and is made for rows as they arrive"
+    elif len(query.relations) == 1:
+        reason = "the query reads one stream, and streams that nothing joins are not stored"
+    else:
+        latest = sorted({r.stream for r in query.relations if streams[r.stream].latest})
+        if latest:
+            reason = (
+                f"stream {latest[0]!r} keeps the latest rows of a key, so earlier ones are gone"
+            )
+    if reason is not None:
+        raise InvalidInput(
+            "past-not-stored",
+            f"results of the past can't be emitted: {reason}",
+            field="past",
+            remedy="leave it out: results begin with what arrives from now on",
+        )
 
 
 def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query, Response
@@ -150,6 +151,8 @@ async def resume_query(
     if found.is_over(now):
         raise _ended(name)
     begun = await prepare(ctx, next_run(found.id), body_of(found), now, found)
+    resumed = begun.record.model_copy(update={"resumed": True})
+    begun = replace(begun, record=resumed)
     await register(ctx, begun)
     await ctx.store.update_query(
         found.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
@@ -181,6 +184,7 @@ def _terms(body: QueryIn, settings: Settings) -> dict[str, object]:
         "query": body.query,
         "window": body.window,
         "sink": body.sink,
+        "past": body.past,
     }
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import sqlglot
 from sqlglot import exp
 
-from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.activations import Activation, PastStatus
 from anabranch_runtime.index.ranks import ranks
 from tests.support.oracles.idle_watermarks import watermarks
 
@@ -298,9 +298,10 @@ class Oracle:
         """The SELECT that gives the results of ``query``, of all its activations; less those that
         have been withheld of the query of that name (``torn``: and can't be there).
         """
-        spans = (*activation.earlier, activation)
+        first, *others = (*activation.earlier, activation)
         kept = [*self._kept(query, name, torn), *self._young(query, name)]
-        parts = [self._span(query, entry, a, kept) for a in spans]
+        parts = [self._span(query, entry, first, kept, past=_has_past(activation, torn))]
+        parts += [self._span(query, entry, a, kept) for a in others]
         tail = f" LIMIT {limit}" if limit else ""
         return " UNION ALL ".join(parts) + tail
 
@@ -359,9 +360,17 @@ class Oracle:
         return known
 
     def _span(
-        self, query: OracleQuery, entry: QueryEntry, activation: Activation, kept: Sequence[str]
+        self,
+        query: OracleQuery,
+        entry: QueryEntry,
+        activation: Activation,
+        kept: Sequence[str],
+        *,
+        past: bool = False,
     ) -> str:
-        """The results of one activation; a ttl is a window on every alias of its stream."""
+        """The results of one activation, with its ``past`` or without it; a ttl is a window on
+        every alias of its stream.
+        """
         ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
         where = [f"({c})" for c in query.where]
@@ -382,7 +391,8 @@ class Oracle:
                 inside = f"{last} >= {first} AND {last} < {end}"
                 where.append(f"NOT ({inside} AND coalesce({alias}.{GONE}{first} <= {last}, false))")
         where += kept
-        where.append(f"{last} >= {activation.activated_batch}")
+        if not past:
+            where.append(f"{last} >= {activation.activated_batch}")
         if activation.expired_batch is not None:
             where.append(f"{last} < {activation.expired_batch}")
         select = ", ".join(f"{e} AS c{i}" for i, (e, _, _) in enumerate(query.select))
@@ -496,6 +506,12 @@ def _batch_of(stream: StreamEntry) -> str:
     if stream.cuts is None:
         return f"file_row_number // {stream.rows_per_batch}"
     return f"len(list_filter({list(stream.cuts)}, lambda cut: cut <= file_row_number))"
+
+
+def _has_past(activation: Activation, torn: bool) -> bool:
+    """Whether results of before the first activation are there; ``torn``: may be there."""
+    past = activation.past
+    return past is not None and (past.status is PastStatus.EMITTED or torn)
 
 
 def _visible(alias: str, activation: Activation) -> list[str]:

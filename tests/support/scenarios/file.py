@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.protocol.activations import (
+    Activation,
+    PastResults,
+    PastStatus,
+    Visibility,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,4 +235,5 @@ def _activation(doc: Mapping[str, Any]) -> Activation:
         },
         results=doc.get("results", 0),
         earlier=tuple(map(_activation, doc.get("earlier", ()))),
+        past=None if doc.get("past") is None else PastResults(PastStatus(doc["past"]["status"])),
     )

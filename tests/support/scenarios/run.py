@@ -36,6 +36,7 @@ from tests.support.scenarios.draw import Generated, generate, generate_respelled
 from tests.support.scenarios.features import features
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.latest import generate_with_latest
+from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.rows import LOCAL
 from tests.support.scenarios.script import Script, draw
 from tests.support.scenarios.ttls import generate_with_ttls
@@ -87,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--owed", action="store_true", help="and most of that is made good later (local)"
     )
     parser.add_argument("--fresh", action="store_true", help="results may not be too old (local)")
+    parser.add_argument("--past", action="store_true", help="queries emit their past (local)")
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -99,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make: Make = generate_with_ttls if options.ttl else generate
         make = generate_with_latest if options.latest else make
         make = generate_respelled if options.respelled else make
+        make = generate_with_past if options.past and make is generate else make
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
             url = stack.enter_context(redis_url())
@@ -112,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rationed=options.rationed,
                 owed=options.owed,
                 fresh=options.fresh,
+                past=options.past,
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
@@ -177,11 +181,12 @@ def local(
     rationed: bool = False,
     owed: bool = False,
     fresh: bool = False,
+    past: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
     ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches,
     ``owed``: half of them, and most of that is made good, ``fresh``: results
-    of many queries may not be too old.
+    of many queries may not be too old, ``past``: most queries emit their past.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
@@ -199,6 +204,11 @@ def local(
         script = replace(script, rationed=chosen, owed=made_good)
     if fresh:
         script = replace(script, fresh=_limits(generated, Random(seed)))
+    if past:
+        rng = Random(seed)
+        script = replace(
+            script, past=frozenset(name for name in generated.queries if rng.random() < 0.8)
+        )
     return run_local(generated, script, url, remote=remote)
 
 
@@ -225,6 +235,7 @@ def assert_exact(
     rationed: bool = False,
     owed: bool = False,
     fresh: bool = False,
+    past: bool = False,
 ) -> None:
     """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
 
@@ -244,6 +255,7 @@ def assert_exact(
             rationed=rationed,
             owed=owed,
             fresh=fresh,
+            past=past,
         )
         covered |= set(happened)
         if verdict.problems:
@@ -280,7 +292,7 @@ def run_local(
     in front of which nearly nothing is kept, and machines are lost.
     """
     replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
-    if script.owed and script.seed % 2:
+    if (script.owed or script.past) and script.seed % 2:
         # Every debt is paid in many parts.
         replay.throttle = Throttle(first=3, least=2, most=8)
     if remote:

@@ -70,6 +70,7 @@ class Script:
         owed: those of them whose withheld results are to be made good. The run goes on, with
             batches without input, until that has been done.
         fresh: query -> alias -> how old its members of results may be, in microseconds.
+        past: the queries that emit results of the past as well. The run goes on until they have.
     """
 
     mode: Mode = Mode.STEP
@@ -89,6 +90,7 @@ class Script:
     rationed: frozenset[int] = frozenset()
     owed: frozenset[int] = frozenset()
     fresh: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    past: frozenset[str] = frozenset()
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""

@@ -63,6 +63,10 @@ OWED_MANY = tuple(range(8500, 8800))
 FRESH_FEW = (4, 7, 9, 3)
 FRESH_MANY = tuple(range(9000, 9150))
 
+#: In this process with queries that emit their past, by default and in ``make test-full``.
+PAST_FEW = (10, 11, 15)
+PAST_MANY = tuple(range(9500, 9800))
+
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     """``seeds`` in runs of ``length``.

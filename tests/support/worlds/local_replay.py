@@ -318,7 +318,7 @@ class _Run:
                 self.replay.events[f"rationed by {kind}"] += 1
                 self.replay.events["nothing let through"] += ration.share == 0
         left = {(one.first, goal) for one in state.debt.batches for goal in one.goals}
-        for one in self.debt.batches:
+        for one in self.debt.withheld:
             for goal in one.goals if one.starts is not None else ():
                 if (one.first, goal) not in left:
                     spans = range(one.first, one.last + 1)
@@ -327,6 +327,8 @@ class _Run:
         self.replay.events["payment waits for another"] += sum(begun) > 1
         firsts = [one.first for one in state.debt.batches]
         self.replay.events["younger debt first"] += begun[:1] == [True] and firsts[0] > min(firsts)
+        parts = [one.past.rows for one in state.queries.values() if one.past is not None]
+        self.replay.events["past in parts"] += any(parts)
         self.debt = state.debt
         self.service.snapshot = last_snapshot(self.control)
 
@@ -372,6 +374,9 @@ class _Run:
         self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
         for activation in state.queries.values():
             self.replay.events["late result"] += activation.caught_up
+            if activation.past is not None:
+                self.replay.events[f"past {activation.past.status}"] += 1
+                self.replay.events["result of the past"] += activation.past.results
         streams = {n: state.streams[n] for n in self.scenario.streams}
         self.replay.report = {
             "batches": state.next_batch - self.added,

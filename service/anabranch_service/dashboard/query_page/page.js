@@ -68,6 +68,7 @@ async function showQuery() {
     ["its part of the state", plan ? view.part(plan.state_bytes, plan.state_of_plan, (n) => bytes(Math.round(n))) : "–"],
     ["arrival to commit", view.latency(plan)],
     ["complete", view.completeness(query)],
+    ...(query.past_results ? [["results of the past", view.past(query.past_results)]] : []),
     ["expires", query.expires_at ? moment(query.expires_at) : "never"],
     ["needs", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "nothing stated"],
     ["priority", query.priority],

@@ -12,6 +12,13 @@ export function completeness(query) {
   return `${since}; ${kept.blind ? "below " : ""}${percent(kept.completeness)} of results kept`;
 }
 
+/** What has come of its results over what was stored before it began. */
+export function past({ status, results, rows }) {
+  const what = { pending: "being emitted", emitted: "all emitted", "given-up": "given up" }[status] ?? status;
+  const left = rows ? `; ${rows.toLocaleString("en")} stored rows to look at` : "";
+  return `${what}: ${results.toLocaleString("en")}${left}`;
+}
+
 /** From arrival to commit, as far as that is known. */
 export function latency(plan) {
   if (!plan?.batch_seconds) return "not known yet";

@@ -1,0 +1,81 @@
+"""Queries that ask for their past: who may, what the runtime is given, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_contract.protocol.activations import Activation, PastResults, PastStatus
+from tests.service.conftest import PAIR
+
+if TYPE_CHECKING:
+    from tests.support.worlds.service import Service
+
+TIMED = {
+    "columns": {"order_id": "bigint", "at": "timestamp"},
+    "event_time": "at",
+    "lateness": "1 minute",
+}
+
+
+def past_of(shop: Service, epoch: int) -> dict[str, bool]:
+    """Run -> whether its past is emitted, by the ruleset of ``epoch``."""
+    queries = shop.get(f"/v1/epochs/{epoch}/ruleset")["queries"]
+    return {query["id"]: query.get("past", False) for query in queries}
+
+
+def test_the_rules_and_the_record_say_what_was_asked(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR, "past": "stored"})
+    shop.post("/v1/queries", {"id": "other", "sql": PAIR})
+    shop.plan(-1)
+    assert past_of(shop, 0) == {"pair": True, "other": False}
+    assert shop.get("/v1/queries/pair")["past"] == "stored"
+    assert shop.get("/v1/queries/pair")["past_results"] is None
+    found = PastResults(PastStatus.PENDING, 40, 1000)
+    shop.activate("pair", Activation(5, {}, results=52, past=found))
+    pair = shop.get("/v1/queries/pair")
+    assert pair["past_results"] == {"status": "pending", "results": 40, "rows": 1000}
+    assert pair["results"] == 52
+
+
+def test_a_run_that_is_resumed_does_not_emit_it_again(shop: Service) -> None:
+    body = {"sql": PAIR, "past": "stored"}
+    shop.call("PUT", "/v1/queries/pair", 200, body)
+    shop.plan(-1)
+    shop.call("POST", "/v1/queries/pair:pause", 202)
+    shop.call("POST", "/v1/queries/pair:resume", 202)
+    again = shop.call("PUT", "/v1/queries/pair", 200, body)
+    assert (again["action"], again["query"]["run"]) == ("none", "pair~2")
+    shop.plan(0)
+    assert past_of(shop, 1) == {"pair~2": False}
+    without = shop.call("PUT", "/v1/queries/pair", 200, {"sql": PAIR})
+    assert (without["action"], without["fields"]) == ("replaced", ["past"])
+    asked = shop.call("PUT", "/v1/queries/pair", 200, body)
+    assert asked["action"] == "replaced"
+    shop.plan(1)
+    assert past_of(shop, 2) == {asked["query"]["run"]: True}
+
+
+@pytest.mark.parametrize(
+    ("sql", "because"),
+    [
+        ("SELECT o.order_id FROM orders o", "one stream"),
+        (
+            "SELECT s.order_id FROM sent s LEFT ANTI JOIN paid p ON s.order_id = p.order_id "
+            "AND p.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR",
+            "no partner",
+        ),
+        ("SELECT o.order_id FROM orders o JOIN newest n ON o.order_id = n.order_id", "'newest'"),
+    ],
+)
+def test_a_past_that_is_not_stored_is_refused(shop: Service, sql: str, because: str) -> None:
+    for name in ("sent", "paid"):
+        shop.post("/v1/streams", {"name": name, **TIMED})
+    shop.post("/v1/streams", {"name": "newest", **TIMED, "retention": {"latest": ["order_id"]}})
+    body = {"id": "late", "sql": sql, "past": "stored"}
+    refused = shop.post("/v1/queries", body, 422)["errors"][0]
+    assert (refused["field"], refused["code"]) == ("past", "past-not-stored")
+    assert because in refused["message"]
+    assert shop.get("/v1/queries")["items"] == []
+    shop.post("/v1/queries", {**body, "past": "none"})

@@ -1,0 +1,42 @@
+"""Random scenarios in which queries come again later, when much that they join is stored.
+
+What a seed means without them stays what it is: they are drawn by a generator of their own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import yaml
+
+from tests.support.oracles.oracle import Oracle
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import read_document, read_scenario
+from tests.support.scenarios.rows import RECORDED, Size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def generate_with_past(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed``, most queries of which come again under another name."""
+    generated, rng = generate(seed, folder, size), Random(f"past {seed}")
+    oracle = Oracle(read_scenario(generated.path))
+    batches = oracle.batches()
+    oracle.close()
+    document = read_document(generated.path)
+    queries = document["queries"]
+    for name in list(queries):
+        if rng.random() < 0.3:
+            continue
+        again = {k: v for k, v in queries[name].items() if k != "expire_at"}
+        if rng.random() < 0.7:
+            queries[name].pop("expire_at", None)
+        again["register_at"] = begin = rng.randrange(1, batches)
+        if rng.random() < 0.3 and begin + 1 < batches:
+            again["expire_at"] = rng.randrange(begin + 1, batches)
+        queries[f"{name}p"] = again
+        generated.queries[f"{name}p"] = generated.queries[name]
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    return generated
