@@ -1,0 +1,57 @@
+"""What is shown of a run: where its results are, without secrets, and what it owes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from anabranch_contract.protocol.activations import Activation, PastResults, PastStatus
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.queries import SinkRecord
+from anabranch_service.presenters.records import query_out, results_at, run_out
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.source_status import Sources
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+RUNNING = Progress("running", epoch=1, results_home="/results")
+
+
+def record(**fields: object) -> QueryRecord:
+    meaning = NormalisedInfo(
+        aliases=(), classes=(), bounds=(), unbounded=(), residuals=(), output=()
+    )
+    base = QueryRecord(id="q~2", sequence=1, created_at=NOW, sql="SELECT 1", normalised=meaning)
+    return base.model_copy(update=fields)
+
+
+@pytest.mark.parametrize(
+    ("sink", "place"),
+    [
+        (SinkRecord(), "/results/q~2"),
+        (SinkRecord(format="json"), "/results/q~2"),
+        (SinkRecord(format="json", path="/elsewhere"), "/elsewhere"),
+        (SinkRecord(format="count"), None),
+        (SinkRecord(format="redis-stream"), "Redis Stream results:q~2"),
+        (SinkRecord(format="redis-stream", options={"stream": "s"}), "Redis Stream s"),
+        (SinkRecord(format="kafka", options={"topic": "t"}), "kafka t"),
+    ],
+)
+def test_every_sink_has_a_place_that_can_be_shown(sink: SinkRecord, place: str | None) -> None:
+    assert results_at(record(sink=sink), RUNNING) == place
+
+
+def test_before_the_runtime_has_said_where_results_go_the_place_is_described() -> None:
+    assert results_at(record(), None) == "<results directory>/q~2"
+
+
+def test_a_run_is_shown_under_its_query_with_what_has_come_of_its_past() -> None:
+    past = PastResults(PastStatus.EMITTED, 7, 0)
+    found = Activation(3, {}, results=9, past=past)
+    shown = query_out(record(past="stored"), found, RUNNING, Sources({}, alive=True), NOW)
+    assert (shown.id, shown.run, shown.results, shown.past) == ("q", "q~2", 9, "stored")
+    assert shown.past_results is not None
+    assert shown.past_results.document() == {"status": "emitted", "results": 7, "rows": 0}
+    run = run_out(record(), found, RUNNING, NOW)
+    assert (run.run, run.results, run.activated_batch) == ("q~2", 9, 3)
