@@ -23,7 +23,12 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.protocol.batches import BATCHES_KEPT
 from anabranch_contract.protocol.intake import Intake
-from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, INTERIMS_KEPT, Keys
+from anabranch_contract.protocol.keys import (
+    CHANGES_KEPT,
+    HEARTBEAT_MILLISECONDS,
+    INTERIMS_KEPT,
+    Keys,
+)
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.errors import PipelineError
@@ -32,7 +37,7 @@ from anabranch_runtime.faults import Point, reach
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from redis.typing import EncodableT
+    from redis.typing import EncodableT, FieldT
 
     from anabranch_contract.plans.ruleset import Ruleset, RulesetId
     from anabranch_contract.protocol.activations import Activation, ViewRows
@@ -94,6 +99,11 @@ class Control:
         self.run = run or uuid.uuid4().hex
         self.keys = Keys(namespace)
         self._redis = connection(url)
+        #: What has been reported of each query, and the last change that was noted of it.
+        self._reported: dict[str, Activation] = {}
+        self._noted = b""
+        #: The newest change of the registry that is known, and when each query ends.
+        self._upto, self._ends = b"", dict[bytes, datetime | None]()
 
     @property
     def where(self) -> str:
@@ -231,15 +241,23 @@ class Control:
             pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write the progress and what is known of each query, together."""
+        """Write the progress, and together with it what has changed of each query: of all, where
+        Redis does not have what was written last.
+        """
+        journal = self.keys.activation_changes
+        newest = cast("Any", self._redis.xrevrange(journal, count=1))
+        known = self._reported if newest and newest[0][0] == self._noted else {}
+        changed = {q: a for q, a in activations.items() if known.get(q) != a}
         with self._redis.pipeline() as pipe:
-            if activations:
-                documents: dict[EncodableT, EncodableT] = {
-                    q: a.dumps() for q, a in activations.items()
-                }
-                pipe.hset(self.keys.activations, mapping=documents)
             pipe.set(self.keys.runtime, progress.dumps())
-            pipe.execute()
+            if changed:
+                documents: dict[EncodableT, EncodableT] = {q: a.dumps() for q, a in changed.items()}
+                pipe.hset(self.keys.activations, mapping=documents)
+                entry: dict[FieldT, EncodableT] = {"activations": json.dumps(list(changed))}
+                pipe.xadd(journal, entry, maxlen=CHANGES_KEPT)
+            answers = pipe.execute()
+        if changed:
+            self._noted, self._reported = answers[-1], dict(activations)
 
     def beat(self, state: str) -> None:
         """Write the heartbeat, which lasts :data:`HEARTBEAT_MILLISECONDS`."""
@@ -321,13 +339,33 @@ class Control:
 
     def registry_digest(self) -> int:
         """Changes whenever a stream, a query or a setting does, or a query's time is up."""
-        streams = sorted(self._redis.hgetall(self.keys.streams).items())
-        queries = sorted(self._redis.hgetall(self.keys.queries).items())
-        ends = [QueryRecord.model_validate_json(text).expires_at for _, text in queries]
+        self._follow_registry()
         now = datetime.now(UTC)
-        over = [end is not None and end <= now for end in ends]
-        settings = self._redis.get(self.keys.settings)
-        return zlib.crc32(repr((streams, queries, over, settings)).encode())
+        over = sorted(q for q, end in self._ends.items() if end is not None and end <= now)
+        return zlib.crc32(repr((self._upto, over)).encode())
+
+    def _follow_registry(self) -> None:
+        """Read when queries end that have changed since the last look; all of them at the first."""
+        changes, queries = self.keys.changes, self.keys.queries
+        page = cast("Any", self._redis.xrange(changes, min=self._upto)) if self._upto else []
+        if page and page[0][0] == self._upto:
+            names = {
+                name.encode()
+                for _, entry in page[1:]
+                for name in json.loads(entry.get(b"queries", b"[]"))
+            }
+            found = cast("Any", self._redis.hmget(queries, list(names))) if names else []
+            texts = dict(zip(names, found, strict=True))
+        else:
+            page = cast("Any", self._redis.xrevrange(changes, count=1))
+            texts = self._redis.hgetall(queries)
+            self._ends = {}
+        self._ends |= {
+            name: QueryRecord.model_validate_json(text).expires_at
+            for name, text in texts.items()
+            if text is not None
+        }
+        self._upto = page[-1][0] if page else b""
 
     def stop_requested(self) -> bool:
         """Whether the runtime has to stop."""

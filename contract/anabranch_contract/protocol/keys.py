@@ -36,6 +36,19 @@ class Keys:
         return self._key("queries")
 
     @property
+    def changes(self) -> str:
+        """Redis Stream: what has changed in the registry, newest last, in the transaction of each
+        change: ``streams`` or ``queries`` -> JSON list of names, or ``settings`` (service). Only
+        the newest :data:`CHANGES_KEPT` are there.
+        """
+        return self._key("changes")
+
+    @property
+    def activation_changes(self) -> str:
+        """Redis Stream: likewise ``activations`` -> JSON list of runs (runtime)."""
+        return self._key("activations", "changes")
+
+    @property
     def settings(self) -> str:
         """String: what has been set at run time, JSON (service)."""
         return self._key("settings")
@@ -227,6 +240,8 @@ class Keys:
 
 #: Milliseconds that a heartbeat lasts.
 HEARTBEAT_MILLISECONDS = 10_000
+#: About how many changes of the registry are kept. Who has missed more reads everything.
+CHANGES_KEPT = 100_000
 #: How many interim measurements are kept.
 INTERIMS_KEPT = 120
 #: Seconds that a query counts as followed after the service last said so.

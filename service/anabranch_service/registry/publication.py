@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.registry.lease import Term, fenced, run_fenced
 from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
@@ -28,10 +29,12 @@ end
 return answers
 """)
 
-#: KEYS leader, hash; ARGV owner, token, field, old value, new value.
+#: KEYS leader, hash, changes; ARGV owner, token, field, old value, new value, what the changes call
+#: the hash, changes kept.
 _SWAP = fenced("""
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
+redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[7], '*', ARGV[6], cjson.encode({ARGV[3]}))
 return 1
 """)
 
@@ -127,7 +130,9 @@ class Publication:
         """Apply ``change`` to the newest version of a query's record; it may run several times."""
 
         async def swap(key: str, field: str, old: str, new: str) -> bool:
-            return bool(await self._run(self._swap, [key], [field, old, new]))
+            store = self.store
+            arguments = [field, old, new, store.kind_of(key), CHANGES_KEPT]
+            return bool(await self._run(self._swap, [key, store.keys.changes], arguments))
 
         await self.store.update_query(name, change, swap)
 

@@ -7,6 +7,7 @@ processes on one namespace can't lose each other's writes. What only one of them
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -14,6 +15,7 @@ from typing import Any, TypeVar, cast
 import structlog
 from pydantic import BaseModel, ValidationError
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.exceptions import ResponseError, WatchError
 
 from anabranch_contract import codec
@@ -23,7 +25,7 @@ from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.interims import Interim
-from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.keys import CHANGES_KEPT, Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
@@ -32,6 +34,7 @@ from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
 from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_service.errors import Conflict, CorruptRecord
+from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import (
     EpochRecord,
     KeptRevision,
@@ -54,30 +57,38 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 
 _LOG = structlog.get_logger(__name__)
 
-#: KEYS queries, streams, idempotency, runs; ARGV run, record, answer or "", seconds, query, stream
-#: names...
+#: KEYS queries, streams, idempotency, runs, changes; ARGV run, record, answer or "", seconds,
+#: query, changes kept, stream names...
 _ADD_QUERY = """
 if ARGV[3] ~= '' then
   local seen = redis.call('GET', KEYS[3])
   if seen then return {'seen', seen} end
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return {'duplicate', ''} end
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then return {'gone', ARGV[i]} end
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 if ARGV[5] ~= ARGV[1] then redis.call('HSET', KEYS[4], ARGV[5], ARGV[1]) end
 if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3], 'EX', ARGV[4]) end
+redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[6], '*', 'queries', cjson.encode({ARGV[1]}))
 return {'added', ''}
 """
 
-#: KEYS hash; ARGV field, old value, new value.
+#: KEYS hash, changes; ARGV field, old value, new value, what the changes call the hash, changes
+#: kept.
 _SWAP = """
-if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-  return 1
-end
-return 0
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[5], '*', ARGV[4], cjson.encode({ARGV[1]}))
+return 1
+"""
+
+#: KEYS streams, changes; ARGV name, record, changes kept.
+_ADD_STREAM = """
+if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'streams', cjson.encode({ARGV[1]}))
+return 1
 """
 
 
@@ -120,7 +131,21 @@ class Store:
         #: The schedule of rations as it was read last: its text, and what that says.
         self._rations: tuple[str | None, RationSchedule | None] = None, None
         self._add_query = redis.register_script(_ADD_QUERY)
+        self._add_stream = redis.register_script(_ADD_STREAM)
         self._swap = redis.register_script(_SWAP)
+        keys = self.keys
+        self._streams = self._mirror(StreamRecord, keys.changes, keys.streams, "streams")
+        self._queries = self._mirror(QueryRecord, keys.changes, keys.queries, "queries")
+        self._activations = self._mirror(
+            Activation, keys.activation_changes, keys.activations, "activations"
+        )
+        #: The version of the queries that are in order of registration, and these.
+        self._in_order: tuple[int, tuple[QueryRecord, ...]] = -1, ()
+
+    def _mirror(self, kind: type[_T], journal: str, key: str, name: str) -> Mirror[_T]:
+        return Mirror(
+            self.redis, journal, key, name, lambda record, text: _lenient(kind, record, text)
+        )
 
     def _own(self, *parts: str) -> str:
         """A key that only the service uses."""
@@ -154,7 +179,7 @@ class Store:
 
     async def streams(self) -> dict[str, StreamRecord]:
         """All streams by name, sorted; unreadable records are logged and left out."""
-        return dict(sorted((await self._all(StreamRecord, self.keys.streams)).items()))
+        return dict(sorted((await self._streams.all()).items()))
 
     async def has_streams(self) -> bool:
         """Whether a stream is registered."""
@@ -166,8 +191,9 @@ class Store:
 
     async def add_stream(self, record: StreamRecord) -> bool:
         """Register a stream; False if the name is taken."""
-        text = record.model_dump_json()
-        return bool(await _answer(self.redis.hsetnx(self.keys.streams, record.name, text), int))
+        keys = [self.keys.streams, self.keys.changes]
+        arguments: list[str | int] = [record.name, record.model_dump_json(), CHANGES_KEPT]
+        return bool(await self._add_stream(keys=keys, args=arguments))
 
     async def update_stream(
         self, name: str, change: Callable[[StreamRecord], StreamRecord]
@@ -206,6 +232,7 @@ class Store:
                 pipe.hset(self.keys.streams, name, changed.model_dump_json())
                 for query in queries:
                     pipe.hset(self.keys.queries, query.id, query.model_dump_json())
+                self._note(pipe, streams=[name], queries=[q.id for q in queries])
                 try:
                     await pipe.execute()
                 except WatchError:
@@ -235,6 +262,7 @@ class Store:
                     return blocking
                 pipe.multi()  # type: ignore[no-untyped-call]
                 pipe.hdel(self.keys.streams, name)
+                self._note(pipe, streams=[name])
                 try:
                     await pipe.execute()
                 except WatchError:
@@ -247,8 +275,11 @@ class Store:
         """All runs of all queries in order of registration; unreadable records are logged and left
         out.
         """
-        found = await self._all(QueryRecord, self.keys.queries)
-        return sorted(found.values(), key=lambda r: r.sequence)
+        found = await self._queries.all()
+        if self._in_order[0] != self._queries.version:
+            ordered = tuple(sorted(found.values(), key=lambda r: r.sequence))
+            self._in_order = self._queries.version, ordered
+        return list(self._in_order[1])
 
     async def query(self, name: str) -> QueryRecord | None:
         """The newest run of the query ``name``, or the run of this name; None: there is none."""
@@ -284,6 +315,7 @@ class Store:
                 self.keys.streams,
                 self._own("idempotency", idempotency_key),
                 self._own("runs"),
+                self.keys.changes,
             ],
             args=[
                 record.id,
@@ -291,6 +323,7 @@ class Store:
                 answer if idempotency_key else "",
                 IDEMPOTENCY_SECONDS,
                 query_of(record.id),
+                CHANGES_KEPT,
                 *streams,
             ],
         )
@@ -331,6 +364,7 @@ class Store:
                 changed = change(await self.planning())
                 pipe.multi()  # type: ignore[no-untyped-call]
                 pipe.set(key, changed.model_dump_json())
+                self._note(pipe, settings=[])
                 try:
                     await pipe.execute()
                 except WatchError:
@@ -517,7 +551,7 @@ class Store:
 
     async def activations(self) -> dict[str, Activation]:
         """Query -> its activation by the runtime."""
-        return await self._all(Activation, self.keys.activations)
+        return dict(await self._activations.all())
 
     async def activation(self, name: str) -> Activation | None:
         """The activation of one query."""
@@ -570,7 +604,17 @@ class Store:
                 return changed
 
     async def _compare_and_set(self, key: str, field: str, old: str, new: str) -> bool:
-        return bool(await self._swap(keys=[key], args=[field, old, new]))
+        arguments: list[str | int] = [field, old, new, self.kind_of(key), CHANGES_KEPT]
+        return bool(await self._swap(keys=[key, self.keys.changes], args=arguments))
+
+    def kind_of(self, key: str) -> str:
+        """What the changes of the registry call the records of the hash ``key``."""
+        return "streams" if key == self.keys.streams else "queries"
+
+    def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
+        """Add to the changes of the registry, in a transaction: kind -> names."""
+        entry = {kind: json.dumps(names) for kind, names in changed.items()}
+        pipe.xadd(self.keys.changes, cast("Any", entry), maxlen=CHANGES_KEPT)
 
     async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
         """The fields of a hash; unreadable ones are logged (after ``prefix``) and left out."""

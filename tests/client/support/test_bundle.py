@@ -12,6 +12,7 @@ from anabranch_client.errors import UsageError
 from anabranch_client.support.bundle import LOG_BYTES, QUESTIONS, write_bundle
 from anabranch_client.support.redaction import Redactor, known_secrets
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +53,11 @@ def plant(service: Service, home: Path) -> None:
             "fs.s3a.access.key": SECRETS["key"],
         },
     }
-    service.redis.hset(service.keys.streams, "orders", json.dumps(record))
+    put(service.redis, service.keys, "streams", "orders", json.dumps(record))
     query = json.loads(str(service.redis.hget(service.keys.queries, "pair")))
     query["sink"] |= {"format": "jdbc", "options": {"password": SECRETS["sink"]}}
     query["sql"] += f" WHERE password = '{SECRETS['statement']}'"
-    service.redis.hset(service.keys.queries, "pair", json.dumps(query))
+    put(service.redis, service.keys, "queries", "pair", json.dumps(query))
     (home / "logs").mkdir()
     (home / "redis").mkdir()
     (home / "admin.token").write_text(TOKEN + "\n")

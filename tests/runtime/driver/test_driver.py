@@ -29,6 +29,7 @@ from tests.support.worlds.driven import (
     publish,
     results,
 )
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,7 +210,7 @@ def test_live_and_idle_a_registered_query_becomes_active(url: str, tmp_path: Pat
     one = driver(url, tmp_path, Mode.LIVE)
     one.tick()
     assert (one.state.epoch, set(one.state.queries)) == (0, {"q"})
-    redis_client.Redis.from_url(url).hset(KEYS.streams, "x", "anything")
+    put(redis_client.Redis.from_url(url), KEYS, "streams", "x", "anything")
     for _ in range(3):
         one.tick()
     assert [b.epoch for b in boundaries(url)][:3] == [-1, 0, 1]
@@ -247,7 +248,7 @@ def test_the_registry_has_changed_once_a_querys_time_is_up(url: str) -> None:
     end = datetime.now(UTC) + timedelta(seconds=0.3)
     records = {"q": {"expires_at": end.isoformat()}, "for_ever": {"expires_at": None}}
     for name, record in records.items():
-        redis_client.Redis.from_url(url).hset(KEYS.queries, name, json.dumps(record))
+        put(redis_client.Redis.from_url(url), KEYS, "queries", name, json.dumps(record))
     before = control.registry_digest()
     assert control.registry_digest() == before
     time.sleep(max(0.0, (end - datetime.now(UTC)).total_seconds()) + 0.01)

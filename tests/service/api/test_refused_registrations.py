@@ -22,6 +22,7 @@ from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR
 from tests.support.worlds.access import Guarded, bearer
 from tests.support.worlds.access import guarded as requiring_tokens
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -496,7 +497,7 @@ def test_secrets_of_older_records_are_not_shown(guarded: Guarded) -> None:
         "r": SinkRecord(format="jdbc", options={"url": jdbc}),
     }.items():
         record = QueryRecord.model_validate({**kept, "id": name, "sink": sink.model_dump()})
-        guarded.service.redis.hset(guarded.service.keys.queries, name, record.model_dump_json())
+        put(guarded.service.redis, guarded.service.keys, "queries", name, record.model_dump_json())
     assert made["sink"]["format"] == "parquet"
     shown = [
         guarded.service.get(f"/v1/{part}")
@@ -578,4 +579,4 @@ def _old_stream(service: Service, source: SourceRecord) -> None:
     """A record as an earlier release may have taken it."""
     columns = [{"name": "a", "type": "string"}]
     record = StreamRecord.model_validate({"name": "old", "columns": columns, "source": source})
-    service.redis.hset(service.keys.streams, "old", record.model_dump_json())
+    put(service.redis, service.keys, "streams", "old", record.model_dump_json())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.scaling import PartialMark
 from tests.service.conftest import PAIR
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -60,7 +61,7 @@ def test_the_rows_of_a_view(shop: Service) -> None:
     told = ViewRows(7, 3, ("city", "n"), ROWS)
     shop.redis.hset(shop.keys.views, "cities", told.dumps())
     activation = Activation(0, {}, results=30, withheld=6.0, owed=4.0)
-    shop.redis.hset(shop.keys.activations, "cities", activation.dumps())
+    put(shop.redis, shop.keys, "activations", "cities", activation.dumps())
     answer = shop.get(f"{path}?limit=1")
     # A runtime of an earlier release does not say how complete its version is.
     assert answer == {
@@ -101,7 +102,7 @@ def test_a_version_says_what_is_missing_of_it(shop: Service) -> None:
     shop.redis.hset(shop.keys.views, "cities", told.dumps())
     # What has been withheld since is not of this version.
     activation = Activation(0, {}, results=30, withheld=70.0)
-    shop.redis.hset(shop.keys.activations, "cities", activation.dumps())
+    put(shop.redis, shop.keys, "activations", "cities", activation.dumps())
     path = "/v1/queries/cities/rows"
     answer = shop.get(path)
     assert (answer["completeness"], answer["batch"]) == (0.6, 40)

@@ -14,6 +14,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode, Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
+from tests.support.worlds.records import put, remove
 from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def test_a_query_that_no_longer_means_anything_is_rejected_and_the_rest_planned(
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     # Only another writer can do this: the API refuses to delete a stream in use.
-    shop.redis.hdel(shop.keys.streams, "items")
+    remove(shop.redis, shop.keys, "streams", "items")
     shop.plan(-1)
     record = shop.get("/v1/epochs/0")
     assert record["queries"] == ["pair"]
@@ -158,8 +159,8 @@ def test_what_the_loop_cannot_read_does_not_stop_it(
 
 def test_an_unreadable_record_does_not_hide_the_others(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
-    shop.redis.hset(shop.keys.queries, "odd", '{"id": "odd"}')
-    shop.redis.hset(shop.keys.streams, "odd", "[]")
+    put(shop.redis, shop.keys, "queries", "odd", '{"id": "odd"}')
+    put(shop.redis, shop.keys, "streams", "odd", "[]")
     assert [q["id"] for q in shop.get("/v1/queries")["items"]] == ["pair"]
     assert shop.get("/v1/queries/odd", 500)["code"] == "corrupt-record"
     assert shop.get("/v1/streams/odd", 500)["code"] == "corrupt-record"
@@ -179,7 +180,7 @@ def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Settin
     with serving(settings) as service:
         # As if the crash had come right after the publication.
         planned = json.loads(str(before))
-        service.redis.hset(keys.queries, "pair", json.dumps({**planned, "first_epoch": None}))
+        put(service.redis, keys, "queries", "pair", json.dumps({**planned, "first_epoch": None}))
         service.redis.set(keys.cursor, 0)
         service.answered()
         eventually(

@@ -28,6 +28,7 @@ from anabranch_service.planning import loop
 from anabranch_service.planning.rations import FADE, flows, may_ration, ration_schedule
 from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import CHAIN, STREAMS
+from tests.support.worlds.records import put
 from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def test_what_overload_withholds_is_shown(shop: Service) -> None:
     progress = Progress("running", committed=9, epoch=0, ruleset_epoch=0, rationing=rationing)
     shop.redis.set(shop.keys.runtime, progress.dumps())
     activation = Activation(0, {}, results=30, withheld=10.0, blind=2)
-    shop.redis.hset(shop.keys.activations, "chain", activation.dumps())
+    put(shop.redis, shop.keys, "activations", "chain", activation.dumps())
 
     shown = shop.get("/v1/queries/chain")["rationed"]
     assert (shown["withheld"], shown["completeness"], shown["blind"]) == (10.0, 0.75, 2)

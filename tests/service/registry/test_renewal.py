@@ -11,6 +11,7 @@ from anabranch_contract.connectors.spark_source import from_json
 from anabranch_contract.errors import StreamError
 from anabranch_planner.sources.spark_source import spark_source
 from anabranch_service.registry.records import ColumnRecord, SourceRecord, StreamRecord
+from tests.support.worlds.records import put
 from tests.support.worlds.service import eventually, serving
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def test_records_of_an_earlier_release_are_renewed(settings: Settings) -> None:
     with serving(settings) as service:
         for old in records:
             text = old.model_dump_json(exclude={"reading"})
-            service.redis.hset(service.keys.streams, old.name, text)
+            put(service.redis, service.keys, "streams", old.name, text)
     with serving(settings) as service:
         eventually(lambda: bool(kept(service, "refused").get("reading")), "the service renews them")
         eventually(lambda: bool(kept(service, "understood").get("reading")), "all of them")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.service.conftest import PAIR, STREAMS
+from tests.support.worlds.records import put
 from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_an_older_query_of_many_aliases_slows_no_registration(shop: Service) -> 
     aliases = kept["normalised"]["aliases"] * 50
     kept |= {"id": "large", "sql": chain(99), "normalised": {**kept["normalised"]}}
     kept["normalised"]["aliases"] = aliases[:99]
-    shop.redis.hset(shop.keys.queries, "large", json.dumps(kept))
+    put(shop.redis, shop.keys, "queries", "large", json.dumps(kept))
     began = time.monotonic()
     shop.post("/v1/queries", {"sql": f"{PAIR} WHERE o.order_id > 1"})
     assert time.monotonic() - began < 5

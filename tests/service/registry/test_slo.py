@@ -10,6 +10,7 @@ import pytest
 from anabranch_contract.plans.ruleset import RulesetId, loads
 from anabranch_service.registry.records import QueryRecord
 from tests.service.conftest import PAIR
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -120,7 +121,7 @@ def test_records_of_an_earlier_release_need_nothing(shop: Service) -> None:
     assert isinstance(text, str)
     document = json.loads(text)
     del document["slo"]
-    shop.redis.hset(shop.keys.queries, "j", json.dumps(document))
+    put(shop.redis, shop.keys, "queries", "j", json.dumps(document))
     assert QueryRecord.model_validate(document).slo.completeness is None
     assert shop.get("/v1/queries/j")["slo"]["completeness"] is None
     changed = shop.call("PATCH", "/v1/queries/j", 200, {"slo": {"completeness": 0.5}})

@@ -10,6 +10,7 @@ import pytest
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR
+from tests.support.worlds.records import remove
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -84,7 +85,7 @@ def test_a_run_that_cannot_be_planned_leaves_its_place_to_the_one_before(shop: S
     active(shop, "pair", 0)
     put(shop, "pair", sql=CHAIN)
     # Only another writer can do this: the API refuses to delete a stream in use.
-    shop.redis.hdel(shop.keys.streams, "items")
+    remove(shop.redis, shop.keys, "streams", "items")
     shop.plan(0)
     record = shop.get("/v1/epochs/1")
     assert (record["queries"], list(record["rejected"])) == (["pair"], ["pair~2"])

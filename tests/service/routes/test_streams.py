@@ -8,6 +8,7 @@ import pytest
 from anabranch_contract.protocol.intake import RECORDED, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR, STREAMS
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -138,7 +139,7 @@ def test_a_stream_of_an_earlier_release_goes_on_without_bounds(service: Service)
     service.post("/v1/streams", body)
     record = json.loads(str(service.redis.hget(service.keys.streams, "events")))
     old = {k: v for k, v in record.items() if not k.startswith("ahead")}
-    service.redis.hset(service.keys.streams, "events", json.dumps(old))
+    put(service.redis, service.keys, "streams", "events", json.dumps(old))
     assert service.get("/v1/streams/events")["ahead_of_stream"] == "unbounded"
     assert service.post("/v1/streams", body, 200)["ahead_of_stream"] == "unbounded"
 

@@ -20,6 +20,7 @@ from anabranch_contract.protocol.progress import Boundary, Heartbeat
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 from anabranch_service.transport.serving import listening_socket, server_config
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +115,7 @@ class Service:
 
     def activate(self, query: str, activation: Activation) -> None:
         """What the runtime fixes at a query's activation."""
-        self.redis.hset(self.keys.activations, query, activation.dumps())
+        put(self.redis, self.keys, "activations", query, activation.dumps())
 
     @staticmethod
     def _read(response: httpx.Response, status: int) -> dict[str, Any]:

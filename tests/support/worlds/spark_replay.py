@@ -37,6 +37,7 @@ from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenarios.file import read_document, read_scenario
 from tests.support.scenarios.script import Script
 from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +105,7 @@ class SparkReplay:
                 event_time=stream.event_time,
                 source=SourceRecord(path=str(entry.path), rows_per_batch=entry.rows_per_batch),
             )
-            connection.hset(keys.streams, stream.name, record.model_dump_json())
+            put(connection, keys, "streams", stream.name, record.model_dump_json())
         settings = Settings(
             self.out / "state",
             self.out / "results",

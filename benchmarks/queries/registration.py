@@ -1,0 +1,148 @@
+"""What one more query costs to register, by how many there are.
+
+``python -m benchmarks.queries.registration [--json] [--queries 10 100 1000 3000]``
+
+The service and Valkey run as processes, without a runtime; queries are registered over HTTP. Per
+level, which is reached by registering as many: CPU milliseconds of the service for a registration,
+one after the other; registrations a second of eight clients at once, and how many were refused or
+failed; and how long lists take (medians).
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+
+from anabranch_client.processes.pipeline import running
+from benchmarks.command import Benchmark, run_benchmark, spread
+from benchmarks.queries import workload
+from benchmarks.report.grids import Grid
+from tests.support.worlds.processes import spec_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+#: Registrations that are measured one by one, and by each of the clients at once.
+SINGLE, EACH, CLIENTS = 20, 10, 8
+#: Looks at each list.
+LOOKS = 5
+LISTS = ("/v1/queries?limit=100", "/v1/epochs?limit=200", "/v1/queries/q0000")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Register, and measure at every level."""
+    levels = sorted(options.queries)
+    most = levels[-1] + len(levels) * (SINGLE + EACH * CLIENTS)
+    queries = workload.queries(most, options.streams)
+    with running(spec_of(home, mode="live", epoch_batches=1000)) as pipeline:
+        with pipeline.start_service() as client:
+            for name in workload.streams(options.streams):
+                client.create_stream(
+                    name, tuple(workload.COLUMNS.items()), event_time="ts", lateness="1 minute"
+                )
+        service = psutil.Process(next(c.pid for c in pipeline.children if c.name == "service"))
+        with httpx.Client(base_url=pipeline.url, timeout=120) as http:
+            found = []
+            registered = 0
+            for level in levels:
+                for query in itertools.islice(queries, max(level - registered, 0)):
+                    _register(http, query).raise_for_status()
+                found.append({"queries": level} | _at(http, queries, service, pipeline.url))
+                registered = max(level, registered) + SINGLE + EACH * CLIENTS
+    return {"levels": found}
+
+
+def _at(
+    http: httpx.Client, queries: Iterator[workload.Query], service: psutil.Process, url: str
+) -> dict[str, Any]:
+    """The figures of one level."""
+    single = []
+    waits = []
+    for query in itertools.islice(queries, SINGLE):
+        before, began = _cpu(service), time.monotonic()
+        _register(http, query).raise_for_status()
+        waits.append(1000 * (time.monotonic() - began))
+        single.append(1000 * (_cpu(service) - before))
+    many = list(itertools.islice(queries, EACH * CLIENTS))
+    began, before = time.monotonic(), _cpu(service)
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        parts = [many[at::CLIENTS] for at in range(CLIENTS)]
+        codes = list(itertools.chain.from_iterable(pool.map(lambda p: _client(url, p), parts)))
+    taken, spent = time.monotonic() - began, _cpu(service) - before
+    lists = {path: statistics.median(_look(http, path) for _ in range(LOOKS)) for path in LISTS}
+    return {
+        # The kernel counts CPU time in hundredths of a second: the mean says more than the median.
+        "cpu_ms": round(statistics.mean(single), 2),
+        "answer_ms": spread(waits, 1),
+        "per_second": round(len(many) / taken, 1),
+        "cpu_ms_at_once": round(1000 * spent / len(many), 2),
+        "failed": sum(code != 201 for code in codes),
+        "lists_ms": {path: round(taken, 1) for path, taken in lists.items()},
+    }
+
+
+def _client(url: str, queries: Sequence[workload.Query]) -> list[int]:
+    with httpx.Client(base_url=url, timeout=120) as http:
+        return [_register(http, query).status_code for query in queries]
+
+
+def _register(http: httpx.Client, query: workload.Query) -> httpx.Response:
+    return http.post("/v1/queries", json=query.body)
+
+
+def _look(http: httpx.Client, path: str) -> float:
+    began = time.monotonic()
+    http.get(path).raise_for_status()
+    return 1000 * (time.monotonic() - began)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def tables(found: dict[str, Any]) -> list[Grid]:
+    """A row per level."""
+    head = ("queries", "CPU ms", "answer ms", "8 clients, per s", "failed", *LISTS)
+    rows = tuple(
+        (
+            f"{level['queries']:,}",
+            f"{level['cpu_ms']:.1f}",
+            f"{level['answer_ms']['median']:.0f}",
+            f"{level['per_second']:.0f}",
+            str(level["failed"]),
+            *(f"{level['lists_ms'][path]:.0f}" for path in LISTS),
+        )
+        for level in found["levels"]
+    )
+    return [Grid("Registration, by the number of queries", head, rows)]
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 1000, 3000])
+    parser.add_argument("--streams", type=int, default=50)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", type=str, default=None, help="where to work")
+
+
+BENCHMARK = Benchmark(
+    "registration",
+    "What one more query costs to register, by how many there are.",
+    _options,
+    measure,
+    tables,
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("queries", BENCHMARK, None, _common))

@@ -1,0 +1,100 @@
+"""Records of Redis hashes, kept in this process: a look costs what has changed since the last one.
+
+Whoever writes such a record also appends its name to a journal, a Redis Stream, in one transaction.
+So what was acknowledged before a look is seen by it, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, cast
+
+from redis.asyncio import Redis
+
+_T = TypeVar("_T")
+
+#: Changes that are read at once.
+PAGE = 1000
+
+
+class Mirror(Generic[_T]):
+    """The fields of one hash.
+
+    Attributes:
+        version: changes whenever a record does.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        journal: str,
+        key: str,
+        kind: str,
+        read: Callable[[str, str], _T | None],
+    ) -> None:
+        """``kind``: what the journal calls the records. ``read``: name and text -> the record; None
+        where it can't be read.
+        """
+        self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
+        self._read = read
+        #: The newest change that is in ``_found``; None: nothing has been read.
+        self._upto: str | None = None
+        self._texts: dict[str, str] = {}
+        self._found: dict[str, _T] = {}
+        self._lock = asyncio.Lock()
+        self.version = 0
+
+    async def all(self) -> Mapping[str, _T]:
+        """Name -> record, as of now. It does not change afterwards."""
+        async with self._lock:
+            if self._upto is None or not await self._follow(self._upto):
+                await self._load()
+        return MappingProxyType(self._found)
+
+    async def _load(self) -> None:
+        """Read everything. Where there is no journal yet, the next look reads everything again."""
+        newest = await cast("Any", self._redis.xrevrange(self._journal, count=1))
+        texts = await cast("Any", self._redis.hgetall(self._key))
+        self._take(texts, whole=True)
+        self._upto = newest[0][0] if newest else None
+
+    async def _follow(self, upto: str) -> bool:
+        """Read what has changed since ``upto``; False if that is not in the journal any more."""
+        names: dict[str, None] = {}
+        while True:
+            page = await cast("Any", self._redis.xrange(self._journal, min=upto, count=PAGE))
+            if not page or page[0][0] != upto:
+                return False
+            for _, entry in page[1:]:
+                names |= dict.fromkeys(json.loads(entry.get(self._kind, "[]")))
+            upto = page[-1][0]
+            if len(page) < PAGE:
+                break
+        if names:
+            texts = await cast("Any", self._redis.hmget(self._key, list(names)))
+            self._take(dict(zip(names, texts, strict=True)), whole=False)
+        self._upto = upto
+        return True
+
+    def _take(self, texts: Mapping[str, str | None], *, whole: bool) -> None:
+        """Take the newest ``texts``, None where a record is gone; ``whole``: these are all."""
+        gone = {name for name in self._texts if name not in texts} if whole else set()
+        gone |= {name for name, text in texts.items() if text is None}
+        changed = {n: t for n, t in texts.items() if t is not None and self._texts.get(n) != t}
+        gone &= self._texts.keys()
+        if not changed and not gone:
+            return
+        read = {name: self._read(name, text) for name, text in changed.items()}
+        found = {name: one for name, one in self._found.items() if name not in gone}
+        for name, one in read.items():
+            if one is None:
+                found.pop(name, None)
+            else:
+                found[name] = one
+        # Others may hold what was returned before.
+        self._found = found
+        self._texts = {n: t for n, t in self._texts.items() if n not in gone} | changed
+        self.version += 1

@@ -1,0 +1,24 @@
+"""Records as a service or a runtime of any release has written them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from anabranch_contract.protocol.keys import Keys
+
+
+def put(redis: Redis, keys: Keys, kind: str, name: str, text: str) -> None:
+    """Write the record ``name`` of ``streams``, ``queries`` or ``activations``, and note it."""
+    journal = keys.activation_changes if kind == "activations" else keys.changes
+    redis.hset(getattr(keys, kind), name, text)
+    redis.xadd(journal, {kind: json.dumps([name])})
+
+
+def remove(redis: Redis, keys: Keys, kind: str, name: str) -> None:
+    """Remove such a record."""
+    redis.hdel(getattr(keys, kind), name)
+    redis.xadd(keys.changes, {kind: json.dumps([name])})
