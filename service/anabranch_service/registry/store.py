@@ -364,12 +364,13 @@ class Store:
 
     async def held_plan(self) -> tuple[EpochRecord, str] | None:
         """The plan that is held, as it would be published: its record and its ruleset; None: there
-        is none.
+        is none (or it can't be read).
         """
         names = ["record", "ruleset"]
         texts = await _answer(self.redis.hmget(self.keys.approval, names), list[str | None])
-        record, ruleset = _strict(EpochRecord, "held plan", texts[0]), texts[1]
-        return None if record is None or ruleset is None else (record, ruleset)
+        record, ruleset = texts
+        found = None if record is None else _lenient(EpochRecord, "held plan", record)
+        return None if found is None or ruleset is None else (found, ruleset)
 
     async def approve(self, held: HeldPlan) -> bool:
         """Approve ``held``; False if it is not the plan that is held any more."""

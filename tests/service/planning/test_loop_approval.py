@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +224,91 @@ def orders(service: Service, epoch: int) -> dict[str, Any]:
     return choices(plan_of(found, queries))
 
 
+def test_what_cannot_be_read_is_proposed_anew(shop: Service) -> None:
+    manual(shop)
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    say(shop, "approve", held(shop)["version"])
+    shop.redis.hset(shop.keys.approval, "record", "{}")
+    shop.plan(0)
+    assert names(shop, 1) == []
+    assert held(shop)["state"] == "waiting"
+    shop.redis.hset(shop.keys.approval, "held", "nothing")
+    shop.get("/v1/plan/held", 404)
+    shop.plan(1)
+    assert held(shop)["waiting"] == ["pair"]
+
+
+def test_what_streams_are_registered_with_is_not_held(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.plan(-1)
+    manual(shop)
+    shop.call("PATCH", "/v1/streams/orders", 200, {"retention": {"ttl": "7 days"}})
+    shop.post("/v1/streams", {**STREAMS[0], "name": "people"})
+    shop.plan(0)
+    shop.get("/v1/plan/held", 404)
+    assert orders(shop, 1) == orders(shop, 0)
+    assert "people" in [stream.name for stream in ruleset(shop, 1).streams]
+    # The same holds while a plan waits.
+    shop.post("/v1/queries", {"id": "same", "sql": ITEMS.replace("3", "9")})
+    shop.call("PATCH", "/v1/streams/orders", 200, {"retention": {"ttl": "3 days"}})
+    shop.plan(1)
+    assert held(shop)["waiting"] == ["same"]
+    now, before = ruleset(shop, 2).queries[0], ruleset(shop, 1).queries[0]
+    assert now.id == before.id
+    assert now.retention != before.retention
+
+
+def test_partitions_and_optimisers_are_choices(shop: Service) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    manual(shop)
+    shop.call("PATCH", "/v1/settings", 200, {"parallelism": 3})
+    shop.plan(0)
+    assert {store.partitions for store in ruleset(shop, 1).stores} == {2}
+    found = held(shop)
+    assert found["change"]["settings"] == {"parallelism": ["2", "3"]}
+    shop.call("PATCH", "/v1/settings", 200, {"optimizer": "individual"})
+    shop.plan(1)
+    assert {store.owner for store in ruleset(shop, 2).stores} == {""}
+    say(shop, "approve", held(shop)["version"])
+    shop.plan(2)
+    assert {(s.owner, s.partitions) for s in ruleset(shop, 3).stores} == {("pair", 3), ("chain", 3)}
+    shop.call("DELETE", "/v1/queries/chain", 202)
+    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.plan(3)
+    assert {store.owner for store in ruleset(shop, 4).stores} == {"pair"}
+
+
+def test_a_query_that_can_not_be_planned_is_rejected_at_once(shop: Service) -> None:
+    manual(shop)
+    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    # Only another writer can do this: the API refuses to delete a stream in use.
+    shop.redis.hdel(shop.keys.streams, "items")
+    shop.plan(-1)
+    assert shop.get("/v1/queries/items")["status"] == "rejected"
+    assert held(shop)["waiting"] == ["pair"]
+
+
+def test_time_is_up_though_a_plan_waits(settings: Settings) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with serving(settings, clock=lambda: now[0]) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "brief", "sql": PAIR, "ttl": "1 hour"})
+        service.plan(-1)
+        manual(service)
+        service.post("/v1/queries", {"id": "items", "sql": ITEMS})
+        service.plan(0)
+        assert names(service, 1) == ["brief"]
+        now[0] += timedelta(hours=2)
+        service.plan(1)
+        assert names(service, 2) == []
+        assert held(service)["waiting"] == ["items"]
+
+
 def test_a_restart_forgets_nothing(settings: Settings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:
@@ -307,7 +393,16 @@ def test_whatever_happens_only_what_was_approved_runs(shop: Service, seed: int) 
         else:
             known = goals(running)
             assert own.items() <= known.items()
+            copies, before = partitions(found), partitions(running)
+            assert {copy[:2] for copy in copies} <= {copy[:2] for copy in before}
+            # An attribute that only queries compared which have ended can't be kept.
+            assert copies <= before or own.keys() < known.keys()
         running = found
+
+
+def partitions(found: dict[str, Any]) -> set[tuple[str, ...]]:
+    """The store copies, by what they hold and how they are partitioned."""
+    return {(owner, mir, *attribute) for owner, mir, attribute in found["copies"]}
 
 
 def goals(found: dict[str, Any]) -> dict[tuple[str, str], Any]:
