@@ -2,8 +2,8 @@
 
 A plan that changes what runs is held, and the plan that runs goes on without the queries that have
 ended. It changes what runs where it has other queries, orders, store copies or partitions
-(:func:`~anabranch_planner.plans.remaining.choices`). Properties of streams, sinks and the
-past of intermediate results are not plans: they follow what is registered.
+(:func:`~anabranch_planner.plans.remaining.choices`). Properties of streams and sinks are no plan:
+they are those of now in every epoch.
 """
 
 from __future__ import annotations
