@@ -320,14 +320,17 @@ class Control:
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
-        """Changes whenever a stream, a query or a setting does, or a query's time is up."""
+        """Changes whenever a stream, a query or a setting does, a query's time is up, or a plan
+        is approved.
+        """
         streams = sorted(self._redis.hgetall(self.keys.streams).items())
         queries = sorted(self._redis.hgetall(self.keys.queries).items())
         ends = [QueryRecord.model_validate_json(text).expires_at for _, text in queries]
         now = datetime.now(UTC)
         over = [end is not None and end <= now for end in ends]
         settings = self._redis.get(self.keys.settings)
-        return zlib.crc32(repr((streams, queries, over, settings)).encode())
+        approved = self._redis.hget(self.keys.approval, "approved")
+        return zlib.crc32(repr((streams, queries, over, settings, approved)).encode())
 
     def stop_requested(self) -> bool:
         """Whether the runtime has to stop."""

@@ -31,7 +31,7 @@ from anabranch_service.planning.what_if import (
     rewired_from,
 )
 from anabranch_service.planning.work import go_on
-from anabranch_service.registry.lifecycle import to_plan
+from anabranch_service.registry.lifecycle import going_on, to_plan
 from anabranch_service.registry.records import (
     EpochRecord,
     PlanningRecord,
@@ -52,6 +52,7 @@ class Registered:
     Attributes:
         wanted: the runs of the next epoch. ``replaced``: those that go on where their successors
             can't be planned.
+        going_on: the runs that may go on where nothing new is published.
         running: the epoch to compare with; None: none has been published.
         mode: whose periods are in ``periods``, the documents that rates are forecast from, by the
             newest ``length`` of them.
@@ -60,6 +61,7 @@ class Registered:
     queries: list[QueryRecord]
     wanted: list[QueryRecord]
     replaced: list[QueryRecord]
+    going_on: list[QueryRecord]
     streams: Mapping[str, StreamRecord]
     options: PlanningRecord
     snapshot: Snapshot | None
@@ -98,6 +100,7 @@ async def read_registered(
         queries=queries,
         wanted=wanted,
         replaced=replaced,
+        going_on=going_on(queries, activations, now),
         streams=await store.streams(),
         options=await store.planning() or default_planning(settings),
         snapshot=snapshot,
