@@ -34,7 +34,6 @@ ELSEWHERE = {
     "contract/protocol/keys": "service/routes/test_results.py",
     "runtime/views/versions": "runtime/views/test_upkeep.py",
     "service/planning/request": "service/planning/test_dry_run.py",
-    "service/presenters/records": "service/routes/test_queries.py",
     "service/registry/store": "service/registry/test_store_corrupt.py",
     "service/streaming/tail": "service/routes/test_results.py",
     "client/cli": "client/cli/test_app.py",

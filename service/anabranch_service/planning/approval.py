@@ -33,7 +33,12 @@ from anabranch_service.planning.epoch import (
     outcome,
     plan_jointly,
 )
-from anabranch_service.planning.request import PlanningAnswer, Registered, read_queries
+from anabranch_service.planning.request import (
+    PlanningAnswer,
+    Registered,
+    on_terms_of,
+    read_queries,
+)
 from anabranch_service.planning.what_if import (
     Running,
     cost_model,
@@ -43,7 +48,6 @@ from anabranch_service.planning.what_if import (
 )
 from anabranch_service.registry.approvals import Approvals, HeldPlan
 from anabranch_service.registry.records import EpochRecord, QueryRecord
-from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.statements import NormalForms
 
 NOT_PUBLISHED = (
@@ -184,12 +188,7 @@ def _carried(
     request = replace(
         request,
         queries=queries,
-        task=replace(
-            request.task,
-            options=options,
-            sinks={record.id: record.sink.to_sink() for record in members},
-            freshness={r.id: freshness_of(r.slo) for r in members if r.slo.freshness},
-        ),
+        task=on_terms_of(members, replace(request.task, options=options)),
     )
     task = replace(
         request.task,

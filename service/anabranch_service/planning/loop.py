@@ -37,6 +37,7 @@ from anabranch_service.planning.request import (
     PlanningRequest,
     Registered,
     answer_request,
+    on_terms_of,
     plan_request,
     read_registered,
 )
@@ -46,7 +47,6 @@ from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
-from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
 
@@ -308,10 +308,7 @@ class EpochLoop:
     def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
         """Plan what is wanted, and check the plan."""
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
-        sinks = {record.id: record.sink.to_sink() for record in found.wanted}
-        freshness = {r.id: freshness_of(r.slo) for r in found.wanted if r.slo.freshness}
-        past = frozenset(r.id for r in found.wanted if r.emits_past)
-        task = replace(request.task, epoch=epoch, sinks=sinks, freshness=freshness, past=past)
+        task = on_terms_of(found.wanted, replace(request.task, epoch=epoch))
         answer = self.answer(replace(request, task=task))
         validate_plan(answer.planned.plan, answer.planned.queries)
         return answer

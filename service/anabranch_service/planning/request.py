@@ -38,6 +38,7 @@ from anabranch_service.registry.records import (
     QueryRecord,
     StreamRecord,
 )
+from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
@@ -143,6 +144,16 @@ def read_queries(
             _LOG.warning("query can't be read", query=record.id, error=repr(cause))
             rejected[record.id] = problem_of(cause)
     return tuple(queries), rejected
+
+
+def on_terms_of(records: Sequence[QueryRecord], task: Task) -> Task:
+    """``task`` with what rules say of the queries of ``records``: sinks, freshness, their past."""
+    return replace(
+        task,
+        sinks={record.id: record.sink.to_sink() for record in records},
+        freshness={r.id: freshness_of(r.slo) for r in records if r.slo.freshness},
+        past=frozenset(r.id for r in records if r.emits_past),
+    )
 
 
 @dataclass(frozen=True, slots=True)

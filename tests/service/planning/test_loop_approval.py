@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 ITEMS = "SELECT o.order_id FROM orders o JOIN items i ON i.order_id = o.order_id WHERE i.part > 3"
 
 
+COUNT = {"format": "count"}
+
+
 def manual(service: Service) -> None:
     service.call("PATCH", "/v1/settings", 200, {"approval": "manual"})
 
@@ -95,6 +98,19 @@ def test_a_new_query_waits_until_its_plan_is_approved(shop: Service) -> None:
     assert names(shop, 3) == ["pair"]
     assert shop.get("/v1/epochs/3")["method"] != "as approved"
     shop.get("/v1/plan/held", 404)
+
+
+def test_rules_that_go_on_say_the_same_of_their_queries(shop: Service) -> None:
+    """Also what no plan follows from: the sink, limits of age, the past."""
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR, "past": "stored", "sink": COUNT})
+    shop.plan(-1)
+    manual(shop)
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(0)
+    before, after = (ruleset(shop, epoch).queries for epoch in (0, 1))
+    assert names(shop, 1) == ["pair"]
+    assert after == before
+    assert (after[0].past, after[0].sink.format) == (True, "count")
 
 
 def test_a_query_that_has_ended_leaves_though_a_plan_waits(shop: Service) -> None:
