@@ -338,11 +338,14 @@ class Control:
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
-        """Changes whenever a stream, a query or a setting does, or a query's time is up."""
+        """Changes whenever a stream, a query or a setting does, a query's time is up, or a plan
+        is approved.
+        """
         self._follow_registry()
         now = datetime.now(UTC)
         over = sorted(q for q, end in self._ends.items() if end is not None and end <= now)
-        return zlib.crc32(repr((self._upto, over)).encode())
+        approved = self._redis.hget(self.keys.approval, "approved")
+        return zlib.crc32(repr((self._upto, over, approved)).encode())
 
     def _follow_registry(self) -> None:
         """Read when queries end that have changed since the last look; all of them at the first."""

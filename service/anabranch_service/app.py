@@ -33,6 +33,7 @@ from anabranch_service.registry.renewal import renew_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
+    approval,
     batches,
     epochs,
     explain,
@@ -140,7 +141,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         module.router
         for module in (
             *(explain, streams, queries, runs, results, epochs, state),
-            *(plans, series, batches, settings, access, leader, health, system, pages),
+            *(plans, approval, series, batches, settings, access, leader, health, system, pages),
         )
     ]
     for router in app.state.routers:

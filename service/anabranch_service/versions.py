@@ -36,11 +36,22 @@ class Outdated(ServiceError):
 
 def etag(record: BaseModel) -> str:
     """The ETag of a record."""
-    return f'"{digest(record.model_dump_json(exclude=_FOUND))}"'
+    return tag(digest(record.model_dump_json(exclude=_FOUND)))
+
+
+def tag(version: str) -> str:
+    """The ETag that names ``version``."""
+    return f'"{version}"'
 
 
 def check_version(record: BaseModel, wanted: str | None) -> None:
-    """Refuse a request for another version than ``record``.
+    """Refuse a request for another version than ``record``; see :func:`check_tag`."""
+    if wanted is not None:
+        check_tag(etag(record), wanted)
+
+
+def check_tag(newest: str, wanted: str | None) -> None:
+    """Refuse a request for another version than the one with the ETag ``newest``.
 
     Args:
         wanted: the If-Match header; None: there is none.
@@ -48,7 +59,7 @@ def check_version(record: BaseModel, wanted: str | None) -> None:
     Raises:
         Outdated: ``changed-meanwhile``.
     """
-    if wanted is None or etag(record) in (known := [one.strip() for one in wanted.split(",")]):
+    if wanted is None or newest in (known := [one.strip() for one in wanted.split(",")]):
         return
     if known != ["*"]:
         raise Outdated(

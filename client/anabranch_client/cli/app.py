@@ -15,6 +15,7 @@ import typer
 
 from anabranch_client.cli import access as cli_access
 from anabranch_client.cli import apply as cli_apply
+from anabranch_client.cli import approval as cli_approval
 from anabranch_client.cli import doctor as cli_doctor
 from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
@@ -43,6 +44,8 @@ for name, command in cli_runs.COMMANDS.items():
     queries.command(name)(command)
 app.add_typer(queries, name="query")
 app.add_typer(cli_planning.epochs, name="epochs")
+for name, command in cli_approval.COMMANDS.items():
+    cli_planning.plans.command(name)(command)
 app.add_typer(cli_planning.plans, name="plan")
 app.add_typer(cli_planning.planning, name="settings")
 app.add_typer(cli_state.state, name="state")

@@ -45,7 +45,7 @@ from anabranch_contract.protocol.keys import INTERIMS_KEPT
 
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
-plans = typer.Typer(no_args_is_help=True, help="Ask for plans without running them.")
+plans = typer.Typer(no_args_is_help=True, help="Ask for plans; approve those that wait.")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -153,6 +153,10 @@ def settings_set(
             help="Share of its cost that a revision has to save, or 'none' for no revisions."
         ),
     ] = None,
+    approval: Annotated[
+        str | None,
+        typer.Option(help="manual: a plan that changes what runs waits for you; or automatic."),
+    ] = None,
     overload: Annotated[
         str | None,
         typer.Option(help="Where input outruns the machine: wait, or ration (probes)."),
@@ -185,6 +189,7 @@ def settings_set(
         "backfill": backfill,
         "backfill_horizon": backfill_horizon,
         "revision_gain": _limit(revision_gain, "--revision-gain", float),
+        "approval": approval,
         "overload": overload,
         "allocation": allocation,
         "latency_goal": latency_goal,

@@ -323,7 +323,9 @@ def query_detail(query: QueryOut) -> RenderableType:
         **({"title": query.title} if query.title else {}),
         **({"owner": query.owner} if query.owner else {}),
         **({"tags": ", ".join(query.tags)} if query.tags else {}),
-        "status": query.status,
+        "status": query.status
+        if query.waits_because is None
+        else f"{query.status}: {query.waits_because}",
         **({"run": query.run} if query.run not in ("", query.id) else {}),
         "results": query.results,
         **({} if query.results_at is None else {"results at": query.results_at}),

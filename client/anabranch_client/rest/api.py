@@ -27,6 +27,7 @@ from anabranch_contract.rest.access import (
     TokenOut,
     WhoOut,
 )
+from anabranch_contract.rest.approval import HeldPlanOut
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.queries import (
@@ -322,6 +323,34 @@ class Calls:
         return Call("POST", "/v1/plans:dry-run", DryRunOut.read, body)
 
     @method
+    def held_plan(self) -> Call[HeldPlanOut]:
+        """The plan that waits for approval.
+
+        Raises:
+            ApiError: none waits (``no-held-plan``).
+        """
+        return Call("GET", "/v1/plan/held", HeldPlanOut.read)
+
+    @method
+    def approve_plan(self, version: str) -> Call[HeldPlanOut]:
+        """Have the plan that waits published at the next boundary.
+
+        Args:
+            version: of the plan that was seen (:attr:`HeldPlanOut.version`).
+
+        Raises:
+            ApiError: another plan waits by now, or none.
+        """
+        return Call(
+            "POST", "/v1/plan/held:approve", HeldPlanOut.read, headers={"If-Match": version}
+        )
+
+    @method
+    def refuse_plan(self, version: str) -> Call[HeldPlanOut]:
+        """Refuse the plan that waits, as it was seen; arguments and errors likewise."""
+        return Call("POST", "/v1/plan/held:refuse", HeldPlanOut.read, headers={"If-Match": version})
+
+    @method
     def settings(self) -> Call[SettingsOut]:
         """The planning settings."""
         return Call("GET", "/v1/settings", SettingsOut.read)
@@ -340,6 +369,7 @@ class Calls:
         backfill: str | None = None,
         backfill_horizon: float | None = None,
         revision_gain: float | Literal["none"] | None = None,
+        approval: str | None = None,
         overload: str | None = None,
         allocation: str | None = None,
         latency_goal: float | None = None,
@@ -357,6 +387,7 @@ class Calls:
             backfill=backfill,
             backfill_horizon=backfill_horizon,
             revision_gain=revision_gain,
+            approval=approval,
             overload=overload,
             allocation=allocation,
             latency_goal=latency_goal,

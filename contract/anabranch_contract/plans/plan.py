@@ -61,6 +61,13 @@ class Backfilling(StrEnum):
     NEVER = "never"
 
 
+class Approval(StrEnum):
+    """Whether a plan that changes what runs is published at once, or waits for an operator."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One probe of a probe order.

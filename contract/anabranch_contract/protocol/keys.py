@@ -63,6 +63,13 @@ class Keys:
         return self._key("rations")
 
     @property
+    def approval(self) -> str:
+        """Hash: the plan that waits for approval, and what has been said about it (service); in
+        ``approved`` is the digest of the one that is to be published (the runtime watches it).
+        """
+        return self._key("approval")
+
+    @property
     def revision(self) -> str:
         """String: JSON :class:`~.revisions.RevisionAnswer` (service)."""
         return self._key("revision")

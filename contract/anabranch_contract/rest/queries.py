@@ -339,6 +339,10 @@ class QueryOut(Document):
     owner: str | None = None
     tags: list[str] = Field(default=[])
     status: Open[QueryStatus]
+    waits_because: str | None = Field(
+        default=None,
+        description="Why it is pending, where an operator has to approve its plan, or refused it.",
+    )
     sql: str | None
     query: dict[str, JsonValue] | None
     window: str | dict[str, str] | None

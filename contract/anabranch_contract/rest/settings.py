@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.plans.plan import Approval, Backfilling, Objective, Optimizer, Solver
 from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.rest.documents import Closed, Document, Open
 
@@ -76,6 +76,10 @@ class SettingsIn(Closed):
     backfill: Backfilling | None = None
     backfill_horizon: Horizon | None = None
     revision_gain: RevisionGain | None = Field(default=None, description="Null: no revisions.")
+    approval: Approval | None = Field(
+        default=None,
+        description="`manual`: a plan that changes what runs waits until it is approved.",
+    )
     overload: Overload | None = None
     allocation: Allocation | None = None
     latency_goal: LatencyGoal | None = None
@@ -97,6 +101,7 @@ class SettingsOut(Document):
     backfill: Open[Backfilling]
     backfill_horizon: float
     revision_gain: float | None = None
+    approval: Open[Approval] = Approval.AUTOMATIC
     overload: Open[Overload] = Overload.WAIT
     allocation: Open[Allocation] = Allocation.FAIR
     latency_goal: float = 2.0

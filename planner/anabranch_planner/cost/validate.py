@@ -6,6 +6,7 @@ the cost model with them, but neither the graph of states nor the program.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
@@ -67,6 +68,23 @@ def priced(
         total += price if taken is None else taken[prefix] * price
     copies = {(c.owner, c.mir, c.partition): model.insert(mirs[c.mir]) for c in plan.copies}
     return total + sum(copies.values())
+
+
+def with_costs(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Plan:
+    """``plan`` with what it costs under ``model``, and each of its steps and copies."""
+    mirs, found = {m.id: m for m in plan.mirs}, trails(plan, queries)
+    figures = {
+        prefix: (step_price(trail, mirs, model), model.probe(trail.after, trail.start))
+        for prefix, trail in found.steps.items()
+    }
+    orders = []
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
+        pairs = zip(order.steps, (figures[prefix] for prefix in prefixes), strict=True)
+        steps = tuple(replace(s, cost=cost, cardinality=rows) for s, (cost, rows) in pairs)
+        orders.append(replace(order, steps=steps))
+    copies = tuple(replace(c, insert_cost=model.insert(mirs[c.mir])) for c in plan.copies)
+    cost = priced(plan, found, model)
+    return replace(plan, orders=tuple(orders), copies=copies, cost=cost)
 
 
 def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:

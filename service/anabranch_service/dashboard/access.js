@@ -1,6 +1,6 @@
 // Who looks at the page: every request carries their token, which is kept for this tab only.
 
-import "./header.js";
+import { announce } from "./header.js";
 import { make } from "./dom.js";
 
 const KEY = "anabranch.token";
@@ -137,3 +137,4 @@ function show(message = "") {
 document.querySelector("header.top").append(place);
 /** Other requests wait for this one: a page without a token is one failure, not one for each request. */
 const started = identify();
+announce(read);

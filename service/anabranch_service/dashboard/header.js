@@ -1,6 +1,9 @@
 // The head of every page: the name, all pages with the present one marked, and how the service is.
 
 import { make } from "./dom.js";
+import { poll } from "./poll.js";
+
+const POLL_MS = 10_000;
 
 const PAGES = [
   ["/", "Plan"],
@@ -28,4 +31,17 @@ head.prepend(
   make("div", { className: "brand" }, make("img", { src: "/dashboard/icon.svg", alt: "", width: 28, height: 28 }), make("h1", { text: "anabranch" })),
   make("nav", { className: "pages", "aria-label": "Pages" }, ...links),
 );
+const waiting = make("p", { className: "waiting", id: "waiting", role: "status", hidden: true }, make("a", { href: "/dashboard/epochs#held", text: "A plan waits for approval" }));
+head.append(waiting);
 head.append(make("p", { className: "pulse", id: "pulse", role: "status", "aria-live": "polite", text: "connecting" }));
+
+/** Say on this page whether a plan waits, as `read` has it of the service; pages hear of it by the event `held`. */
+export function announce(read) {
+  poll(async () => {
+    // Whether the service answers is said elsewhere.
+    const health = await read("/v1/health").catch(() => null);
+    if (health === null) return;
+    waiting.hidden = !health.components.some((one) => one.name === "held plan");
+    document.dispatchEvent(new CustomEvent("held", { detail: !waiting.hidden }));
+  }, POLL_MS);
+}

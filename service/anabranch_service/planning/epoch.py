@@ -113,7 +113,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class Attempt:
     """A plan, its rules, and the milliseconds of the solve."""
 
     plan: Plan
@@ -132,7 +132,7 @@ class Joint:
     """
 
     task: Task
-    attempt: _Attempt
+    attempt: Attempt
     queries: tuple[JoinQuery, ...]
     rejected: dict[str, ProblemRecord] = field(default_factory=dict)
     fallback: str = ""
@@ -146,9 +146,17 @@ class Joint:
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
     """Plan ``queries`` jointly, and alternatives to compare with; see :func:`plan_jointly`."""
     joint = plan_jointly(queries, task)
+    return outcome(joint, _apart(joint.plan, joint.queries, joint.task))
+
+
+def outcome(joint: Joint, apart: Apart | None = None) -> Planned:
+    """A joint plan with its rules, explained.
+
+    Args:
+        apart: what it is compared with; None: nothing.
+    """
     plan, chosen, task = joint.plan, joint.queries, joint.task
     relations = sorted({r.id for q in chosen for r in q.relations})
-    apart = _apart(plan, chosen, task)
     backfills = [document(b) for b in joint.attempt.rules.backfills]
     return Planned(
         plan=plan,
@@ -279,12 +287,17 @@ def _switching(task: Task) -> Switching | None:
     return Switching(task.running, task.options.switching)
 
 
-def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> _Attempt:
+def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Attempt:
     started = time.perf_counter()
     plan = _solve(queries, task, optimizer)
     solve_ms = (time.perf_counter() - started) * 1000
+    return Attempt(plan, make_rules(plan, epoch_request(queries, task)), solve_ms)
+
+
+def epoch_request(queries: Sequence[JoinQuery], task: Task) -> EpochRequest:
+    """The request for the rules of a plan of ``queries``."""
     options = task.options
-    request = EpochRequest(
+    return EpochRequest(
         queries=queries,
         streams=[task.streams[name] for name in sorted(task.streams)],
         statistics=task.statistics,
@@ -299,7 +312,6 @@ def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
         running=task.running,
         earlier=task.backfills,
     )
-    return _Attempt(plan, make_rules(plan, request), solve_ms)
 
 
 def _isolate(

@@ -19,13 +19,17 @@ import structlog
 from redis.exceptions import RedisError
 
 from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.plan import Approval
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
+from anabranch_service.planning.approval import Kept, Weighed, epoch_record, weigh
 from anabranch_service.planning.epoch import dump_ruleset
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.request import (
@@ -33,15 +37,16 @@ from anabranch_service.planning.request import (
     PlanningRequest,
     Registered,
     answer_request,
+    on_terms_of,
     plan_request,
     read_registered,
 )
 from anabranch_service.planning.reviser import Reviser
 from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
-from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
 
@@ -192,8 +197,9 @@ class EpochLoop:
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> EpochRecord | None:
         """Plan and publish ``epoch``; what is published in the end, whoever did it."""
+        fulfilled: Approvals | None = None
         try:
-            record, text = await self._plan(epoch, boundary, publication)
+            record, text, fulfilled = await self._plan(epoch, boundary, publication)
         except (RedisError, LeadershipLost):
             raise
         except Exception as cause:
@@ -203,6 +209,8 @@ class EpochLoop:
             record, text = carried
         if not await publication.epoch(record, text):
             return await self.store.epoch(epoch)
+        if fulfilled is not None:
+            await publication.hold(fulfilled, None)
         await publication.forget_epochs(self.settings.kept_epochs)
         self._measure(record)
         _LOG.info(
@@ -220,23 +228,45 @@ class EpochLoop:
 
     async def _plan(
         self, epoch: int, boundary: Boundary, publication: Publication
-    ) -> tuple[EpochRecord, str]:
+    ) -> tuple[EpochRecord, str, Approvals | None]:
+        """What to publish; the last is what is done with it, where a plan was approved."""
         snapshot = _snapshot(boundary)
         found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
-        found, answer = await asyncio.to_thread(self._planned, found, epoch)
-        await self._ration(answer, found, publication)
-        planned = answer.planned
-        text, digest = dump_ruleset(planned.ruleset)
-        record = EpochRecord(
-            epoch=epoch,
-            published_at=self.clock(),
-            rejected=answer.rejected,
-            explain=planned.explain,
-            ruleset_digest=digest,
-            footprint=answer.insight.footprint,
-            **answer.figures(),
+        found, proposed = await asyncio.to_thread(self._planned, found, epoch)
+        seen, weighed = await self.store.approvals(), Weighed(proposed, forget=True)
+        if found.options.approval is Approval.MANUAL:
+            weighed = await self._weigh(found, proposed, seen)
+        await self._ration(weighed.answer, found, publication)
+        record, text = epoch_record(weighed.answer, self.clock())
+        if weighed.approved:
+            return record, text, seen
+        await publication.hold(
+            seen, weighed.held, weighed.record, weighed.text, forget=weighed.forget
         )
-        return record, text
+        if weighed.held is not None and weighed.held.digest != (seen.held and seen.held.digest):
+            _LOG.info("plan held", version=weighed.held.digest, waiting=weighed.held.waiting)
+        return record, text, None
+
+    async def _weigh(self, found: Registered, proposed: PlanningAnswer, seen: Approvals) -> Weighed:
+        """What is published where plans wait for approval."""
+        store, running, approved = self.store, None, None
+        if found.running is not None:
+            number = found.running.epoch
+            name = RulesetId(number, max(await store.revision_numbers(number), default=0))
+            text = await store.ruleset(name)
+            if text is None:
+                raise CorruptRecord(
+                    "corrupt-registry",
+                    f"ruleset {name} is gone, which is to go on",
+                    remedy="something else removed it; set approval to automatic",
+                )
+            running = Kept(found.running, text)
+        held = await store.held_plan() if seen.is_approved else None
+        if held is not None:
+            approved = Kept(*held)
+        return await asyncio.to_thread(
+            weigh, found, proposed, running, seen, approved, store.forms, self.clock()
+        )
 
     async def _ration(
         self, answer: PlanningAnswer, found: Registered, publication: Publication
@@ -249,8 +279,10 @@ class EpochLoop:
             return
         if await self.store.rations() is not None:
             return
-        priorities = {record.id: record.priority for record in found.wanted}
-        slos = {record.id: record.slo for record in found.wanted}
+        names = {registered(query.id) for query in answer.planned.queries}
+        planned = [record for record in found.queries if record.id in names]
+        priorities = {record.id: record.priority for record in planned}
+        slos = {record.id: record.slo for record in planned}
         try:
             schedule = await asyncio.to_thread(expected_schedule, answer, priorities, slos)
         except Exception as cause:  # noqa: BLE001 - an epoch is not given up for it
@@ -276,10 +308,7 @@ class EpochLoop:
     def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
         """Plan what is wanted, and check the plan."""
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
-        sinks = {record.id: record.sink.to_sink() for record in found.wanted}
-        freshness = {r.id: freshness_of(r.slo) for r in found.wanted if r.slo.freshness}
-        past = frozenset(r.id for r in found.wanted if r.emits_past)
-        task = replace(request.task, epoch=epoch, sinks=sinks, freshness=freshness, past=past)
+        task = on_terms_of(found.wanted, replace(request.task, epoch=epoch))
         answer = self.answer(replace(request, task=task))
         validate_plan(answer.planned.plan, answer.planned.queries)
         return answer

@@ -48,6 +48,7 @@ class Observer:
             sources=await store.sources(),
             schedule=await store.rations(),
             plan=await self._newest_plan(),
+            held=(await store.approvals()).waits,
             snapshot=await self._last_snapshot(),
             query_cpu=await self._query_cpu(progress),
         )

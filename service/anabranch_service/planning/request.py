@@ -31,13 +31,14 @@ from anabranch_service.planning.what_if import (
     rewired_from,
 )
 from anabranch_service.planning.work import go_on
-from anabranch_service.registry.lifecycle import to_plan
+from anabranch_service.registry.lifecycle import going_on, to_plan
 from anabranch_service.registry.records import (
     EpochRecord,
     PlanningRecord,
     QueryRecord,
     StreamRecord,
 )
+from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
@@ -52,6 +53,7 @@ class Registered:
     Attributes:
         wanted: the runs of the next epoch. ``replaced``: those that go on where their successors
             can't be planned.
+        going_on: the runs that may go on where nothing new is published.
         running: the epoch to compare with; None: none has been published.
         mode: whose periods are in ``periods``, the documents that rates are forecast from, by the
             newest ``length`` of them.
@@ -60,6 +62,7 @@ class Registered:
     queries: list[QueryRecord]
     wanted: list[QueryRecord]
     replaced: list[QueryRecord]
+    going_on: list[QueryRecord]
     streams: Mapping[str, StreamRecord]
     options: PlanningRecord
     snapshot: Snapshot | None
@@ -98,6 +101,7 @@ async def read_registered(
         queries=queries,
         wanted=wanted,
         replaced=replaced,
+        going_on=going_on(queries, activations, now),
         streams=await store.streams(),
         options=await store.planning() or default_planning(settings),
         snapshot=snapshot,
@@ -140,6 +144,16 @@ def read_queries(
             _LOG.warning("query can't be read", query=record.id, error=repr(cause))
             rejected[record.id] = problem_of(cause)
     return tuple(queries), rejected
+
+
+def on_terms_of(records: Sequence[QueryRecord], task: Task) -> Task:
+    """``task`` with what rules say of the queries of ``records``: sinks, freshness, their past."""
+    return replace(
+        task,
+        sinks={record.id: record.sink.to_sink() for record in records},
+        freshness={r.id: freshness_of(r.slo) for r in records if r.slo.freshness},
+        past=frozenset(r.id for r in records if r.emits_past),
+    )
 
 
 @dataclass(frozen=True, slots=True)

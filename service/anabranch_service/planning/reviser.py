@@ -16,6 +16,7 @@ import structlog
 from anabranch_contract.codec import Malformed
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.plan import Approval
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
@@ -128,6 +129,9 @@ class Reviser:
         """Everything that the decision depends on; None where something is not there."""
         store, epoch = self._store, interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
+        if options.approval is Approval.MANUAL:
+            # A revision changes orders, and nobody has approved it. Rations are no plan.
+            options = options.model_copy(update={"revision_gain": None})
         rationed = may_ration(options, self._settings.mode)
         if not rationed:
             await publication.rations(None)

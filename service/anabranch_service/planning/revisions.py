@@ -120,7 +120,8 @@ def decide(asked: Question) -> Decision:
     records = tuple(
         measured if measured and r.revision == measured.revision else r for r in asked.records
     )
-    if any(r.reason == RevisionReason.TAKEN_BACK for r in records):
+    taken_back = any(r.reason == RevisionReason.TAKEN_BACK for r in records)
+    if taken_back or asked.options.revision_gain is None:
         return Decision(measured)
     gain = measured.measured.gain if measured and measured.measured else 0.0
     if gain < -NOISE and measured and asked.before is not None and not measured.closed:
@@ -216,7 +217,8 @@ def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
     started = time.perf_counter()
     options, rations = asked.options, asked.rationed
-    if options.revision_gain is None or asked.snapshot is None:
+    assert options.revision_gain is not None  # asked by the caller
+    if asked.snapshot is None:
         return Decision()
     found = revise(
         RevisionRequest(

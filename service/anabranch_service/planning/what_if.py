@@ -185,7 +185,7 @@ def _alone(planned: Planned) -> tuple[dict[QueryId, float] | None, str]:
     """The cost of each query alone, from the plan that was made for comparison anyway."""
     plan = planned.individual
     if plan is None:
-        return None, "planning each query alone failed, so standalone and proportional are unknown"
+        return None, "no query was planned alone, so standalone and proportional are unknown"
     note = ""
     if plan.gap > 0:
         note = f"standalone is not proven optimal for every query (gap {plan.gap:.2%})"

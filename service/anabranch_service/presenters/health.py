@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.rest.epochs import KeptSummary
+    from anabranch_service.registry.approvals import Approvals
     from anabranch_service.registry.records import StreamRecord
     from anabranch_service.registry.source_status import Sources
 
@@ -101,6 +102,23 @@ def plan_component(newest: KeptSummary | None) -> Component:
         newest.fallback,
         "another solver, more seconds or a larger memory budget may help",
     )
+
+
+def approval_component(approvals: Approvals) -> list[Component]:
+    """The plan that waits for somebody, if one does."""
+    held = approvals.held
+    if held is None or not approvals.waits:
+        return []
+    return [
+        Component(
+            "plan",
+            "held plan",
+            WARNING,
+            "a plan waits for approval",
+            "look at it, and approve or refuse it: anabranch plan held",
+            held.since,
+        )
+    ]
 
 
 def component_out(one: Component) -> ComponentOut:

@@ -49,6 +49,7 @@ class Observed:
         leads: whether this process does.
         alive: whether the runtime is.
         plan: the newest epoch that was published.
+        held: whether a plan waits for approval.
         snapshot: the measurements of the last epoch that ended.
         query_cpu: query -> CPU seconds per second that its results take.
     """
@@ -60,6 +61,7 @@ class Observed:
     sources: Sources | None = None
     schedule: RationSchedule | None = None
     plan: EpochRecord | None = None
+    held: bool = False
     snapshot: Snapshot | None = None
     query_cpu: Mapping[str, float] = field(default_factory=dict)
 
@@ -251,6 +253,13 @@ FAMILIES: tuple[Family, ...] = (
         "1 where the newest plan is not what the chosen optimiser would have given.",
         (),
         _of_plan(lambda plan: bool(plan.fallback)),
+    ),
+    Family(
+        _GAUGE,
+        "plan_held",
+        "1 where a plan waits for approval.",
+        (),
+        _one(lambda seen: seen.held),
     ),
     # The runtime and its batches
     Family(

@@ -33,8 +33,9 @@ from anabranch_contract.rest.streams import (
     StreamOut,
 )
 from anabranch_service.presenters.statistics import stream_statistics_out
+from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.describe import bounds_between
-from anabranch_service.registry.lifecycle import LIVE, results_of, status_of
+from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
 from anabranch_service.registry.records import QueryRecord, StreamRecord
 from anabranch_service.registry.source_status import Sources
 
@@ -113,12 +114,14 @@ def query_out(
     now: datetime,
     floors: Floors | None = None,
     joined: Activation | None = None,
+    approvals: Approvals | None = None,
 ) -> QueryOut:
     """A query, its status and what the runtime fixed at its activation.
 
     Args:
         floors: as :func:`floors_of` has them.
         joined: the activation with the counts of all joined rows (``activations.joined_rows``).
+        approvals: the plan that waits for approval, of which it may be part.
     """
     status = status_of(record, activation, progress, now)
     post_join = record.normalised.view is not None or record.normalised.outer is not None
@@ -129,6 +132,9 @@ def query_out(
         run=record.id,
         tags=list(record.tags),
         status=status.value,
+        waits_because=approvals.reason(record.id)
+        if approvals is not None and status is Status.PENDING
+        else None,
         sink=sink_out(record.sink),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         results_at=results_at(record, progress),

@@ -96,6 +96,24 @@ def to_plan(
     return sorted(planned, key=lambda q: q.sequence), replaced
 
 
+def going_on(
+    records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
+) -> list[QueryRecord]:
+    """The runs that may go on as they are, where nothing new is published: what has not ended, of
+    queries whose newest run is wanted.
+    """
+    runs: dict[str, list[QueryRecord]] = {}
+    for record in records:
+        if record.rejected is None:
+            runs.setdefault(query_of(record.id), []).append(record)
+
+    def wanted(record: QueryRecord) -> bool:
+        return is_wanted(record, activations.get(record.id), now)
+
+    alive = (several for several in runs.values() if wanted(several[-1]))
+    return [one for several in alive for one in several if wanted(one)]
+
+
 def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:
     if activation is not None and activation.expired_batch is not None:
         return True

@@ -1,4 +1,4 @@
-"""What a service writes by itself: epochs, revisions, rations, and the notes on them.
+"""What a service writes by itself: epochs, held plans, revisions, rations, and notes on them.
 
 Each write is one script that the leader alone may run (:mod:`.lease`).
 """
@@ -12,6 +12,7 @@ from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_service.registry.approvals import HOLD, Approvals, HeldPlan
 from anabranch_service.registry.lease import Term, fenced, run_fenced
 from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
@@ -48,6 +49,8 @@ redis.call('SET', KEYS[2], 1)
 return 1
 """)
 
+_HOLD = fenced(HOLD)
+
 #: A command, its key, its other arguments.
 _Command = tuple[str, str, tuple[Any, ...]]
 
@@ -64,6 +67,7 @@ class Publication:
         self._commands = register(_COMMANDS)
         self._swap = register(_SWAP)
         self._advance = register(_ADVANCE)
+        self._hold = register(_HOLD)
 
     async def epoch(self, record: EpochRecord, ruleset: str) -> bool:
         """Publish an epoch, all of it or nothing; False if it had been published before."""
@@ -125,6 +129,30 @@ class Publication:
             await self._write(("DEL", key, ()))
         else:
             await self._write(("SET", key, (schedule.dumps(),)))
+
+    async def hold(
+        self,
+        seen: Approvals,
+        held: HeldPlan | None,
+        record: EpochRecord | None = None,
+        ruleset: str = "",
+        *,
+        forget: bool = False,
+    ) -> None:
+        """Hold a plan from now on, or none; what was said since ``seen`` stands.
+
+        Args:
+            record, ruleset: of ``held``, as they would be published.
+            forget: whether what was refused may be proposed again.
+        """
+        if held is None and not seen.text and not (forget and seen.refused):
+            return
+        fields = [seen.text, seen.approved, int(forget)]
+        if held is not None and record is not None:
+            texts = held.model_dump_json(), record.model_dump_json()
+            fields += ["digest", held.digest, "held", texts[0], "record", texts[1]]
+            fields += ["ruleset", ruleset]
+        await self._run(self._hold, [self.store.keys.approval], fields)
 
     async def query(self, name: str, change: Callable[[QueryRecord], QueryRecord]) -> None:
         """Apply ``change`` to the newest version of a query's record; it may run several times."""

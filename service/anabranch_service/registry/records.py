@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.plans.plan import Approval, Backfilling, Objective, Optimizer, Solver
 from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.queries.joins import Stream
@@ -171,6 +171,7 @@ class PlanningRecord(Closed):
             so far (``plans.backfill``).
         revision_gain: the share of the running plan's cost that a revision has to save; None: the
             rules of an epoch are not revised. The default is that of ``switching``.
+        approval: whether a plan that changes what runs waits for an operator.
         overload: what is done where input outruns the machine; ``allocation``: by what rations
             are the best. ``latency_goal``: seconds that they are to keep.
         capacity: the share of rationed probes' CPU time that is spent; None: as the load allows.
@@ -186,6 +187,7 @@ class PlanningRecord(Closed):
     backfill: Backfilling = Backfilling.AUTO
     backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)
     revision_gain: float | None = Field(default=0.1, ge=0, le=1)
+    approval: Approval = Approval.AUTOMATIC
     overload: Overload = Overload.WAIT
     allocation: Allocation = Allocation.FAIR
     latency_goal: float = Field(default=2.0, ge=0.1, le=3600)

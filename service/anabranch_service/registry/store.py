@@ -34,6 +34,13 @@ from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
 from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_service.errors import Conflict, CorruptRecord
+from anabranch_service.registry.approvals import (
+    APPROVE,
+    REFUSE,
+    Approvals,
+    HeldPlan,
+    Refusals,
+)
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import (
     EpochRecord,
@@ -133,6 +140,8 @@ class Store:
         self._add_query = redis.register_script(_ADD_QUERY)
         self._add_stream = redis.register_script(_ADD_STREAM)
         self._swap = redis.register_script(_SWAP)
+        self._approve = redis.register_script(APPROVE)
+        self._refuse = redis.register_script(REFUSE)
         keys = self.keys
         self._streams = self._mirror(StreamRecord, keys.changes, keys.streams, "streams")
         self._queries = self._mirror(QueryRecord, keys.changes, keys.queries, "queries")
@@ -162,7 +171,7 @@ class Store:
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
             **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
             **dict.fromkeys((keys.tokens, keys.token_uses, self._own("runs")), "hash"),
-            **dict.fromkeys((keys.leader, keys.lineage), "hash"),
+            **dict.fromkeys((keys.leader, keys.lineage, keys.approval), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
             **dict.fromkeys((keys.heartbeat, keys.lease, self._own("sequence")), "string"),
             **dict.fromkeys((keys.published, keys.listeners), "zset"),
@@ -370,6 +379,41 @@ class Store:
                 except WatchError:
                     continue
                 return changed
+
+    # --- approval ------------------------------------------------------------------------------
+
+    async def approvals(self) -> Approvals:
+        """What waits for approval, and what has been said; what can't be read counts as nothing,
+        which is logged.
+        """
+        names = ["held", "approved", "refused"]
+        texts = await _answer(self.redis.hmget(self.keys.approval, names), list[str | None])
+        held, approved, refused = (text or "" for text in texts)
+        return Approvals(
+            held=_lenient(HeldPlan, "held plan", held) if held else None,
+            text=held,
+            approved=approved,
+            refused=_lenient(Refusals, "refused plans", refused) if refused else None,
+        )
+
+    async def held_plan(self) -> tuple[EpochRecord, str] | None:
+        """The plan that is held, as it would be published: its record and its ruleset; None: there
+        is none (or it can't be read).
+        """
+        names = ["record", "ruleset"]
+        texts = await _answer(self.redis.hmget(self.keys.approval, names), list[str | None])
+        record, ruleset = texts
+        found = None if record is None else _lenient(EpochRecord, "held plan", record)
+        return None if found is None or ruleset is None else (found, ruleset)
+
+    async def approve(self, held: HeldPlan) -> bool:
+        """Approve ``held``; False if it is not the plan that is held any more."""
+        return bool(await self._approve(keys=[self.keys.approval], args=[held.digest]))
+
+    async def refuse(self, seen: Approvals, held: HeldPlan) -> bool:
+        """Refuse ``held``; False if it is not the plan that waits any more."""
+        after = Refusals.after(seen.refused, held).model_dump_json()
+        return bool(await self._refuse(keys=[self.keys.approval], args=[held.digest, after]))
 
     # --- epochs --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.presenters.health import (
     Component,
+    approval_component,
     checked,
     component_out,
     plan_component,
@@ -69,6 +70,7 @@ async def _components(ctx: Context) -> list[Component]:
     return [
         Component("redis", "Redis"),
         plan_component(newest[0][0] if newest else None),
+        *approval_component(await store.approvals()),
         checked("runtime", "runtime", await runtime_check(store), "start it: anabranch up"),
         *stream_components(streams, await store.sources()),
         *sink_components({} if progress is None else progress.sinks),

@@ -92,7 +92,7 @@ async def list_queries(
     """Queries, each by its newest run, in order of registration."""
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     sources, now = await ctx.store.sources(), ctx.clock()
-    floors = floors_of(progress, await ctx.store.rations())
+    floors, approvals = floors_of(progress, await ctx.store.rations()), await ctx.store.approvals()
     after = int(cursor) if cursor is not None else -1
     page: list[QueryRecord] = []
     for record in newest_runs(await ctx.store.queries()):
@@ -108,7 +108,7 @@ async def list_queries(
 
     def item(record: QueryRecord) -> QueryOut:
         activation, joined = activations.get(record.id), joined_rows(activations, record.id)
-        return query_out(record, activation, progress, sources, now, floors, joined)
+        return query_out(record, activation, progress, sources, now, floors, joined, approvals)
 
     return QueryList(
         items=[item(record) for record in page],

@@ -195,7 +195,8 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     floors = floors_of(progress, await ctx.store.rations())
     activation, joined = activations.get(record.id), joined_rows(activations, record.id)
-    return query_out(record, activation, progress, sources, ctx.clock(), floors, joined)
+    approvals = await ctx.store.approvals()
+    return query_out(record, activation, progress, sources, ctx.clock(), floors, joined, approvals)
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:

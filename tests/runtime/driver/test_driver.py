@@ -257,6 +257,15 @@ def test_the_registry_has_changed_once_a_querys_time_is_up(url: str) -> None:
     assert control.registry_digest() == after
 
 
+def test_the_registry_has_changed_once_a_plan_is_approved(url: str) -> None:
+    control = Control(url, "test")
+    before = control.registry_digest()
+    redis_client.Redis.from_url(url).hset(KEYS.approval, "held", "a plan that nobody has seen")
+    assert control.registry_digest() == before
+    redis_client.Redis.from_url(url).hset(KEYS.approval, "approved", "its digest")
+    assert control.registry_digest() != before
+
+
 # --- Redis and the state out of step -----------------------------------------------------------
 
 

@@ -179,9 +179,12 @@ def test_what_costs_more_is_taken_back(shop: Service) -> None:
     assert (answer.revision, answer.answered) == (2, 20)
 
 
-def test_without_revisions_a_period_is_answered_by_none(shop: Service) -> None:
+@pytest.mark.parametrize("given", [{"revision_gain": None}, {"approval": "manual"}])
+def test_without_revisions_a_period_is_answered_by_none(
+    shop: Service, given: dict[str, object]
+) -> None:
     rules = planned(shop)
-    shop.call("PUT", "/v1/settings", 200, {"revision_gain": None})
+    shop.call("PUT", "/v1/settings", 200, given)
 
     answer = ask(shop, interim(rules, 5, customers=100, items=0.01))
 
@@ -231,6 +234,17 @@ def test_the_next_epoch_is_compared_with_the_revision(shop: Service) -> None:
     assert "from orders: orders probes items" in kept
     new = found["diff"]["totals"]["added"]["cost"] + found["diff"]["totals"]["built"]["cost"]
     assert found["switching_cost"] == pytest.approx(0.1 * new)
+
+
+def test_revised_orders_are_those_that_go_on_where_plans_wait(shop: Service) -> None:
+    rules = planned(shop)
+    ask(shop, interim(rules, 5, customers=100, items=0.01))
+    shop.call("PATCH", "/v1/settings", 200, {"approval": "manual", "switching": 0})
+    shop.plan(1, next_batch=8, snapshot=replace(SNAPSHOT, epoch=1))
+
+    assert first_probe(ruleset(shop, RulesetId(1, 1))) == "items"
+    assert first_probe(ruleset(shop, RulesetId(2))) == "items"
+    assert shop.get("/v1/plan/held")["cost_after"] < shop.get("/v1/plan/held")["cost_before"]
 
 
 def sample(step: StepMeasures) -> JoinSample:

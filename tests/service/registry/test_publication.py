@@ -9,7 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_service.clock import utc_now
 from anabranch_service.planning.loop import settled
+from anabranch_service.registry.approvals import Approvals, HeldPlan
 from anabranch_service.registry.lease import LeadershipLost, Term
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, KeptRevision
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
     from tests.support.worlds.service import Service
 
+HELD = HeldPlan(
+    digest="d", basis="b", since=utc_now(), proposed_at=utc_now(), epoch=3, waiting=("pair",)
+)
 #: An owner that never led.
 STALE = Term("nobody", 1)
 
@@ -41,7 +46,10 @@ def everything(service: Service) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "write",
-    ["epoch", "forget", "revision", "measured", "answer", "rations", "query", "lineage", "advance"],
+    [
+        *("epoch", "forget", "revision", "measured", "answer", "rations", "hold"),
+        *("query", "lineage", "advance"),
+    ],
 )
 def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
@@ -67,6 +75,7 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
                 "measured": lambda: late.measured(revision),
                 "answer": lambda: late.answer(RevisionAnswer(0)),
                 "rations": lambda: late.rations(None),
+                "hold": lambda: late.hold(Approvals(), HELD, record, text),
                 "query": lambda: late.query("pair", lambda q: settled(q, 9, False, {})),
                 "lineage": lambda: late.lineage("run", "START"),
                 "advance": lambda: late.advance(boundary),

@@ -1,10 +1,12 @@
 // The page of epochs: a timeline of changes, and the difference of any two epochs.
 
 import { ask, Problem, read } from "../access.js";
-import { breakable, bytes, facts, make, refuse, say, some } from "../dom.js";
+import { breakable, facts, make, refuse, say, some } from "../dom.js";
 import { short } from "../graph.js";
 import { poll } from "../poll.js";
 import { moment } from "../times.js";
+import { followHeld } from "./held.js";
+import { listOf } from "./lists.js";
 import * as view from "./view.js";
 
 const POLL_MS = 3000;
@@ -130,20 +132,6 @@ function show(answer) {
   );
 }
 
-function listOf({ title, sign, entries }) {
-  const price = (entry) => (entry.tuples === null ? "no estimate" : `${short(entry.tuples)} tuples${entry.bytes === undefined ? "" : `, ${bytes(Math.round(entry.bytes))}`}`);
-  const lines = entries.map((entry) =>
-    make(
-      "li",
-      { className: sign === "+" ? "new" : sign ? "gone" : "" },
-      make("span", { className: "sign", "aria-hidden": "true", text: sign }),
-      make("span", {}, ...breakable(entry.label)),
-      make("span", { className: "muted number", text: price(entry) }),
-    ),
-  );
-  return make("details", { open: sign !== "" }, make("summary", { text: `${title} (${entries.length})` }), make("ul", { className: "changes" }, ...lines));
-}
-
 /** The newest epochs, and with `more` those before the ones that are there. */
 async function refresh(more = false) {
   try {
@@ -184,4 +172,5 @@ window.addEventListener("popstate", () => {
   showDiff();
 });
 
+followHeld();
 poll(refresh, POLL_MS);

@@ -61,6 +61,7 @@ async function showQuery() {
   at("problems").replaceChildren(...problems.map((text) => make("li", { text })));
   facts(at("figures"), [
     [`${query.status} since`, await since(query)],
+    ...(query.waits_because === null ? [] : [["waits", make("a", { href: "/dashboard/epochs#held", text: query.waits_because })]]),
     ["results", query.results.toLocaleString("en")],
     ["results per second", view.results(plan, query)],
     ...(query.joined_rows === null ? [] : [["joined rows", query.joined_rows.toLocaleString("en")]]),

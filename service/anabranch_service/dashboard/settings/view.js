@@ -16,6 +16,7 @@ export const GROUPS = [
   [
     "Changes of the plan",
     [
+      { name: "approval", text: "does a plan that changes what runs wait for you?", choices: ["automatic", "manual"] },
       { name: "switching", text: "what is new in a plan is charged, as a part of its cost" },
       { name: "revision_gain", text: "share of the cost that a revision has to save", empty: "no revisions" },
       { name: "backfill", text: "is the past of a new intermediate result computed?", choices: ["auto", "always", "never"] },

@@ -1,0 +1,18 @@
+// One list of a difference of plans, as a part that can be opened.
+
+import { breakable, bytes, make } from "../dom.js";
+import { short } from "../graph.js";
+
+export function listOf({ title, sign, entries }) {
+  const price = (entry) => (entry.tuples === null ? "no estimate" : `${short(entry.tuples)} tuples${entry.bytes === undefined ? "" : `, ${bytes(Math.round(entry.bytes))}`}`);
+  const lines = entries.map((entry) =>
+    make(
+      "li",
+      { className: sign === "+" ? "new" : sign ? "gone" : "" },
+      make("span", { className: "sign", "aria-hidden": "true", text: sign }),
+      make("span", {}, ...breakable(entry.label)),
+      make("span", { className: "muted number", text: price(entry) }),
+    ),
+  );
+  return make("details", { open: sign !== "" }, make("summary", { text: `${title} (${entries.length})` }), make("ul", { className: "changes" }, ...lines));
+}

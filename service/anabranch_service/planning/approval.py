@@ -1,0 +1,225 @@
+"""Plans that wait for an operator (the setting ``approval: manual``): pure, so it runs in a thread.
+
+A plan that changes what runs is held, and the plan that runs goes on without the queries that have
+ended. It changes what runs where it has other queries, orders, store copies or partitions
+(:func:`~anabranch_planner.plans.remaining.choices`). Properties of streams and sinks are no plan:
+they are those of now in every epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from anabranch_contract import codec
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.plans.ruleset import Ruleset, digest
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_planner.cost.sampling import estimate
+from anabranch_planner.cost.validate import validate_plan, with_costs
+from anabranch_planner.passes import Decided, compile_rules
+from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.remaining import choices, plan_of_remaining
+from anabranch_service.planning.epoch import (
+    Attempt,
+    Joint,
+    Task,
+    dump_ruleset,
+    epoch_request,
+    outcome,
+    plan_jointly,
+)
+from anabranch_service.planning.request import (
+    PlanningAnswer,
+    Registered,
+    on_terms_of,
+    read_queries,
+)
+from anabranch_service.planning.what_if import (
+    Running,
+    cost_model,
+    decided_in,
+    explain_choice,
+    rewired_from,
+)
+from anabranch_service.registry.approvals import Approvals, HeldPlan
+from anabranch_service.registry.records import EpochRecord, QueryRecord
+from anabranch_service.registry.statements import NormalForms
+
+NOT_PUBLISHED = (
+    "the plan that was approved has not been published: queries, streams or settings changed first"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A plan as it was published, or held: its record and its rules."""
+
+    record: EpochRecord
+    text: str
+
+    def ruleset(self) -> Ruleset:
+        """The rules."""
+        return wire.loads(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What is published, and what waits.
+
+    Attributes:
+        answer: the plan to publish.
+        held: the plan that waits; None: none does. ``record``, ``text``: as it would be published.
+        approved: whether ``answer`` is the plan that was approved.
+        forget: whether what was refused is forgotten.
+    """
+
+    answer: PlanningAnswer
+    held: HeldPlan | None = None
+    record: EpochRecord | None = None
+    text: str = ""
+    approved: bool = False
+    forget: bool = False
+
+
+def epoch_record(answer: PlanningAnswer, now: datetime) -> tuple[EpochRecord, str]:
+    """The record of a plan that is published ``now``, and the text of its ruleset."""
+    planned = answer.planned
+    text, found = dump_ruleset(planned.ruleset)
+    record = EpochRecord(
+        epoch=planned.ruleset.epoch,
+        published_at=now,
+        rejected=answer.rejected,
+        explain=planned.explain,
+        ruleset_digest=found,
+        footprint=answer.insight.footprint,
+        **answer.figures(),
+    )
+    return record, text
+
+
+def weigh(
+    found: Registered,
+    proposed: PlanningAnswer,
+    running: Kept | None,
+    seen: Approvals,
+    approved: Kept | None,
+    forms: NormalForms,
+    now: datetime,
+) -> Weighed:
+    """Decide what is published where plans wait for approval.
+
+    Args:
+        proposed: the plan of all that is wanted.
+        running: the newest published plan; None: there is none.
+        approved: the plan that is held, where it is approved.
+    """
+    basis = _basis(proposed)
+    forget = seen.refused is not None and seen.refused.basis != basis
+    note = "" if seen.held is None else seen.held.note
+    if approved is not None and seen.held is not None:
+        if seen.held.basis == basis:
+            members = _records(found.queries, approved.record)
+            answer = _carried(found, members, proposed, approved, forms, "as approved")
+            return Weighed(answer, approved=True, forget=forget)
+        note = NOT_PUBLISHED
+    going = [] if running is None else _records(found.going_on, running.record)
+    answer = _carried(found, going, proposed, running, forms, "as before, by approval")
+    if _does(answer) == _does(proposed):
+        return Weighed(proposed, forget=forget)
+    version = digest(json.dumps([basis, _does(proposed)], sort_keys=True))
+    if seen.refuses(version, basis):
+        return Weighed(answer)
+    record, text = epoch_record(proposed, now)
+    there = {registered(query.id) for query in answer.planned.queries}
+    waiting = {registered(query.id) for query in proposed.planned.queries} - there
+    held = HeldPlan(
+        digest=version,
+        basis=basis,
+        since=now if seen.held is None else seen.held.since,
+        proposed_at=now,
+        epoch=record.epoch,
+        waiting=tuple(sorted(waiting)),
+        note=note,
+    )
+    return Weighed(answer, held, record, text, forget=forget)
+
+
+def _basis(answer: PlanningAnswer) -> str:
+    """A digest of what a plan is for: the queries that can be planned, streams and settings."""
+    queries = sorted(query.id for query in answer.planned.queries)
+    streams = answer.request.task.streams
+    known = codec.dumps([streams[name] for name in sorted(streams)])
+    options = answer.request.task.options.model_dump_json()
+    return digest(json.dumps([queries, known, options]))
+
+
+def _does(answer: PlanningAnswer) -> object:
+    planned = answer.planned
+    queries = sorted(query.id for query in planned.queries)
+    partitions = answer.task.options.parallelism if planned.plan.copies else 0
+    return [choices(planned.plan), queries, partitions]
+
+
+def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRecord]:
+    """Those of ``records`` that are part of ``epoch``."""
+    names = set(map(registered, epoch.queries))
+    return [record for record in records if record.id in names]
+
+
+def _carried(
+    found: Registered,
+    members: Sequence[QueryRecord],
+    proposed: PlanningAnswer,
+    kept: Kept | None,
+    forms: NormalForms,
+    method: str,
+) -> PlanningAnswer:
+    """The plan ``kept`` for ``members``, under the statistics and the streams of now."""
+    request, options = proposed.request, proposed.request.task.options
+    if kept is not None:
+        given = ("optimizer", "objective", "parallelism")
+        options = options.model_copy(update={n: getattr(kept.record, n) for n in given})
+    queries, unread = read_queries(members, request.task.streams, forms)
+    request = replace(
+        request,
+        queries=queries,
+        task=on_terms_of(members, replace(request.task, options=options)),
+    )
+    task = replace(
+        request.task,
+        statistics=estimate(request.task.statistics, queries, found.samples),
+        running=rewired_from(request.running),
+        backfills=() if kept is None else decided_in(Running(kept.record, queries)),
+    )
+    if kept is None or not queries:
+        joint = plan_jointly((), task)
+    else:
+        record = kept.record
+        plan = plan_of_remaining(kept.ruleset(), queries, record.optimizer, record.objective)
+        plan = with_costs(plan, queries, cost_model(task, queries, options.parallelism))
+        # Nothing was searched, so nothing is known of better plans.
+        plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
+        validate_plan(plan, queries)
+        rules = compile_rules(Decided(plan, _decided(plan, task)), epoch_request(queries, task))
+        joint = Joint(task, Attempt(plan, rules, 0.0), queries)
+    planned = outcome(joint)
+    insight = explain_choice(planned, task, request.running, request.limits)
+    there = {registered(query.id) for query in queries}
+    rejected = {n: p for n, p in {**proposed.rejected, **unread}.items() if n not in there}
+    return PlanningAnswer(request, task, planned, insight, rejected)
+
+
+def _decided(plan: Plan, task: Task) -> tuple[Backfill, ...]:
+    """The decisions on the past that are still of use to ``plan``."""
+    kept = {(copy.owner, copy.mir) for copy in plan.copies}
+    members = {mir.id: set(mir.members) for mir in plan.mirs}
+    return tuple(
+        one
+        for one in task.backfills
+        if (one.owner, one.mir) in kept and set(one.order) == members[one.mir]
+    )

@@ -1,0 +1,126 @@
+"""The plan that waits for approval, and what has been said about it.
+
+All of it is one hash in Redis. The leader writes the plan, any service what an operator says; each
+write compares what it is about with what is there, so nothing that was said is lost, and nothing is
+published that somebody has not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import AwareDatetime
+
+from anabranch_contract.rest.documents import Closed
+
+#: How many refused plans are remembered for the same queries, streams and settings.
+REFUSED_KEPT = 64
+
+WAITS, REFUSED = "its plan waits for approval", "its plan was refused"
+
+
+class HeldPlan(Closed):
+    """A plan that waits.
+
+    Attributes:
+        digest: of what it does; its version.
+        basis: a digest of the queries, streams and settings that it is for.
+        since: when a plan began to wait. ``proposed_at``: when this one was proposed last.
+        epoch: for which it was proposed last.
+        waiting: the runs that are part of it and not of what runs.
+        note: what became of a plan that was approved before.
+    """
+
+    digest: str
+    basis: str
+    since: AwareDatetime
+    proposed_at: AwareDatetime
+    epoch: int
+    waiting: tuple[str, ...]
+    note: str = ""
+
+
+class Refusals(Closed):
+    """What was refused for the same queries, streams and settings.
+
+    Attributes:
+        basis: their digest.
+        digests: of the plans, the newest last.
+        waiting: the runs that none of what runs has.
+    """
+
+    basis: str
+    digests: tuple[str, ...]
+    waiting: tuple[str, ...]
+
+    @staticmethod
+    def after(known: Refusals | None, held: HeldPlan) -> Refusals:
+        """The refusals once ``held`` is refused as well."""
+        before = known.digests if known is not None and known.basis == held.basis else ()
+        digests = (*before, held.digest)[-REFUSED_KEPT:]
+        return Refusals(basis=held.basis, digests=digests, waiting=held.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """What waits, and what has been said.
+
+    Attributes:
+        text: of ``held``, as it was read; also where it can't be.
+        approved: the digest of the plan that was approved; empty: none is.
+    """
+
+    held: HeldPlan | None = None
+    text: str = ""
+    approved: str = ""
+    refused: Refusals | None = None
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether the plan that is held is to be published."""
+        return self.held is not None and self.held.digest == self.approved
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody has to look at the plan that is held."""
+        return self.held is not None and not self.is_approved
+
+    def refuses(self, digest: str, basis: str) -> bool:
+        """Whether the plan was refused, and nothing that it depends on has changed since."""
+        known = self.refused
+        return known is not None and known.basis == basis and digest in known.digests
+
+    def reason(self, run: str) -> str | None:
+        """Why ``run``, which is pending, waits for an operator; None: it does not."""
+        if self.held is not None:
+            return WAITS if self.waits and run in self.held.waiting else None
+        return REFUSED if self.refused is not None and run in self.refused.waiting else None
+
+
+#: KEYS approval; ARGV digest. Gives whether the plan with this digest is the one that is held.
+APPROVE = """
+if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'approved', ARGV[1])
+return 1
+"""
+
+#: KEYS approval; ARGV digest, refusals. Likewise; nothing that was approved is refused.
+REFUSE = """
+if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
+if redis.call('HGET', KEYS[1], 'approved') == ARGV[1] then return 0 end
+redis.call('HDEL', KEYS[1], 'digest', 'held', 'record', 'ruleset', 'approved')
+redis.call('HSET', KEYS[1], 'refused', ARGV[2])
+return 1
+"""
+
+#: For the leader (``lease.fenced``): KEYS leader, approval; ARGV owner, token, what was held and
+#: what was approved as the leader has read it, whether refusals are forgotten, then the fields of
+#: what is held from now on. Where something was said meanwhile that stands, and nothing is written.
+HOLD = """
+if (redis.call('HGET', KEYS[2], 'held') or '') ~= ARGV[3] then return 0 end
+if (redis.call('HGET', KEYS[2], 'approved') or '') ~= ARGV[4] then return 0 end
+redis.call('HDEL', KEYS[2], 'digest', 'held', 'record', 'ruleset', 'approved')
+if ARGV[5] == '1' then redis.call('HDEL', KEYS[2], 'refused') end
+for i = 6, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+return 1
+"""

@@ -1,0 +1,85 @@
+"""Plans that wait for approval, over a live pipeline: nothing switches before somebody says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_client.errors import ApiError
+from tests.e2e.test_live import AB, ABC, BA, World
+from tests.support.worlds.processes import kill, live_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_contract.rest.approval import HeldPlanOut
+
+
+def waiting(world: World, *names: str) -> HeldPlanOut:
+    """The plan for which the queries wait, once it is held."""
+    client = world.live.client
+
+    def is_held() -> bool:
+        try:
+            return client.held_plan().waiting == sorted(names)
+        except ApiError:
+            return False
+
+    world.live.wait(f"a plan with {names} to be held", is_held)
+    return client.held_plan()
+
+
+@pytest.mark.spark
+def test_nothing_switches_before_it_is_approved(tmp_path: Path) -> None:
+    with live_pipeline(tmp_path) as live:
+        world = World(live, tmp_path)
+        live.client.update_settings(approval="manual")
+        for name in ("a", "b", "c"):
+            world.stream(name)
+        world.query("ab", AB)
+        seen = waiting(world, "ab")
+        epoch = live.progress().epoch
+        live.wait("another epoch", lambda: live.progress().epoch > epoch + 1)
+        found = live.client.query("ab")
+        assert (found.status, found.waits_because) == ("pending", "its plan waits for approval")
+
+        # An approval takes effect although nothing arrives.
+        live.client.approve_plan(seen.version)
+        world.wait_for("ab", "active")
+        world.drop("a", [(k, 10 + k, k) for k in range(6)])
+        world.drop("b", [(k % 4, 20 + k, k) for k in range(8)])
+        before = world.check("ab", AB)
+        assert before > 0
+
+        # The service is gone and comes back while a plan waits; what runs goes on.
+        world.query("abc", ABC)
+        world.query("ba", BA)
+        seen = waiting(world, "abc", "ba")
+        kill(live.pipeline, "service")
+        world.drop("b", [(1, 30, 9), (2, 31, 9)])
+        live.client.close()
+        live.client = live.pipeline.start_service()
+        assert live.client.held_plan().version == seen.version
+        assert world.check("ab", AB) > before
+
+        # A deletion is never held.
+        live.client.delete_query("ab")
+        ended = world.wait_for("ab", "expired")
+        assert ended.expired_batch is not None
+        results = world.check("ab", AB)
+        world.drop("a", [(1, 40, 10)])
+        assert world.check("ab", AB) == results
+
+        seen = waiting(world, "abc", "ba")
+        live.client.refuse_plan(seen.version)
+        assert live.client.query("abc").waits_because == "its plan was refused"
+        live.client.delete_query("ba")
+        seen = waiting(world, "abc")
+        live.client.approve_plan(seen.version)
+        world.wait_for("abc", "active")
+        world.drop("c", [(k, 50 + k, 11) for k in range(4)])
+        world.drop("a", [(1, 60, 12), (2, 61, 12)])
+        world.drop("b", [(1, 62, 12), (3, 63, 12)])
+        assert world.check("abc", ABC) > 0
+        live.pipeline.finish_runtime()
