@@ -25,7 +25,7 @@ IfMatch = Annotated[
 
 
 #: Fields that the service works out, of any record.
-_FOUND = {"normalised", "relaxed", "rejected", "first_epoch", "last_epoch"}
+_FOUND = {"normalised", "relaxed", "sharing_decided", "rejected", "first_epoch", "last_epoch"}
 
 
 class Outdated(ServiceError):

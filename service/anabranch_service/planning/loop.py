@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 from redis.exceptions import RedisError
@@ -42,6 +43,7 @@ from anabranch_service.planning.request import (
     read_registered,
 )
 from anabranch_service.planning.reviser import Reviser
+from anabranch_service.planning.sharing import decide_sharing
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
@@ -232,6 +234,7 @@ class EpochLoop:
         """What to publish; the last is what is done with it, where a plan was approved."""
         snapshot = _snapshot(boundary)
         found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
+        found = await self._share(found, publication)
         found, proposed = await asyncio.to_thread(self._planned, found, epoch)
         seen, weighed = await self.store.approvals(), Weighed(proposed, forget=True)
         if found.options.approval is Approval.MANUAL:
@@ -267,6 +270,23 @@ class EpochLoop:
         return await asyncio.to_thread(
             weigh, found, proposed, running, seen, approved, store.forms, self.clock()
         )
+
+    async def _share(self, found: Registered, publication: Publication) -> Registered:
+        """``found`` with which stores new queries share, which is written down before a plan."""
+        most = self.settings.max_aliases
+        decided = await asyncio.to_thread(decide_sharing, found, self.store.forms, most)
+        if not decided:
+            return found
+        wanted = []
+        for record in found.wanted:
+            shared = decided.get(record.id)
+            if shared is None:
+                wanted.append(record)
+                continue
+
+            written = await publication.query(record.id, partial(shared.on, seen=record))
+            wanted.append(record if written is None else written)
+        return replace(found, wanted=wanted)
 
     async def _ration(
         self, answer: PlanningAnswer, found: Registered, publication: Publication

@@ -2,98 +2,159 @@
 
 A query over ``a WHERE v > 5`` beside one over ``a WHERE v > 3`` can have a store of its own, with
 fewer rows, or use the other's and check ``v > 5`` after joining: then all steps that the two have
-in common are done once. Both are planned, together with everything that is registered, and the
-cheaper one is taken. It stays: a running query does not change between stores, since what each has
-of the past differs.
+in common are done once. Both are planned, together with the queries that have most in common with
+it, and the cheaper one is taken. This is decided by the first epoch that is planned with the query,
+before it is. It stays: a running query does not change between stores, since what each has of the
+past differs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
+from anabranch_contract.codec import to_json
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import Expr
-from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.joins import JoinQuery, Relation, RelationId, Stream, StreamName
+from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.normal.implication import weaker
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.request import Registered, read_queries
-from anabranch_service.planning.work import Work
+from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import PlanningRecord, QueryRecord
-from anabranch_service.registry.statements import NormalForms, Statement, usable_streams
+from anabranch_service.registry.statements import NormalForms, read_statement, usable_streams
 
 _LOG = structlog.get_logger(__name__)
 
-#: Beside more queries than these a new one has stores of its own: both ways would have to be
-#: planned whenever one is registered.
-MOST_QUERIES = 100
-#: Seconds that either plan may take.
-DEADLINE = 1.0
+#: Queries beside which both ways of a new one are planned.
+NEIGHBOURS = 4
+#: Seconds that either plan may take, and all decisions of an epoch.
+PLAN_SECONDS, ALL_SECONDS = 0.2, 2.0
 #: The part of the cost that must be saved.
 WORTH = 1e-6
 
 
-async def share_filters(
-    query: JoinQuery,
-    statement: Statement,
-    found: Registered,
-    forms: NormalForms,
-    work: Work,
-    deadline: Deadline,
-    *,
-    most_aliases: int,
-) -> tuple[JoinQuery, Mapping[str, Sequence[Expr]]]:
-    """The cheaper form of a new query, and alias -> the filter of the store that it shares.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The decision about one query.
+
+    Attributes:
+        relaxed: alias -> the filter of the store that it shares, as its record has it.
+        normalised: what the query means then.
+    """
+
+    relaxed: Mapping[str, list[dict[str, Any]]]
+    normalised: NormalisedInfo
+
+    def on(self, record: QueryRecord, seen: QueryRecord) -> QueryRecord:
+        """``record`` with the decision, unless it means something else than ``seen``, for which it
+        was made: its streams may have changed.
+        """
+        if record.normalised != seen.normalised:
+            return record
+        given = {"relaxed": dict(self.relaxed), "normalised": self.normalised}
+        return record.model_copy(update={**given, "sharing_decided": True})
+
+
+@dataclass(slots=True)
+class _Stores:
+    """The base stores that queries have."""
+
+    by_stream: dict[StreamName, dict[RelationId, Relation]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    users: dict[RelationId, list[JoinQuery]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, query: JoinQuery) -> None:
+        for relation in query.relations:
+            self.by_stream[relation.stream][relation.id] = relation
+            self.users[relation.id].append(query)
+
+    def weaker(self, query: JoinQuery) -> dict[str, Relation]:
+        """Alias -> the weaker relation whose store it may share."""
+        streams = {relation.stream for relation in query.relations}
+        return weaker(query, (r for s in streams for r in self.by_stream.get(s, {}).values()))
+
+    def neighbours(self, query: JoinQuery, relations: Iterable[Relation]) -> list[JoinQuery]:
+        """Of the users of ``relations`` those that read most of the streams of ``query``."""
+        streams = {relation.stream for relation in query.relations}
+        found = {q.id: q for relation in relations for q in self.users[relation.id]}
+
+        def common(other: JoinQuery) -> tuple[int, str]:
+            return -len(streams & {r.stream for r in other.relations}), other.id
+
+        return sorted(found.values(), key=common)[:NEIGHBOURS]
+
+
+def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> dict[str, Shared]:
+    """Query -> which stores it shares, of those of ``found`` of which that is not decided.
 
     Args:
-        query: with stores of its own.
-        deadline: for reading the other queries.
         most_aliases: queries with more are not compared with.
-
-    Raises:
-        Busy: ``registration-too-slow``.
     """
-    own: tuple[JoinQuery, Mapping[str, Sequence[Expr]]] = query, {}
-    if statement.sql is None or query.outer is not None or len(found.wanted) > MOST_QUERIES:
-        return own
-    # One of an earlier release, or of other settings, may have more aliases: planning it takes as
-    # long as it takes, once per epoch and not whenever another query is registered.
-    small = [q for q in found.wanted if len(q.normalised.aliases) <= most_aliases]
-    streams = usable_streams(found.streams.values())
-    others, relaxed = await work.read(_weaker, query, small, streams, forms, deadline)
-    if not relaxed:
-        return own
-    try:
-        shared = await work.read(statement.normalise, query.id, streams, relaxed)
-        cost, shared_cost = await asyncio.gather(
-            *(
-                work.read(_cost, [*others, one], found.statistics, found.options)
-                for one in (query, shared)
-            )
-        )
-    except PlannerError as cause:
-        _LOG.warning("filters are not shared", query=query.id, error=repr(cause))
-        return own
-    return (shared, relaxed) if shared_cost < cost * (1 - WORTH) else own
+    new = [record for record in found.wanted if not record.sharing_decided]
+    if not new:
+        return {}
+    streams, stores, names = usable_streams(found.streams.values()), _Stores(), {r.id for r in new}
+    small = (r for r in found.wanted if len(r.normalised.aliases) <= most_aliases)
+    for query in read_queries((r for r in small if r.id not in names), streams, forms)[0]:
+        stores.add(query)
+    decided, late = {}, []
+    deadline = Deadline(time.monotonic, seconds=ALL_SECONDS)
+    for record in new:
+        try:
+            own = forms.of(record, streams)
+        except PlannerError:
+            # The plan rejects it, and says why.
+            continue
+        query, shared = own, Shared({}, record.normalised)
+        if deadline.expired():
+            late.append(record.id)
+        elif record.sql is not None and own.outer is None:
+            query, shared = _cheaper(record, own, stores, streams, found)
+        decided[record.id] = shared
+        stores.add(query)
+    if late:
+        _LOG.warning("too many new queries at once: these share no filters", queries=late)
+    return decided
 
 
-def _weaker(
-    query: JoinQuery,
-    records: Sequence[QueryRecord],
+def _cheaper(
+    record: QueryRecord,
+    own: JoinQuery,
+    stores: _Stores,
     streams: Mapping[str, Stream],
-    forms: NormalForms,
-    deadline: Deadline,
-) -> tuple[tuple[JoinQuery, ...], dict[str, tuple[Expr, ...]]]:
-    """The queries of ``records``, and alias -> the weaker filter that one of them has."""
-    others, _ = read_queries(records, streams, forms, deadline)
-    stores = {r.id: r for other in others for r in other.relations}
-    return others, {alias: r.filter for alias, r in weaker(query, stores.values()).items()}
+    found: Registered,
+) -> tuple[JoinQuery, Shared]:
+    """The cheaper form of a new query."""
+    alone = own, Shared({}, record.normalised)
+    relations = stores.weaker(own)
+    if not relations:
+        return alone
+    others = stores.neighbours(own, relations.values())
+    relaxed: dict[str, Sequence[Expr]] = {alias: r.filter for alias, r in relations.items()}
+    try:
+        statement = read_statement(record.sql, record.query, record.window)
+        shared = statement.normalise(record.id, streams, relaxed)
+        cost, shared_cost = (
+            _cost([*others, one], found.statistics, found.options) for one in (own, shared)
+        )
+        if shared_cost >= cost * (1 - WORTH):
+            return alone
+        meaning = describe(shared, streams)
+    except PlannerError as cause:
+        _LOG.warning("filters are not shared", query=record.id, error=repr(cause))
+        return alone
+    return shared, Shared({alias: to_json(kept) for alias, kept in relaxed.items()}, meaning)
 
 
 def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: PlanningRecord) -> float:
@@ -104,6 +165,6 @@ def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: Plannin
             optimizer=options.optimizer,
             objective=options.objective,
             parallelism=options.parallelism,
-            deadline=Deadline(time.monotonic, seconds=DEADLINE),
+            deadline=Deadline(time.monotonic, seconds=PLAN_SECONDS),
         ),
     ).cost

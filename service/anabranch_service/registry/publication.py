@@ -154,15 +154,19 @@ class Publication:
             fields += ["ruleset", ruleset]
         await self._run(self._hold, [self.store.keys.approval], fields)
 
-    async def query(self, name: str, change: Callable[[QueryRecord], QueryRecord]) -> None:
-        """Apply ``change`` to the newest version of a query's record; it may run several times."""
+    async def query(
+        self, name: str, change: Callable[[QueryRecord], QueryRecord]
+    ) -> QueryRecord | None:
+        """Apply ``change`` to the newest version of a query's record, which is returned; it may run
+        several times.
+        """
 
         async def swap(key: str, field: str, old: str, new: str) -> bool:
             store = self.store
             arguments = [field, old, new, store.kind_of(key), CHANGES_KEPT]
             return bool(await self._run(self._swap, [key, store.keys.changes], arguments))
 
-        await self.store.update_query(name, change, swap)
+        return await self.store.update_query(name, change, swap)
 
     async def lineage(self, run: str, event: str) -> None:
         """Note the last event about a run that was sent."""

@@ -108,7 +108,9 @@ class QueryRecord(Closed):
         past: whether its results over what is stored already are wanted as well. ``resumed``: it
             goes on where an earlier run was paused, which has given these.
         relaxed: alias -> the filter (expressions) of the store that it shares with queries that
-            want more; decided when it was registered. Absent in records of earlier releases.
+            want more. Absent in records of earlier releases.
+        sharing_decided: whether that has been decided (``planning.sharing``); earlier releases did
+            when they registered a query.
     """
 
     id: str
@@ -128,6 +130,7 @@ class QueryRecord(Closed):
     resumed: bool = False
     normalised: NormalisedInfo
     relaxed: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    sharing_decided: bool = True
     removed_at: AwareDatetime | None = None
     paused_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None

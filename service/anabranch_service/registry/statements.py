@@ -103,15 +103,21 @@ def read_statement(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A normal form, the statement (JSON) and the streams that it follows from, its weight."""
+    """A normal form, the record, its statement (JSON) and the streams that it follows from, and its
+    weight.
+    """
 
+    record: QueryRecord
     given: str
     streams: tuple[Stream, ...]
     query: JoinQuery
     bytes: int
 
-    def holds(self, given: str, streams: Mapping[str, Stream]) -> bool:
-        return given == self.given and all(streams.get(s.name) == s for s in self.streams)
+    def holds(self, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
+        # Records that have not changed are the same object.
+        if record is not self.record and _given(record) != self.given:
+            return False
+        return all(streams.get(s.name) == s for s in self.streams)
 
 
 class NormalForms:
@@ -138,7 +144,7 @@ class NormalForms:
             entry = self._kept.get(record.id)
             if entry is not None:
                 self._kept.move_to_end(record.id)
-        if entry is not None and entry.holds(_given(record), streams):
+        if entry is not None and entry.holds(record, streams):
             return entry.query
         relaxed = codec.from_json(marked(record.relaxed), dict[str, list[Expr]])
         statement = read_statement(record.sql, record.query, record.window)
@@ -150,7 +156,7 @@ class NormalForms:
         """Keep the normal form of ``record`` over ``streams``."""
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
-        entry = _Kept(_given(record), used, query, len(record.model_dump_json()))
+        entry = _Kept(record, _given(record), used, query, len(record.model_dump_json()))
         with self._lock:
             self._forget(record.id)
             self._kept[record.id] = entry

@@ -8,8 +8,9 @@ processes on one namespace can't lose each other's writes. What only one of them
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -31,6 +32,7 @@ from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
 from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_service.errors import Conflict, CorruptRecord
@@ -50,7 +52,7 @@ from anabranch_service.registry.records import (
     StreamRecord,
 )
 from anabranch_service.registry.source_status import Sources
-from anabranch_service.registry.statements import NormalForms
+from anabranch_service.registry.statements import NormalForms, usable_streams
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)
@@ -148,6 +150,8 @@ class Store:
         self._activations = self._mirror(
             Activation, keys.activation_changes, keys.activations, "activations"
         )
+        #: The version of the streams that are in the planner's form, and these.
+        self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
         #: The version of the queries that are in order of registration, and these.
         self._in_order: tuple[int, tuple[QueryRecord, ...]] = -1, ()
 
@@ -189,6 +193,14 @@ class Store:
     async def streams(self) -> dict[str, StreamRecord]:
         """All streams by name, sorted; unreadable records are logged and left out."""
         return dict(sorted((await self._streams.all()).items()))
+
+    async def usable_streams(self) -> Mapping[str, Stream]:
+        """The planner's form of the streams that it can use (:func:`usable_streams`), by name."""
+        records = await self._streams.all()
+        if self._usable[0] != self._streams.version:
+            found = usable_streams(record for _, record in sorted(records.items()))
+            self._usable = self._streams.version, MappingProxyType(found)
+        return self._usable[1]
 
     async def has_streams(self) -> bool:
         """Whether a stream is registered."""

@@ -11,7 +11,6 @@ from functools import partial
 
 from fastapi import Response
 
-from anabranch_contract.codec import to_json
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
@@ -21,16 +20,15 @@ from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.views import change_columns
+from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Past, QueryIn, QueryOut, SinkRecord
 from anabranch_contract.rest.slo import Slo
 from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
-from anabranch_service.planning.request import read_registered
-from anabranch_service.planning.sharing import share_filters
 from anabranch_service.presenters.records import floors_of, query_out
 from anabranch_service.registry.describe import describe
-from anabranch_service.registry.lifecycle import LIVE, Status, status_of
+from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_plan
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
@@ -67,24 +65,10 @@ async def prepare(
     Raises:
         InvalidInput, PlannerError, Conflict: naming the field.
     """
-    snapshot = await ctx.store.last_snapshot()
-    found = await read_registered(ctx.store, ctx.settings, now, snapshot, foreseen=False)
-    others = [q for q in found.wanted if query_of(q.id) != query_of(run)]
-    check_room("queries", len(others), ctx.settings.max_queries)
-    streams = usable_streams(found.streams.values())
-    most = ctx.settings.max_aliases
-    async with ctx.work.limited() as deadline:
-        statement, query = await ctx.work.read(_read, run, body, streams, ctx.settings)
-        query, relaxed = await share_filters(
-            query,
-            statement,
-            replace(found, wanted=others),
-            ctx.store.forms,
-            ctx.work,
-            deadline,
-            most_aliases=most,
-        )
-        meaning = await ctx.work.read(describe, query, streams)
+    await _check_room(ctx, run, now)
+    streams = await ctx.store.usable_streams()
+    async with ctx.work.limited():
+        statement, query, meaning = await ctx.work.read(_read, run, body, streams, ctx.settings)
     record = QueryRecord(
         id=run,
         sequence=await ctx.store.next_sequence(),
@@ -101,12 +85,21 @@ async def prepare(
         tags=tuple(body.tags),
         past=body.past,
         normalised=meaning,
-        relaxed={alias: to_json(kept) for alias, kept in relaxed.items()},
+        sharing_decided=False,
     )
     await _check_target(ctx, record)
     if before is not None:
         _check_shared_sink(record, before)
     return Beginning(record, query, streams)
+
+
+async def _check_room(ctx: Context, run: str, now: datetime) -> None:
+    """Refuse a query beside as many as there may be. Few look at who lives: all may be counted."""
+    most, queries = ctx.settings.max_queries, await ctx.store.queries()
+    if len(queries) < most:
+        return
+    wanted, _ = to_plan(queries, await ctx.store.activations(), now)
+    check_room("queries", sum(query_of(q.id) != query_of(run) for q in wanted), most)
 
 
 async def register(
@@ -152,7 +145,7 @@ async def is_understood(ctx: Context, run: Beginning) -> bool:
     record, before = run.record, run.streams
     used = {a.stream for a in record.normalised.aliases}
     while True:
-        now = usable_streams((await ctx.store.streams()).values())
+        now = await ctx.store.usable_streams()
         if all(now.get(s) == before[s] for s in used):
             return before is run.streams
         try:
@@ -265,8 +258,10 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
 
 def _read(
     name: str, body: QueryIn, streams: Mapping[str, Stream], settings: Settings
-) -> tuple[Statement, JoinQuery]:
-    """The query that a request gives, and its normal form; its sink is checked as well."""
+) -> tuple[Statement, JoinQuery, NormalisedInfo]:
+    """The query that a request gives, its normal form, and what it means; its sink is checked as
+    well.
+    """
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect)
     query = statement.normalise(name, streams)
     shown = "sql" if statement.sql is not None else "query.select"
@@ -275,7 +270,7 @@ def _read(
     _check_sink(body.sink, query)
     check_slo(body.slo, query, streams)
     _check_past(body.past, query, streams)
-    return statement, query
+    return statement, query, describe(query, streams)
 
 
 def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:

@@ -17,6 +17,7 @@ from anabranch_planner.plans.running import plan_of
 from anabranch_service.registry.records import QueryRecord, StreamRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.worlds.records import remove
 from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ def test_a_query_that_can_not_be_planned_is_rejected_at_once(shop: Service) -> N
     shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     # Only another writer can do this: the API refuses to delete a stream in use.
-    shop.redis.hdel(shop.keys.streams, "items")
+    remove(shop.redis, shop.keys, "streams", "items")
     shop.plan(-1)
     assert shop.get("/v1/queries/items")["status"] == "rejected"
     assert held(shop)["waiting"] == ["pair"]

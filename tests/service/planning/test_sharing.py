@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.service.conftest import CHAIN, PAIR
 
@@ -22,10 +22,18 @@ def _aliases(answer: dict[str, object]) -> dict[str, list[str]]:
     return {a["alias"]: a["filter"] for a in said["aliases"]}
 
 
+def _planned(shop: Service, **body: object) -> dict[str, Any]:
+    """A query as it is once an epoch has been planned with it."""
+    name = shop.post("/v1/queries", body)["id"]
+    epochs = shop.get("/v1/epochs")["items"]
+    shop.plan(max((epoch["epoch"] for epoch in epochs), default=-1))
+    return shop.get(f"/v1/queries/{name}")
+
+
 def test_the_join_is_done_once_and_filtered_after(shop: Service) -> None:
-    shop.post("/v1/queries", {"id": "wide", "sql": PAIR})
+    _planned(shop, id="wide", sql=PAIR)
     before = _cost(shop)
-    answer = shop.post("/v1/queries", {"id": "narrow", "sql": NARROW})
+    answer = _planned(shop, id="narrow", sql=NARROW)
     assert _aliases(answer) == {"o": [], "c": []}
     said = answer["normalised"]
     assert said["residuals"] == ["(c.city <> 'Oslo')", "(o.order_id > 100)"]
@@ -38,23 +46,22 @@ def test_the_join_is_done_once_and_filtered_after(shop: Service) -> None:
 
 def test_a_filter_may_be_implied(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "wide", "sql": f"{PAIR} WHERE o.order_id >= 10"})
-    answer = shop.post("/v1/queries", {"id": "narrow", "sql": f"{PAIR} WHERE o.order_id = 12"})
+    answer = _planned(shop, id="narrow", sql=f"{PAIR} WHERE o.order_id = 12")
     assert _aliases(answer)["o"] == ["(order_id >= 10)"]
     assert answer["normalised"]["residuals"] == ["(o.order_id = 12)"]
 
 
 def test_who_wants_more_or_something_else_has_its_own(shop: Service) -> None:
-    shop.post("/v1/queries", {"id": "narrow", "sql": NARROW})
+    _planned(shop, id="narrow", sql=NARROW)
     for sql in (PAIR, f"{PAIR} WHERE o.order_id > 50", f"{PAIR} WHERE c.city = 'Oslo'"):
-        answer = shop.post("/v1/queries", {"sql": sql})
+        answer = _planned(shop, sql=sql)
         assert not answer["normalised"]["residuals"], sql
         shop.call("DELETE", f"/v1/queries/{answer['id']}", 202)
 
 
 def test_a_view_shares_too(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "wide", "sql": CHAIN})
-    answer = shop.post(
-        "/v1/queries",
-        {"sql": f"SELECT city, count(*) AS n FROM ({CHAIN} WHERE i.part > 3) AS q GROUP BY city"},
+    answer = _planned(
+        shop, sql=f"SELECT city, count(*) AS n FROM ({CHAIN} WHERE i.part > 3) AS q GROUP BY city"
     )
     assert answer["normalised"]["residuals"] == ["(q.i.part > 3)"]
