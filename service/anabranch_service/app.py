@@ -45,6 +45,7 @@ from anabranch_service.routes import (
     runs,
     series,
     settings,
+    source_tests,
     state,
     streams,
     system,
@@ -139,7 +140,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.routers = [
         module.router
         for module in (
-            *(explain, streams, queries, runs, results, epochs, state),
+            *(explain, source_tests, streams, queries, runs, results, epochs, state),
             *(plans, series, batches, settings, access, leader, health, system, pages),
         )
     ]

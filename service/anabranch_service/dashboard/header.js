@@ -7,6 +7,7 @@ const PAGES = [
   ["/dashboard/epochs", "Epochs"],
   ["/dashboard/batches", "Batches"],
   ["/dashboard/state", "Stored state"],
+  ["/dashboard/streams", "Streams"],
   ["/dashboard/load", "Load"],
   ["/dashboard/what-if", "What if"],
   ["/dashboard/health", "Health"],
