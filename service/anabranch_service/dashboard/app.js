@@ -6,6 +6,7 @@ import { drawTree, forest, highlight, short } from "./graph.js";
 import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
+import { QueryList } from "./query_list/list.js";
 import { Tail } from "./tail.js";
 import { changes, shares, showRevisions } from "./comments.js";
 
@@ -30,6 +31,7 @@ const at = (id) => document.getElementById(id);
 const map = new PlanMap((name) => {
   location.hash = name === null ? "" : `query=${encodeURIComponent(name)}`;
 });
+const list = new QueryList(dot);
 const tail = new Tail(at("tail"), at("tail-note"));
 at("tail-query").addEventListener("change", ({ target }) => tail.follow(target.value || null, views.has(target.value)));
 
@@ -266,58 +268,10 @@ function showChanges(epoch) {
   );
 }
 
-function definition(query) {
-  const cell = make("td", { className: "sql" });
-  for (const [stream, why] of Object.entries(query.input_problems ?? {})) {
-    cell.append(make("p", { className: "problem", text: `${stream} is not read: ${why}` }));
-  }
-  if (query.problem) {
-    cell.append(make("p", { className: "problem", text: `${query.problem.message}. ${query.problem.remedy}` }));
-  }
-  if (query.failure) {
-    const { batch, message, expression } = query.failure;
-    const text = `Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}.`;
-    cell.append(make("p", { className: "problem", text }));
-  }
-  cell.append(make("code", { text: query.sql ?? JSON.stringify(query.query) }));
-  return cell;
-}
-
-function badges(query) {
-  const found = [make("span", { className: `badge ${query.status}`, text: query.status })];
-  if (Object.keys(query.input_problems ?? {}).length) {
-    found.push(" ", make("span", { className: "badge failed", text: "input not read" }));
-  }
-  return found;
-}
-
 function showQueries(queries) {
   for (const query of queries) colour(query.id);
-  const live = queries.filter((q) => q.status === "active").length;
-  at("queries-count").textContent = `${live} active of ${queries.length}`;
-  const rows = queries.map((q) => {
-    const complete = { always: "first result", never: "never" }[q.complete] ?? when(q.complete_from);
-    return make(
-      "tr",
-      {},
-      make("td", { className: "name" }, dot(q.id), make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
-      make("td", {}, ...badges(q)),
-      make("td", { className: "number", text: q.results.toLocaleString("en") }),
-      make("td", {
-        text:
-          q.activated_batch === null
-            ? "–"
-            : `batch ${q.activated_batch}${q.expired_batch === null ? "" : ` to ${q.expired_batch}`}`,
-        title: q.earlier.map((a) => `before: batch ${a.activated_batch} to ${a.expired_batch}`).join("\n"),
-      }),
-      make("td", { text: complete || "–" }),
-      make("td", { text: when(q.expires_at) || "never" }),
-      definition(q),
-    );
-  });
-  const none = make("td", { className: "empty", text: "No queries yet: POST one to /v1/queries." });
-  none.colSpan = 7;
-  at("queries").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+  list.show(queries);
+  map.named(queries);
   views = new Set(queries.filter((q) => q.normalised.view).map((q) => q.id));
   offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
 }

@@ -25,6 +25,8 @@ export class PlanMap {
     this.query = null;
     this.view = null;
     this.looked = 0;
+    /** Query -> owner, tags and title, in which it is looked for as well. */
+    this.words = new Map();
     at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
     at("map-out").addEventListener("click", () => this.zoom(ZOOM));
     at("map-fit").addEventListener("click", () => this.fit());
@@ -54,6 +56,14 @@ export class PlanMap {
     this.draw();
     if (moved) this.fit();
     else this.look();
+  }
+
+  /** Let queries be found by their owners, tags and titles. */
+  named(queries) {
+    for (const { id, run, title, owner, tags } of queries) {
+      const words = [title, owner, ...(tags ?? [])].filter(Boolean).join("\n").toLowerCase();
+      this.words.set(id, words).set(run, words);
+    }
   }
 
   draw() {
@@ -142,7 +152,7 @@ export class PlanMap {
     const wanted = at("map-find").value.trim().toLowerCase();
     let nodes = id && this.plan.nodes.some((node) => node.id === id) ? around(this.plan, id) : null;
     if (!nodes && wanted) {
-      const found = this.plan.nodes.filter((n) => [n.label, ...n.queries].some((name) => name.toLowerCase().includes(wanted)));
+      const found = this.plan.nodes.filter((n) => [n.label, ...n.queries].some((name) => name.toLowerCase().includes(wanted) || this.words.get(name)?.includes(wanted)));
       nodes = new Set(found.map((node) => node.id));
     }
     for (const node of this.frame.querySelectorAll(".node")) node.classList.toggle("dim", nodes !== null && !nodes.has(node.dataset.id));

@@ -50,6 +50,7 @@ async function showQuery() {
   at("status").textContent = query.status;
   at("status").className = `badge ${query.status}`;
   at("in-map").href = `/#query=${encodeURIComponent(query.run)}`;
+  showLabels();
   const ending = ENDED.has(query.status) || query.status === "expiring";
   at("delete").hidden = ending;
   at("pause").hidden = ending;
@@ -77,6 +78,16 @@ async function showQuery() {
   at("notes").replaceChildren(...query.normalised.notes.map((text) => make("li", { text })));
   showSink();
   showActivations();
+}
+
+/** What people call it, whose it is and what they find it by: each leads to the others of the kind. */
+function showLabels() {
+  const links = [...(query.owner ? [["owner", query.owner]] : []), ...query.tags.map((one) => ["tag", one])];
+  at("labels").hidden = !links.length && !query.title;
+  at("labels").replaceChildren(
+    ...(query.title ? [`${query.title} `] : []),
+    ...links.map(([kind, text]) => make("a", { className: "label", href: `/?${kind}=${encodeURIComponent(text)}#queries-title`, title: `Queries of this ${kind}` }, ...breakable(text))),
+  );
 }
 
 function showSink() {
@@ -200,6 +211,9 @@ function fillForm() {
   at("priority").value = query.priority;
   at("slo-latency").value = query.slo.latency ?? "";
   at("slo-completeness").value = query.slo.completeness ?? "";
+  at("title").value = query.title ?? "";
+  at("owner").value = query.owner ?? "";
+  at("tags").value = query.tags.join(", ");
   at("change").querySelector("button").disabled = ENDED.has(query.status);
 }
 
@@ -241,6 +255,9 @@ at("change").addEventListener("submit", async (event) => {
     priority: at("priority").value,
     latency: at("slo-latency").value.trim(),
     completeness: at("slo-completeness").value.trim(),
+    title: at("title").value.trim(),
+    owner: at("owner").value.trim(),
+    tags: at("tags").value,
   };
   const changed = view.changes(query, given);
   if (!Object.keys(changed).length) {

@@ -42,7 +42,7 @@ def runtime_takes(value: Any, kind: str, *, text: bool) -> bool:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_values_of_json(kind: str) -> None:
-    # Arrow's parser of JSON lets a decimal have more digits than its type; a test of a source does not.
+    # Arrow's parser of JSON lets a decimal have more digits than its type.
     values = [v for v in JSON if (v, kind) != ("1000", "decimal(5,2)")]
     other = [v for v in values if fits(v, kind, Form.JSON) != runtime_takes(v, kind, text=False)]
     assert other == []
