@@ -3,6 +3,7 @@
 import { ask, read, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
 import { breakable, bytes, facts, make, percent, say } from "../dom.js";
+import { History } from "../history.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
 import { Tail } from "../tail.js";
@@ -18,6 +19,18 @@ const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/queries/${encodeURIComponent(name)}`;
 const tail = new Tail(at("tail"), at("tail-note"));
+
+/** The last hours of the present run; another run has others. */
+let hours = null;
+
+function historyOf(run) {
+  return new History(at("hours"), at("hours-note"), {
+    path: `/v1/history?query=${encodeURIComponent(run)}`,
+    value: ({ rate: found }) => found,
+    write: (found) => rate(found),
+    what: "Results per second",
+  });
+}
 
 let query = null;
 let tag = null;
@@ -236,6 +249,8 @@ async function refresh() {
     }
     await showQuery();
     fillForm();
+    if (hours?.run !== query.run) hours = Object.assign(historyOf(query.run), { run: query.run });
+    await hours.refresh();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
     else tail.follow(query.run === query.id ? `${query.run}~1` : query.run, Boolean(query.normalised.view));
     say(null);

@@ -3,6 +3,7 @@
 import { Problem, Refused, read, submit } from "../access.js";
 import { breakable, facts, make, refuse, say } from "../dom.js";
 import { poll } from "../poll.js";
+import { clock, length } from "../times.js";
 import * as view from "./view.js";
 
 const POLL_MS = 3000;
@@ -14,6 +15,12 @@ const at = (id) => document.getElementById(id);
 const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
 let pasted = {};
 
+/** How far a watermark is behind the clock. */
+function behind(watermark) {
+  const seconds = (Date.now() - Date.parse(watermark)) / 1000;
+  return seconds < 0 ? `${length(-seconds)} ahead` : length(seconds);
+}
+
 function row(stream) {
   const { state, error } = stream.source_status;
   const rate = stream.statistics?.tuples_per_second ?? null;
@@ -24,6 +31,7 @@ function row(stream) {
     make("td", { "data-label": "Source" }, `${stream.source.format} `, make("span", { className: `badge ${state.replace(" ", "-")}`, text: state, title: error ?? "" })),
     make("td", { className: "number", "data-label": "Rows", text: count(stream.input_tuples) }),
     make("td", { className: "number", "data-label": "Per second", text: rate === null ? "–" : Number(rate.toPrecision(3)).toLocaleString("en") }),
+    make("td", { className: "number", "data-label": "Watermark behind", title: stream.watermark ? `${clock(stream.watermark)} UTC` : "", text: stream.watermark ? behind(stream.watermark) : "–" }),
     make("td", { className: "number", "data-label": "Waiting", text: count(stream.waiting_tuples) }),
     make("td", { className: "number", "data-label": "Late", text: count(stream.late_tuples) }),
     make("td", { className: "number", "data-label": "Invalid", text: count(stream.invalid_tuples) }),
