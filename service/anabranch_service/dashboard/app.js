@@ -1,11 +1,12 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
 import { read, readQueries } from "./access.js";
-import { bytes, element, facts, make, percent, say } from "./dom.js";
+import { bytes, element, facts, make, percent, say, some } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
+import { Names, registered } from "./names.js";
 import { QueryList } from "./query_list/list.js";
 import { Tail } from "./tail.js";
 import { changes, shares, showRevisions } from "./comments.js";
@@ -78,8 +79,8 @@ function notRead(errors) {
 }
 
 /** The streams whose source can't be read, with the reason. */
-function showUnread(registered) {
-  const failed = registered.filter((s) => s.source_status.state === "failed");
+function showUnread(streamsOf) {
+  const failed = streamsOf.filter((s) => s.source_status.state === "failed");
   at("unread").hidden = failed.length === 0;
   at("unread").replaceChildren(
     ...failed.map((s) =>
@@ -101,7 +102,7 @@ function sourceOf(stream) {
   return make("td", {}, badge, none);
 }
 
-function showRuntime(current) {
+function showRuntime(current, names) {
   const runtime = current?.runtime;
   if (!runtime) {
     facts(at("facts"), [["runtime", "not started"]]);
@@ -134,7 +135,7 @@ function showRuntime(current) {
     ]),
     ...notRead(runtime.source_errors ?? {}),
     ...Object.entries(runtime.backfill ?? {}).map(([store, done]) => [
-      `backfill of ${store}`,
+      `backfill of ${names.text(store)}`,
       `${(done * 100).toFixed(0)} %`,
     ]),
   ]);
@@ -410,11 +411,11 @@ function delays(stream) {
   return picture;
 }
 
-function showMeasured(found, registered) {
+function showMeasured(found, streamsOf, names) {
   const measured = new Map(streams(found).map((s) => [s.name, s]));
-  const known = new Map(registered.map((s) => [s.name, s]));
-  const names = [...new Set([...measured.keys(), ...known.keys()])];
-  const rows = names.map((name) => {
+  const known = new Map(streamsOf.map((s) => [s.name, s]));
+  const every = [...new Set([...measured.keys(), ...known.keys()])];
+  const rows = every.map((name) => {
     const s = measured.get(name);
     const stream = known.get(name);
     return make(
@@ -430,7 +431,7 @@ function showMeasured(found, registered) {
       make("td", { text: (stream && retentionOf(stream)) ?? "–" }),
     );
   });
-  const none = make("td", { className: "empty", text: "No streams yet: POST one to /v1/streams." });
+  const none = make("td", { className: "empty", text: "No streams yet: register one in Streams." });
   none.colSpan = 8;
   at("measured").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   const sizes = stores(found);
@@ -438,11 +439,11 @@ function showMeasured(found, registered) {
     ? `in epoch ${found.epoch}, ${found.batches} batches${sizes.omitted ? `; ${sizes.omitted} smaller stores not shown` : ""}`
     : "";
   at("sizes").replaceChildren(
-    ...sizes.rows.map((s) => meter(s.name, s.part, `${s.tuples.toLocaleString("en")} tuples`, bytes(s.bytes))),
+    ...sizes.rows.map((s) => meter(names.text(s.name), s.part, `${s.tuples.toLocaleString("en")} tuples`, bytes(s.bytes))),
   );
   at("dearest").replaceChildren(
     ...edges(found).map((e) =>
-      meter(e.name, e.part, `${e.probes.toLocaleString("en")} probes`, `${(e.nanoseconds / 1e6).toFixed(1)} ms`),
+      meter(names.text(e.name), e.part, `${e.probes.toLocaleString("en")} probes`, `${(e.nanoseconds / 1e6).toFixed(1)} ms`),
     ),
   );
 }
@@ -468,10 +469,10 @@ function courseRow({ name, values }, top, text, ...figures) {
 let seriesAt = 0;
 
 /** Rates and hit ratios of the last minutes. */
-async function showSeries() {
+async function showSeries(names) {
   if (Date.now() - seriesAt < SERIES_MS) return;
   seriesAt = Date.now();
-  const series = await read("/v1/series?last=120");
+  const series = names.series(await read("/v1/series?last=120"));
   const [relations, dearest] = [rates(series), steps(series)];
   const seconds = series.periods.reduce((sum, period) => sum + period.seconds, 0);
   const omitted = [
@@ -504,7 +505,7 @@ function levels(store) {
   return picture;
 }
 
-function showState(state) {
+function showState(state, names) {
   facts(at("state-facts"), totals(state, bytes));
   const { rows, omitted } = stored(state);
   at("state-note").textContent = state
@@ -519,7 +520,7 @@ function showState(state) {
       make(
         "td",
         { className: s.kind === "stream" ? "name" : "name mir" },
-        make("a", { href: `/dashboard/state#store=${encodeURIComponent(s.store)}`, text: s.store, title: s.mir }),
+        make("a", { href: `/dashboard/state#store=${encodeURIComponent(s.store)}`, text: names.text(s.store), title: s.store }),
       ),
       make("td", { text: s.of, title: s.where }),
       make("td", { className: "number", text: s.rows.toLocaleString("en") }),
@@ -530,7 +531,7 @@ function showState(state) {
       make("td", { text: `${s.span || "–"}${s.growing ? "" : ", ended"}${s.backfill ? ", being completed" : ""}` }),
       make("td", { className: "number", text: s.probes === null ? "–" : s.probes.toLocaleString("en") }),
       make("td", { className: "number", text: s.found === null ? "–" : short(s.found) }),
-      make("td", { text: s.queries.join(", ") || "nobody" }),
+      make("td", { text: some([...new Set(s.queries.map(registered))]) || "nobody" }),
     ),
   );
   at("state").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
@@ -573,7 +574,7 @@ async function readRevisions(epoch) {
 
 async function refresh() {
   try {
-    const [current, queries, epochs, state, registered] = await Promise.all([
+    const [current, queries, epochs, state, kept] = await Promise.all([
       read("/v1/epochs/current"),
       readQueries(),
       read("/v1/epochs?limit=200"),
@@ -582,11 +583,14 @@ async function refresh() {
     ]);
     const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
     const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
-    const epoch = pinned
+    const published = pinned
       ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
       : (current?.epoch ?? null);
-    showRuntime(current);
-    showUnread(registered.items);
+    const names = new Names(queries, [...(published?.explain.queries ?? []).flatMap(({ orders }) => orders.flatMap(({ steps: found }) => found)), ...(state?.stores ?? [])]);
+    const epoch = names.epoch(published);
+    showRuntime(current, names);
+    showUnread(kept.items);
+    at("begin").hidden = kept.items.length > 0 || queries.length > 0;
     showQueries(queries);
     showEpoch(epoch, current?.running ?? -1);
     showCost(epoch);
@@ -596,9 +600,9 @@ async function refresh() {
     const [revised, settings] = await Promise.all([readRevisions(epoch), read("/v1/settings")]);
     showRevisions(at("revisions"), at("revisions-note"), revised, settings.revision_gain);
     const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
-    showMeasured(measured, registered.items);
-    await showSeries();
-    showState(state);
+    showMeasured(measured, kept.items, names);
+    await showSeries(names);
+    showState(state, names);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
     showHistory(epochs.items, epoch?.epoch);

@@ -172,7 +172,7 @@ export function drawTree(root, colour) {
         element(
           "title",
           {},
-          `${node.step.store}: ${partition}; cost ${node.step.cost}, ` +
+          `${node.step.full ?? node.step.store}: ${partition}; cost ${node.step.cost}, ` +
             `${node.step.cardinality} tuples after it; for ${names.join(", ")}`,
         ),
       );

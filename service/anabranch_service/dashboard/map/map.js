@@ -1,7 +1,7 @@
 // The joint plan on the first page: drawn, zoomed, searched, and followed from a query to its path.
 
 import { read } from "../access.js";
-import { element, make } from "../dom.js";
+import { breakable, element, make } from "../dom.js";
 import { textWidth } from "../graph.js";
 import { around, dearest, LINE, load, PADDING, placed, rate } from "./view.js";
 
@@ -97,9 +97,10 @@ export class PlanMap {
     if (focused) this.frame.querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus();
     const dear = dearest(plan);
     const most = dear && dear.share > 0 ? `; ${Math.round(100 * dear.share)} % of it from ${label(dear.source)} to ${label(dear.target)}` : "";
-    at("map-note").textContent = plan.measured
+    const note = plan.measured
       ? `${plan.queries} ${plan.queries === 1 ? "query" : "queries"}, ${load(plan.cpu)} for all probes and results${most}.`
       : "Nothing is measured yet: widths and loads come a few seconds after the first batch.";
+    at("map-note").replaceChildren(...breakable(note));
     this.light();
   }
 
@@ -177,7 +178,7 @@ export class PlanMap {
     const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
     this.high = Math.min(height * scale, HIGHEST);
     const shown = [across / scale, this.high / scale];
-    this.view = [Math.min(0, (width - shown[0]) / 2), Math.max(0, (height - shown[1]) / 2), ...shown];
+    this.view = [Math.min(0, (width - shown[0]) / 2), 0, ...shown];
     this.look();
   }
 
