@@ -23,6 +23,13 @@ export function series({ seconds, items }, value) {
 
 const hour = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
 
+/** Values without neighbours, between which there is no line, as dots. */
+function alone(values, most, { width, height }) {
+  const step = values.length > 1 ? width / (values.length - 1) : 0;
+  const lonely = (i) => values[i] !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null;
+  return values.flatMap((value, i) => (lonely(i) ? [element("circle", { class: "alone", r: 3, cx: 3 + i * step * (1 - 3 / width), cy: 4 + height - (most ? value / most : 0) * height })] : []));
+}
+
 /** A chart in `figure`, with what it says in `note`; `write` turns a value into text. */
 export class History {
   constructor(figure, note, { path, value, write, what }) {
@@ -51,6 +58,7 @@ export class History {
         { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": `${this.what} over ${span}: ${this.write(known.at(-1))} at last, ${this.write(most)} at most` },
         "",
         element("path", { class: "axis", d: `M0 ${HEIGHT - EDGE}H${width}` }),
+        ...alone(values, most, across),
         element("path", { class: "line", d: course(values, across), transform: "translate(2 2)" }),
         ...(last > first ? [text(2, first, "start")] : []),
         text(width - 2, last, "end"),

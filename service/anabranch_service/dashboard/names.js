@@ -52,6 +52,9 @@ const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g
 const DIGEST = /\/\d+~[0-9a-f]+/g;
 /** An intermediate result of which no members are known, and a filtered relation that no query has any more. */
 const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
+/** What follows what on an edge, and what a result on it is joined of. */
+const EDGE = /(?<=\S)>(?=\S)/g;
+const JOINED = /(?<=[\w\]])\*(?=\w)/g;
 const FILTERED = /\[[0-9a-f]{8}\]/g;
 
 /** The query that a planner's query serves. */
@@ -76,7 +79,9 @@ export class Names {
       .reduce((found, [mir, members]) => found.replaceAll(mir, members), text)
       .replace(RESULT, (_, members) => members.replaceAll("*", "⋈"))
       .replace(KEY, "[$1]")
-      .replace(DIGEST, "");
+      .replace(DIGEST, "")
+      .replace(EDGE, " → ")
+      .replace(JOINED, "⋈");
     return readable(plain, relations).replace(FILTERED, ", filtered");
   }
 

@@ -26,7 +26,7 @@ __all__ = ["browser"]
 
 PAGES = ("", "dashboard/epochs", f"dashboard/query/{LONGEST}", "dashboard/state", "dashboard/load")
 #: ``orders[a68a12a5]``, ``part*partsupp@51841d98``, ``orders/2~471411``, ``unpaid+left``.
-IDS = re.compile(r"\[[0-9a-f]{8}\]|@[0-9a-f]{6,}|/\d+~[0-9a-f]+|:\w+\]/\d|\w\*\w|\+left")
+IDS = re.compile(r"\[[0-9a-f]{8}\]|@[0-9a-f]{6,}|/\d+~[0-9a-f]+|:\w+\]/\d|\w\*\w|\w>\w|\+left")
 LEFT = (
     "SELECT o.order_id, r.reason FROM orders o LEFT JOIN refunds r ON r.order_id = o.order_id "
     "AND r.ts BETWEEN o.ts AND o.ts + INTERVAL 1 HOUR WHERE o.total > 5"

@@ -9,7 +9,7 @@ const ZOOM = 1.25;
 /** Between two looks at the plan. */
 const EVERY_MS = 4000;
 /** Pixels that the map takes at most, and by how much it is made smaller. */
-const HIGHEST = 760;
+const HIGHEST = 960;
 const SMALLEST = 0.62;
 const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
 

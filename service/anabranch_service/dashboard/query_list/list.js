@@ -1,6 +1,6 @@
 // The list of queries on the first page: searched, and drawn anew only where a query has changed.
 
-import { make } from "../dom.js";
+import { breakable, make } from "../dom.js";
 import { choices, fits, searchOf, wanted } from "./view.js";
 
 /** Rows that are shown; more make every look at the page slow, and are found by the search. */
@@ -123,7 +123,7 @@ export class QueryList {
         "td",
         { className: "name" },
         this.dot(q.id),
-        make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id }),
+        make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}` }, ...breakable(q.id)),
         ...(q.title ? [make("div", { className: "muted titled", text: q.title })] : []),
       ),
       make("td", {}, ...badges(q)),
