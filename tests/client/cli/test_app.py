@@ -314,6 +314,16 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
     assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
 
 
+def test_plans_have_names_and_no_ids(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN + " WHERE o.order_id > 5", name="late")
+    service.plan(-1)
+    text = run("epochs", "current", url=url).stdout
+    assert "orders where order_id > 5" in text
+    assert re.search(r"\[[0-9a-f]{8}\]|\+left", text) is None
+    assert run("epochs", "show", "0", url=url).stdout.count("orders where order_id > 5") > 0
+    assert "orders[" in run("epochs", "current", "--json", url=url).stdout
+
+
 def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Client) -> None:
     one_line(run("state", "list", "--live", url=url), 1, "has not reported")
     told = report(store("orders/1", 12_345), epoch=3)
