@@ -33,6 +33,7 @@ ELSEWHERE = {
     "runtime/task": "runtime/replays/test_random_scenarios.py",
     "contract/protocol/keys": "service/routes/test_results.py",
     "runtime/views/versions": "runtime/views/test_upkeep.py",
+    "service/presenters/records": "service/routes/test_streams.py",
     "service/planning/request": "service/planning/test_dry_run.py",
     "service/registry/store": "service/registry/test_store_corrupt.py",
     "service/streaming/samples/files": "service/routes/test_source_tests.py",
