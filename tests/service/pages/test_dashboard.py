@@ -77,6 +77,8 @@ def test_before_anything_is_registered(browser: Browser, service: Service) -> No
         expect(page.get_by_role("status")).to_have_text("live")
         expect(page.locator("#queries")).to_contain_text("No queries yet")
         expect(page.locator("#facts")).to_contain_text("not started")
+        expect(page.locator("#begin")).to_contain_text("anabranch demo --keep")
+        expect(page.locator("#begin").get_by_role("link", name="Streams")).to_be_visible()
         assert complaints == []
 
 
