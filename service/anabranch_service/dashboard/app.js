@@ -1,12 +1,14 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
 import { read, readQueries } from "./access.js";
+import { act } from "./actions.js";
 import { bytes, element, facts, make, percent, say, some } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
 import { Names, registered } from "./names.js";
+import { beginSample } from "./sample.js";
 import { QueryList } from "./query_list/list.js";
 import { Tail } from "./tail.js";
 import { changes, shares, showRevisions } from "./comments.js";
@@ -35,6 +37,12 @@ const map = new PlanMap((name) => {
 const list = new QueryList(dot);
 const tail = new Tail(at("tail"), at("tail-note"));
 at("tail-query").addEventListener("change", ({ target }) => tail.follow(target.value || null, views.has(target.value)));
+
+at("sample").addEventListener("click", async ({ target }) => {
+  target.disabled = true;
+  await act(at("sample-refusal"), beginSample, refresh);
+  target.disabled = false;
+});
 
 /** The query that a link to this page names. */
 function asked() {
