@@ -7,6 +7,7 @@ Each page at 1440 and 390 pixels, light and dark, as ``PAGE-WIDTH-SCHEME.png``. 
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ def main(url: str, folder: str, query: str, stream: str) -> None:
         "plan": "/",
         "query": f"/dashboard/query/{quote(query)}",
         "stream": f"/dashboard/stream/{quote(stream)}",
-        **{name: f"/dashboard/{name}" for name in ("epochs", "batches", "what-if")},
+        **{name: f"/dashboard/{name}" for name in ("epochs", "batches", "what-if", "streams")},
         **{name: f"/dashboard/{name}" for name in ("health", "settings")},
     }
     with sync_playwright() as playwright:
@@ -46,12 +47,17 @@ def main(url: str, folder: str, query: str, stream: str) -> None:
             for width in SIZES:
                 for scheme in SCHEMES:
                     target = Path(folder, f"{name}-{width}-{scheme}.png")
-                    _take(browser, urljoin(url, path), width, scheme, target)
+                    _take(browser, urljoin(url, path), width, scheme, target, stream)
         browser.close()
 
 
 def _take(
-    browser: Browser, url: str, width: int, scheme: Literal["light", "dark"], target: Path
+    browser: Browser,
+    url: str,
+    width: int,
+    scheme: Literal["light", "dark"],
+    target: Path,
+    stream: str,
 ) -> None:
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme=scheme, locale="en-US"
@@ -60,6 +66,8 @@ def _take(
     expect(page.locator("#pulse")).to_have_text("live")
     if url.endswith("what-if"):
         _explain(page)
+    if url.endswith("streams"):
+        _test(page, urljoin(url, f"/v1/streams/{quote(stream)}"))
     page.wait_for_timeout(SETTLED)
     height = min(page.evaluate("document.documentElement.scrollHeight"), SIZES[width])
     page.screenshot(
@@ -72,6 +80,19 @@ def _explain(page: Page) -> None:
     page.get_by_role("textbox", name="Statement").fill(STATEMENT)
     page.get_by_role("button", name="Explain").click()
     expect(page.locator("#answer")).to_be_visible()
+    page.evaluate("window.scrollTo(0, 0)")
+
+
+def _test(page: Page, address: str) -> None:
+    """Test the source of a stream that is there, under another name."""
+    found = page.request.get(address).json()
+    source = {name: value for name, value in found["source"].items() if value is not None}
+    body = {"name": f"{found['name']}_of_2026", "columns": found["columns"], "source": source}
+    page.get_by_text("Paste a registration").click()
+    page.get_by_label("A registration as JSON").fill(json.dumps(body))
+    page.get_by_role("button", name="Fill in").click()
+    page.get_by_role("button", name="Test").click()
+    expect(page.locator("#sampled-rows tbody tr").first).to_be_visible()
     page.evaluate("window.scrollTo(0, 0)")
 
 

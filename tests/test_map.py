@@ -35,6 +35,7 @@ ELSEWHERE = {
     "runtime/views/versions": "runtime/views/test_upkeep.py",
     "service/planning/request": "service/planning/test_dry_run.py",
     "service/registry/store": "service/registry/test_store_corrupt.py",
+    "service/streaming/samples/files": "service/routes/test_source_tests.py",
     "service/streaming/tail": "service/routes/test_results.py",
     "client/cli": "client/cli/test_app.py",
     "client/replay/player": "client/replay/test_replay.py",

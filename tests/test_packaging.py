@@ -33,7 +33,7 @@ def test_bare_install_has_what_all_rooms_need() -> None:
 
 def test_service_alone_has_no_spark() -> None:
     names = {_name(r) for r in PYPROJECT["project"]["optional-dependencies"]["service"]}
-    assert not names & {"pyspark", "pyarrow", "pandas"}
+    assert not names & {"pyspark", "pandas"}
 
 
 def test_every_direct_dependency_is_pinned() -> None:

@@ -24,6 +24,7 @@ from anabranch_service.context import Context
 from anabranch_service.lineage.emitter import Emitter
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
+from anabranch_service.planning.recorder import Recorder
 from anabranch_service.planning.work import Work
 from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
@@ -38,6 +39,7 @@ from anabranch_service.routes import (
     epochs,
     explain,
     health,
+    history,
     leader,
     pages,
     plans,
@@ -46,6 +48,7 @@ from anabranch_service.routes import (
     runs,
     series,
     settings,
+    source_tests,
     state,
     streams,
     system,
@@ -78,6 +81,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     lease = Lease(redis, store.keys, own_address(config), config.lease_seconds)
     loop = EpochLoop(store, lease, config, metrics, clock)
     emitter = Emitter(store, lease, config, metrics, clock)
+    recorder = Recorder(store, lease)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = Work(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
@@ -89,6 +93,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         leading = asyncio.create_task(lease.run(), name="lease")
         task = asyncio.create_task(loop.run(), name="epoch-loop")
         telling = asyncio.create_task(emitter.run(), name="lineage")
+        recording = asyncio.create_task(recorder.run(), name="history")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
         watching = asyncio.create_task(health.watch(app.state.context), name="health")
         try:
@@ -96,6 +101,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         finally:
             renewing.cancel()
             telling.cancel()
+            recording.cancel()
             watching.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
@@ -140,8 +146,9 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.routers = [
         module.router
         for module in (
-            *(explain, streams, queries, runs, results, epochs, state),
-            *(plans, approval, series, batches, settings, access, leader, health, system, pages),
+            *(explain, source_tests, streams, queries, runs, results, epochs, state),
+            *(plans, approval, series, history, batches, settings, access, leader),
+            *(health, system, pages),
         )
     ]
     for router in app.state.routers:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.statements import (
@@ -40,8 +41,10 @@ from anabranch_client.render.tables import (
     revisions_table,
     settings_table,
 )
-from anabranch_client.rest.api import DEFAULT_URL, query_body
+from anabranch_client.rest.api import DEFAULT_URL, Client, query_body
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
+from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut
+from anabranch_contract.rest.names import readable_explain, relation_names
 
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
@@ -70,7 +73,8 @@ def epoch_show(
 ) -> None:
     """Show an epoch and its plan."""
     with connect(url) as client:
-        show(client.epoch(number), epoch_detail, as_json)
+        epoch = client.epoch(number)
+        show(epoch, lambda found: epoch_detail(_named(found, client)), as_json)
 
 
 @epochs.command("statistics")
@@ -107,11 +111,23 @@ def epoch_series(
         show(client.series(last, forecast=forecast), series_detail, as_json)
 
 
+def _named(epoch: EpochOut, client: Client) -> EpochOut:
+    """The epoch with names for people in its plan."""
+    names = relation_names(query.normalised for query in client.queries())
+    return epoch.model_copy(update={"explain": readable_explain(epoch.explain, names)})
+
+
 @epochs.command("current")
 def epoch_current(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Show the epoch that runs now."""
     with connect(url) as client:
-        show(client.current_epoch(), current_detail, as_json)
+        current = client.current_epoch()
+
+        def detail(found: CurrentEpoch) -> RenderableType:
+            named = _named(found.epoch, client)
+            return current_detail(found.model_copy(update={"epoch": named}))
+
+        show(current, detail, as_json)
 
 
 @planning.command("show")

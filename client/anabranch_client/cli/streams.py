@@ -10,10 +10,12 @@ import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import UsageError
+from anabranch_client.render.source_tests import source_test
 from anabranch_client.render.statistics import sample_detail
 from anabranch_client.render.tables import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
+from anabranch_contract.rest.streams import StreamOptions
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
 
@@ -73,11 +75,18 @@ def stream_add(
         str | None,
         typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
     ] = None,
+    test: Annotated[
+        bool,
+        typer.Option(
+            "--test", help="Only look whether its source can be read and fits; register nothing."
+        ),
+    ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Register a stream; columns come from --column, or from the file in --path. It ends with
-    1, too, where the stream is registered but its source can't be read.
+    1, too, where the stream is registered but its source can't be read; with --test, where it can't
+    be read or rows do not fit.
     """
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
@@ -92,10 +101,10 @@ def stream_add(
     if option and format is None:
         raise UsageError("--option needs a format", field="--option", remedy="give --format")
     if format is not None or folder:
-        options = _options(option or [])
+        given = _options(option or [])
         if on_bad_file is not None:
-            options["on_bad_file"] = on_bad_file
-        source = {"format": format or "files", "path": where, "options": options}
+            given["on_bad_file"] = on_bad_file
+        source = {"format": format or "files", "path": where, "options": given}
     elif path is not None:
         source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
     if format is None and path is not None and not columns:
@@ -106,20 +115,27 @@ def stream_add(
         columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
     if not columns:
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
+    options: StreamOptions = {
+        "event_time": event_time,
+        "lateness": lateness,
+        "idle_timeout": idle_timeout,
+        "keep_late": keep_late or None,
+        "description": description,
+        "ahead_of_clock": ahead_of_clock,
+        "ahead_of_stream": ahead_of_stream,
+    }
+    if test:
+        with connect(url) as client:
+            found = client.test_stream(
+                name, columns, source=source, ttl=ttl, latest=latest, **options
+            )
+        show(found, source_test, as_json)
+        if found.outcome == "failed" or found.invalid:
+            raise typer.Exit(1)
+        return
     with connect(url) as client:
         stream = client.create_stream(
-            name,
-            columns,
-            event_time=event_time,
-            lateness=lateness,
-            source=source,
-            idle_timeout=idle_timeout,
-            keep_late=keep_late or None,
-            description=description,
-            ahead_of_clock=ahead_of_clock,
-            ahead_of_stream=ahead_of_stream,
-            ttl=ttl,
-            latest=latest,
+            name, columns, source=source, ttl=ttl, latest=latest, **options
         )
     show(stream, stream_detail, as_json)
     status = stream.source_status

@@ -40,6 +40,7 @@ from anabranch_contract.rest.queries import (
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.settings import SettingsOut
+from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
@@ -67,10 +68,27 @@ class Calls:
         """Register a stream with (name, type) columns; ``ttl`` is a window on every alias over it,
         ``latest`` the key of which only the latest count. An option that is None is left out.
         """
-        retention = _given(ttl=ttl, latest=list(latest) if latest else None)
-        body = _given(name=name, **options, retention=retention or None, source=source)
-        body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
+        body = _stream_body(name, columns, source, ttl, latest, options)
         return Call("POST", "/v1/streams", StreamOut.read, body)
+
+    @method
+    def test_stream(
+        self,
+        name: str,
+        columns: Sequence[tuple[str, str]],
+        *,
+        source: JsonObject | None = None,
+        ttl: str | None = None,
+        latest: Sequence[str] | None = None,
+        rows: int | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> Call[SourceTestOut]:
+        """Whether the source of :meth:`create_stream` with the same arguments can be read and fits
+        the columns, by a look at ``rows`` rows; nothing is stored.
+        """
+        body = _stream_body(name, columns, source, ttl, latest, options)
+        params = {} if rows is None else {"rows": str(rows)}
+        return Call("POST", "/v1/streams:test", SourceTestOut.read, body, params=params)
 
     @method
     def streams(self) -> Call[list[StreamOut]]:
@@ -563,6 +581,20 @@ def query_body(
 ) -> JsonObject:
     """The document that describes a query, in registrations and in dry runs."""
     return _given(id=name, sql=sql, query=query, window=window)
+
+
+def _stream_body(
+    name: str,
+    columns: Sequence[tuple[str, str]],
+    source: JsonObject | None,
+    ttl: str | None,
+    latest: Sequence[str] | None,
+    options: StreamOptions,
+) -> JsonObject:
+    retention = _given(ttl=ttl, latest=list(latest) if latest else None)
+    body = _given(name=name, **options, retention=retention or None, source=source)
+    body["columns"] = [{"name": column, "type": kind} for column, kind in columns]
+    return body
 
 
 def _given(**values: Any) -> JsonObject:

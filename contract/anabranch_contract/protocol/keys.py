@@ -181,6 +181,11 @@ class Keys:
         return self._key("batches")
 
     @property
+    def history(self) -> str:
+        """List: JSON points of a minute each, of a day, oldest first (service)."""
+        return self._key("history")
+
+    @property
     def listeners(self) -> str:
         """Sorted set: query id -> until when its results are followed, Redis's time (service)."""
         return self._key("listeners")

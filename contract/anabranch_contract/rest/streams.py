@@ -282,6 +282,10 @@ class StreamOut(Document):
     late_tuples: int | None
     invalid_tuples: int | None
     ahead_tuples: int | None
+    watermark: Time | None = Field(
+        default=None,
+        description="As of the last batch; null: no event time, no bounded lateness, or no tuple.",
+    )
     statistics: StreamStatisticsOut | None = Field(
         default=None, description="What it did in the last epoch that ended."
     )

@@ -1,11 +1,15 @@
 // The dashboard: polls the REST API and shows what it says. No state but what is selected.
 
 import { read, readQueries } from "./access.js";
-import { bytes, element, facts, make, percent, say } from "./dom.js";
+import { act } from "./actions.js";
+import { bytes, element, facts, make, percent, say, some } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { PlanMap } from "./map/map.js";
 import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
+import { Names, registered } from "./names.js";
+import { beginSample } from "./sample.js";
+import { QueryList } from "./query_list/list.js";
 import { Tail } from "./tail.js";
 import { changes, shares, showRevisions } from "./comments.js";
 
@@ -30,8 +34,15 @@ const at = (id) => document.getElementById(id);
 const map = new PlanMap((name) => {
   location.hash = name === null ? "" : `query=${encodeURIComponent(name)}`;
 });
+const list = new QueryList(dot);
 const tail = new Tail(at("tail"), at("tail-note"));
 at("tail-query").addEventListener("change", ({ target }) => tail.follow(target.value || null, views.has(target.value)));
+
+at("sample").addEventListener("click", async ({ target }) => {
+  target.disabled = true;
+  await act(at("sample-refusal"), beginSample, refresh);
+  target.disabled = false;
+});
 
 /** The query that a link to this page names. */
 function asked() {
@@ -76,8 +87,8 @@ function notRead(errors) {
 }
 
 /** The streams whose source can't be read, with the reason. */
-function showUnread(registered) {
-  const failed = registered.filter((s) => s.source_status.state === "failed");
+function showUnread(streamsOf) {
+  const failed = streamsOf.filter((s) => s.source_status.state === "failed");
   at("unread").hidden = failed.length === 0;
   at("unread").replaceChildren(
     ...failed.map((s) =>
@@ -99,7 +110,7 @@ function sourceOf(stream) {
   return make("td", {}, badge, none);
 }
 
-function showRuntime(current) {
+function showRuntime(current, names) {
   const runtime = current?.runtime;
   if (!runtime) {
     facts(at("facts"), [["runtime", "not started"]]);
@@ -132,7 +143,7 @@ function showRuntime(current) {
     ]),
     ...notRead(runtime.source_errors ?? {}),
     ...Object.entries(runtime.backfill ?? {}).map(([store, done]) => [
-      `backfill of ${store}`,
+      `backfill of ${names.text(store)}`,
       `${(done * 100).toFixed(0)} %`,
     ]),
   ]);
@@ -266,58 +277,10 @@ function showChanges(epoch) {
   );
 }
 
-function definition(query) {
-  const cell = make("td", { className: "sql" });
-  for (const [stream, why] of Object.entries(query.input_problems ?? {})) {
-    cell.append(make("p", { className: "problem", text: `${stream} is not read: ${why}` }));
-  }
-  if (query.problem) {
-    cell.append(make("p", { className: "problem", text: `${query.problem.message}. ${query.problem.remedy}` }));
-  }
-  if (query.failure) {
-    const { batch, message, expression } = query.failure;
-    const text = `Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}.`;
-    cell.append(make("p", { className: "problem", text }));
-  }
-  cell.append(make("code", { text: query.sql ?? JSON.stringify(query.query) }));
-  return cell;
-}
-
-function badges(query) {
-  const found = [make("span", { className: `badge ${query.status}`, text: query.status })];
-  if (Object.keys(query.input_problems ?? {}).length) {
-    found.push(" ", make("span", { className: "badge failed", text: "input not read" }));
-  }
-  return found;
-}
-
 function showQueries(queries) {
   for (const query of queries) colour(query.id);
-  const live = queries.filter((q) => q.status === "active").length;
-  at("queries-count").textContent = `${live} active of ${queries.length}`;
-  const rows = queries.map((q) => {
-    const complete = { always: "first result", never: "never" }[q.complete] ?? when(q.complete_from);
-    return make(
-      "tr",
-      {},
-      make("td", { className: "name" }, dot(q.id), make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
-      make("td", {}, ...badges(q)),
-      make("td", { className: "number", text: q.results.toLocaleString("en") }),
-      make("td", {
-        text:
-          q.activated_batch === null
-            ? "–"
-            : `batch ${q.activated_batch}${q.expired_batch === null ? "" : ` to ${q.expired_batch}`}`,
-        title: q.earlier.map((a) => `before: batch ${a.activated_batch} to ${a.expired_batch}`).join("\n"),
-      }),
-      make("td", { text: complete || "–" }),
-      make("td", { text: when(q.expires_at) || "never" }),
-      definition(q),
-    );
-  });
-  const none = make("td", { className: "empty", text: "No queries yet: POST one to /v1/queries." });
-  none.colSpan = 7;
-  at("queries").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
+  list.show(queries);
+  map.named(queries);
   views = new Set(queries.filter((q) => q.normalised.view).map((q) => q.id));
   offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
 }
@@ -456,11 +419,11 @@ function delays(stream) {
   return picture;
 }
 
-function showMeasured(found, registered) {
+function showMeasured(found, streamsOf, names) {
   const measured = new Map(streams(found).map((s) => [s.name, s]));
-  const known = new Map(registered.map((s) => [s.name, s]));
-  const names = [...new Set([...measured.keys(), ...known.keys()])];
-  const rows = names.map((name) => {
+  const known = new Map(streamsOf.map((s) => [s.name, s]));
+  const every = [...new Set([...measured.keys(), ...known.keys()])];
+  const rows = every.map((name) => {
     const s = measured.get(name);
     const stream = known.get(name);
     return make(
@@ -476,7 +439,7 @@ function showMeasured(found, registered) {
       make("td", { text: (stream && retentionOf(stream)) ?? "–" }),
     );
   });
-  const none = make("td", { className: "empty", text: "No streams yet: POST one to /v1/streams." });
+  const none = make("td", { className: "empty", text: "No streams yet: register one in Streams." });
   none.colSpan = 8;
   at("measured").tBodies[0].replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   const sizes = stores(found);
@@ -484,11 +447,11 @@ function showMeasured(found, registered) {
     ? `in epoch ${found.epoch}, ${found.batches} batches${sizes.omitted ? `; ${sizes.omitted} smaller stores not shown` : ""}`
     : "";
   at("sizes").replaceChildren(
-    ...sizes.rows.map((s) => meter(s.name, s.part, `${s.tuples.toLocaleString("en")} tuples`, bytes(s.bytes))),
+    ...sizes.rows.map((s) => meter(names.text(s.name), s.part, `${s.tuples.toLocaleString("en")} tuples`, bytes(s.bytes))),
   );
   at("dearest").replaceChildren(
     ...edges(found).map((e) =>
-      meter(e.name, e.part, `${e.probes.toLocaleString("en")} probes`, `${(e.nanoseconds / 1e6).toFixed(1)} ms`),
+      meter(names.text(e.name), e.part, `${e.probes.toLocaleString("en")} probes`, `${(e.nanoseconds / 1e6).toFixed(1)} ms`),
     ),
   );
 }
@@ -514,10 +477,10 @@ function courseRow({ name, values }, top, text, ...figures) {
 let seriesAt = 0;
 
 /** Rates and hit ratios of the last minutes. */
-async function showSeries() {
+async function showSeries(names) {
   if (Date.now() - seriesAt < SERIES_MS) return;
   seriesAt = Date.now();
-  const series = await read("/v1/series?last=120");
+  const series = names.series(await read("/v1/series?last=120"));
   const [relations, dearest] = [rates(series), steps(series)];
   const seconds = series.periods.reduce((sum, period) => sum + period.seconds, 0);
   const omitted = [
@@ -550,7 +513,7 @@ function levels(store) {
   return picture;
 }
 
-function showState(state) {
+function showState(state, names) {
   facts(at("state-facts"), totals(state, bytes));
   const { rows, omitted } = stored(state);
   at("state-note").textContent = state
@@ -565,7 +528,7 @@ function showState(state) {
       make(
         "td",
         { className: s.kind === "stream" ? "name" : "name mir" },
-        make("a", { href: `/dashboard/state#store=${encodeURIComponent(s.store)}`, text: s.store, title: s.mir }),
+        make("a", { href: `/dashboard/state#store=${encodeURIComponent(s.store)}`, text: names.text(s.store), title: s.store }),
       ),
       make("td", { text: s.of, title: s.where }),
       make("td", { className: "number", text: s.rows.toLocaleString("en") }),
@@ -576,7 +539,7 @@ function showState(state) {
       make("td", { text: `${s.span || "–"}${s.growing ? "" : ", ended"}${s.backfill ? ", being completed" : ""}` }),
       make("td", { className: "number", text: s.probes === null ? "–" : s.probes.toLocaleString("en") }),
       make("td", { className: "number", text: s.found === null ? "–" : short(s.found) }),
-      make("td", { text: s.queries.join(", ") || "nobody" }),
+      make("td", { text: some([...new Set(s.queries.map(registered))]) || "nobody" }),
     ),
   );
   at("state").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
@@ -619,7 +582,7 @@ async function readRevisions(epoch) {
 
 async function refresh() {
   try {
-    const [current, queries, epochs, state, registered] = await Promise.all([
+    const [current, queries, epochs, state, kept] = await Promise.all([
       read("/v1/epochs/current"),
       readQueries(),
       read("/v1/epochs?limit=200"),
@@ -628,11 +591,14 @@ async function refresh() {
     ]);
     const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
     const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);
-    const epoch = pinned
+    const published = pinned
       ? { ...pinned, first_batch: line ? line.first_batch : pinned.first_batch }
       : (current?.epoch ?? null);
-    showRuntime(current);
-    showUnread(registered.items);
+    const names = new Names(queries, [...(published?.explain.queries ?? []).flatMap(({ orders }) => orders.flatMap(({ steps: found }) => found)), ...(state?.stores ?? [])]);
+    const epoch = names.epoch(published);
+    showRuntime(current, names);
+    showUnread(kept.items);
+    at("begin").hidden = kept.items.length > 0 || queries.length > 0;
     showQueries(queries);
     showEpoch(epoch, current?.running ?? -1);
     showCost(epoch);
@@ -642,9 +608,9 @@ async function refresh() {
     const [revised, settings] = await Promise.all([readRevisions(epoch), read("/v1/settings")]);
     showRevisions(at("revisions"), at("revisions-note"), revised, settings.revision_gain);
     const measured = await readStatistics(pinned ? pinned.epoch : (current?.running ?? 0) - 1);
-    showMeasured(measured, registered.items);
-    await showSeries();
-    showState(state);
+    showMeasured(measured, kept.items, names);
+    await showSeries(names);
+    showState(state, names);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
     showHistory(epochs.items, epoch?.epoch);

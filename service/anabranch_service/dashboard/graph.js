@@ -67,6 +67,17 @@ function shortened(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
+/** Who shares a step, in so many pixels: all names, or the first with how many more. */
+function tagOf(users, most) {
+  const fits = (text) => textWidth(text, 11, 650) <= most;
+  const all = users.join(" + ");
+  if (fits(all)) return all;
+  let length = users[0].length;
+  const some = () => `${shortened(users[0], length)} + ${users.length - 1}`;
+  while (length > 4 && !fits(some())) length -= 1;
+  return some();
+}
+
 function place(root) {
   const layers = [];
   let line = MARGIN;
@@ -172,7 +183,7 @@ export function drawTree(root, colour) {
         element(
           "title",
           {},
-          `${node.step.store}: ${partition}; cost ${node.step.cost}, ` +
+          `${node.step.full ?? node.step.store}: ${partition}; cost ${node.step.cost}, ` +
             `${node.step.cardinality} tuples after it; for ${names.join(", ")}`,
         ),
       );
@@ -189,7 +200,7 @@ export function drawTree(root, colour) {
       if (!shared) path.style.stroke = colour(users[0]) ?? "";
       line.append(path);
       if (shared) {
-        const text = shortened(users.join(" + "), 44);
+        const text = tagOf(users, child.width + LAYER_GAP - 24);
         const wide = textWidth(text, 11, 650) + 12;
         const middle = lefts[child.depth] + 8 + wide / 2;
         const above = child.y - child.height / 2;

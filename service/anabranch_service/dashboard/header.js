@@ -10,6 +10,7 @@ const PAGES = [
   ["/dashboard/epochs", "Epochs"],
   ["/dashboard/batches", "Batches"],
   ["/dashboard/state", "Stored state"],
+  ["/dashboard/streams", "Streams"],
   ["/dashboard/load", "Load"],
   ["/dashboard/what-if", "What if"],
   ["/dashboard/health", "Health"],

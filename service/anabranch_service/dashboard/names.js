@@ -44,3 +44,99 @@ export function readableOrders(orders, relations) {
     steps: order.steps.map((step) => ({ ...step, store: readable(step.store, names) })),
   }));
 }
+
+/** The query of left rows of an outer join, as the planner calls it. */
+const LEFT = "+left";
+/** What a store's id has after its relation: the key with its type, the partitions, a digest. */
+const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g;
+const DIGEST = /\/\d+~[0-9a-f]+/g;
+/** An intermediate result of which no members are known, and a filtered relation that no query has any more. */
+const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
+/** What follows what on an edge, and what a result on it is joined of. */
+const EDGE = /(?<=\S)>(?=\S)/g;
+const JOINED = /(?<=[\w\]])\*(?=\w)/g;
+const FILTERED = /\[[0-9a-f]{8}\]/g;
+
+/** The query that a planner's query serves. */
+export const registered = (name) => (name.endsWith(LEFT) ? name.slice(0, -LEFT.length) : name);
+
+/** A goal for people: a query, or the rows of its left side. */
+const goalOf = (name) => (name.endsWith(LEFT) ? `${registered(name)}, left rows` : name);
+
+/** Names for people of all that a plan, its statistics and its state name by ids. */
+export class Names {
+  /** `stores` are steps of an explanation or stores of a state: each with the members of its result. */
+  constructor(queries, stores = []) {
+    this.relations = relationNames(queries.map(({ normalised }) => normalised));
+    this.short = new Map([...this.relations].map(([id, name]) => [id, name.replace(/ where .*/s, ", filtered")]));
+    this.results = [...new Map(stores.filter(({ members }) => members.length > 1).map(({ mir, members }) => [mir, members.join("⋈")]))].sort(([a], [b]) => b.length - a.length);
+  }
+
+  /** The text with names in place of ids; `brief`: filters are not written out. */
+  text(text, { brief = false } = {}) {
+    const relations = brief ? this.short : this.relations;
+    const plain = this.results
+      .reduce((found, [mir, members]) => found.replaceAll(mir, members), text)
+      .replace(RESULT, (_, members) => members.replaceAll("*", "⋈"))
+      .replace(KEY, "[$1]")
+      .replace(DIGEST, "")
+      .replace(EDGE, " → ")
+      .replace(JOINED, "⋈");
+    return readable(plain, relations).replace(FILTERED, ", filtered");
+  }
+
+  goal(name, known) {
+    return known.has(name) ? goalOf(name) : this.text(name, { brief: true });
+  }
+
+  /** An explanation of a plan with names for people; the ids of steps stay. */
+  explain(explain) {
+    if (!explain?.queries) return explain;
+    const known = new Set(explain.queries.map(({ id }) => id));
+    const orders = (found) =>
+      found.map((order) => ({
+        ...order,
+        start: this.text(order.start, { brief: true }),
+        owner: order.owner && goalOf(order.owner),
+        steps: order.steps.map((step) => ({
+          ...step,
+          store: this.text(step.store, { brief: true }),
+          full: this.text(step.store),
+          partition: step.partition && this.text(step.partition, { brief: true }),
+          shared_by: step.shared_by.map((name) => this.goal(name, known)),
+        })),
+      }));
+    return {
+      ...explain,
+      queries: explain.queries.map((query) => ({ ...query, id: goalOf(query.id), orders: orders(query.orders) })),
+      maintenance: (explain.maintenance ?? []).map((kept) => ({ ...kept, label: this.text(kept.label, { brief: true }), orders: orders(kept.orders) })),
+      stores: (explain.stores ?? []).map((store) => ({ ...store, label: this.text(store.label), used_by: store.used_by.map((name) => this.goal(name, known)) })),
+      backfill: (explain.backfill ?? []).map((past) => ({ ...past, label: this.text(past.label) })),
+    };
+  }
+
+  /** What an epoch says, with names for people. */
+  epoch(epoch) {
+    if (!epoch) return epoch;
+    const of = (name) => this.text(name);
+    const keyed = (found) => Object.fromEntries(Object.entries(found ?? {}).map(([name, value]) => [of(name), value]));
+    const entries = (lists) => Object.fromEntries(Object.entries(lists).map(([kind, items]) => [kind, items.map((one) => ({ ...one, label: of(one.label) }))]));
+    return {
+      ...epoch,
+      queries: [...new Set(epoch.queries.map(registered))],
+      explain: this.explain(epoch.explain),
+      assumed: epoch.assumed.map(of),
+      estimated: keyed(epoch.estimated),
+      ahead: epoch.ahead && { ...epoch.ahead, arrivals: keyed(epoch.ahead.arrivals) },
+      shares: epoch.shares && { ...epoch.shares, queries: epoch.shares.queries.map((one) => ({ ...one, query: goalOf(one.query) })) },
+      diff: epoch.diff && { ...epoch.diff, steps: entries(epoch.diff.steps), stores: entries(epoch.diff.stores) },
+    };
+  }
+
+  /** Series with names for people; of relations with one name the first stays. */
+  series(series) {
+    const relations = {};
+    for (const [id, values] of Object.entries(series.relations)) relations[this.text(id)] ??= values;
+    return { ...series, relations, steps: series.steps.map((step) => ({ ...step, head: step.head.map((id) => this.text(id)), target: step.target.map((id) => this.text(id)) })) };
+  }
+}

@@ -3,6 +3,7 @@
 import { read } from "./access.js";
 import { bytes, element, facts, make, percent, say } from "./dom.js";
 import { short } from "./graph.js";
+import { Names, registered } from "./names.js";
 import {
   LEVELS, MOST_ROWS, asked, described, line, list, moment, picture, range, told, totals,
 } from "./state-view.js";
@@ -23,8 +24,8 @@ function picked() {
   return new URLSearchParams(location.hash.slice(1)).get("store");
 }
 
-function link(store, properties) {
-  return make("a", { href: `#store=${encodeURIComponent(store)}`, text: store, ...properties });
+function link(store, text, properties) {
+  return make("a", { href: `#store=${encodeURIComponent(store)}`, text, ...properties });
 }
 
 /** Replace rows, and leave the focus where it was. */
@@ -39,7 +40,8 @@ function fill(body, rows, columns, empty) {
 const number = (value) => make("td", { className: "number", text: value });
 const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
 
-function queries(names) {
+function queries(goals) {
+  const names = [...new Set(goals.map(registered))];
   const links = names
     .slice(0, MOST_QUERIES)
     .flatMap((name, i) => [i ? ", " : "", make("a", { href: `/#query=${encodeURIComponent(name)}`, text: name })]);
@@ -72,6 +74,7 @@ function showList() {
     const own = head.dataset.by === shown.by;
     head.setAttribute("aria-sort", own ? (shown.descending ? "descending" : "ascending") : "none");
   }
+  const names = new Names([], state?.stores ?? []);
   const { rows, matching, all } = list(state, shown);
   const more = matching - rows.length;
   at("stores-note").textContent = state
@@ -85,7 +88,7 @@ function showList() {
       make(
         "td",
         { className: s.kind === "stream" ? "name" : "name mir" },
-        link(s.store, { "aria-current": String(s.store === current), title: s.mir }),
+        link(s.store, names.text(s.store), { "aria-current": String(s.store === current), title: s.store }),
       ),
       make("td", { text: s.of, title: s.where }),
       number(count(s.rows)),
@@ -105,7 +108,7 @@ function showDetail() {
   const name = picked();
   at("detail").hidden = name === null;
   if (name === null) return;
-  at("detail-title").textContent = `Store ${name}`;
+  at("detail-title").textContent = `Store ${new Names([], detail ? [detail] : []).text(name)}`;
   at("missing").hidden = detail !== null;
   at("found").hidden = !detail;
   at("missing").textContent = "There is no such store (any more).";
@@ -113,6 +116,7 @@ function showDetail() {
   if (!detail) return;
   const { where, split, span } = described(detail);
   facts(at("facts"), [
+    ["id", detail.store],
     ["kind", detail.kind],
     ["rows", count(detail.rows)],
     ["bytes", bytes(detail.bytes)],
@@ -265,7 +269,7 @@ function showReaders() {
     make(
       "tr",
       {},
-      make("td", { className: "name", text: r.edge, title: r.fill ? "where an intermediate result has gaps" : "" }),
+      make("td", { className: "name", text: new Names([], [detail]).text(r.edge), title: r.fill ? "where an intermediate result has gaps" : "" }),
       make("td", { text: r.start ?? "–" }),
       make("td", { text: r.key.join(", ") || "–" }),
       number(count(r.statistics?.probes)),

@@ -1,5 +1,7 @@
 // One store and many, as figures and shapes to show: no document, no requests.
 
+import { Names } from "./names.js";
+
 /** Stores that the first page lists. */
 const MAX_STORES = 50;
 /** Rows of the table of stores; beyond, a filter helps. */
@@ -191,7 +193,7 @@ export function stores(state) {
 /** What a store is, in words. */
 export function described(store) {
   return {
-    of: store.members.length ? store.members.join(" ⋈ ") : store.streams.join(", "),
+    of: store.members.length ? new Names([], []).text(store.members.join("⋈")) : store.streams.join(", "),
     where: store.filter.join(" AND "),
     split: store.partitions === 1 ? "1" : `${store.partitions}${store.partition ? ` by ${store.partition}` : ""}`,
     span: store.batches.map(range).join(", "),

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from anabranch_contract.rest.epochs import EpochDiffOut
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord
+from anabranch_contract.rest.names import readable, relation_names
 from anabranch_planner.cost.footprint import FootprintError, from_json
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.explain.diff import diff, diff_document
@@ -20,7 +21,6 @@ from anabranch_service.planning.request import (
 from anabranch_service.planning.what_if import cost_model
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.planning.work import Work
-from anabranch_service.presenters.names import readable, relation_names
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import NormalForms
 from anabranch_service.registry.store import Store

@@ -1,4 +1,4 @@
-"""Threads for requests that read statements or plan, and how long reading may take.
+"""Threads for requests that read statements, plan or look at sources, and how long that may take.
 
 The event loop must not wait for either, nor must an epoch: both run in a few threads of their own,
 the epoch loop in another. A request that is given up still runs to its end in its thread, and the
@@ -21,8 +21,10 @@ from anabranch_service.errors import Busy
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Requests whose statements are read at one time, and dry runs that are planned.
-_READERS, _PLANNERS = 2, 2
+#: Requests whose statements are read at one time, dry runs that are planned, sources looked at.
+_READERS, _PLANNERS, _LOOKERS = 2, 2, 2
+#: Seconds that a look at a source may take.
+LOOK_SECONDS = 10.0
 
 
 def go_on(deadline: Deadline) -> None:
@@ -46,12 +48,13 @@ def _too_slow(seconds: float) -> Busy:
 
 
 class Work:
-    """Two pools of threads; the functions that run there change nothing shared."""
+    """Three pools of threads; the functions that run there change nothing shared."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reading")
         self._planners = ThreadPoolExecutor(_PLANNERS, thread_name_prefix="dry-run")
+        self._lookers = ThreadPoolExecutor(_LOOKERS, thread_name_prefix="source-test")
 
     async def read(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Call what reads statements."""
@@ -60,6 +63,24 @@ class Work:
     async def plan(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Call what plans, for as long as a solve may take."""
         return await _call(self._planners, lambda: function(*args, **named))
+
+    async def look(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """Call what looks at a source, whose file system or server may not answer.
+
+        Raises:
+            Busy: ``source-too-slow``.
+        """
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                return await _call(self._lookers, lambda: function(*args, **named))
+        except TimeoutError:
+            raise Busy(
+                "source-too-slow",
+                f"the source was not read within {LOOK_SECONDS:g} s",
+                field="source",
+                remedy="look whether its file system or server answers; other tests of sources may"
+                " be waiting for theirs, so try again",
+            ) from None
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[Deadline]:
@@ -79,7 +100,7 @@ class Work:
 
     def close(self) -> None:
         """Begin nothing more."""
-        for pool in (self._readers, self._planners):
+        for pool in (self._readers, self._planners, self._lookers):
             pool.shutdown(wait=False, cancel_futures=True)
 
 

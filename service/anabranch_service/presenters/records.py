@@ -89,6 +89,9 @@ def stream_out(
         late_tuples=counts.get("late"),
         invalid_tuples=counts.get("invalid"),
         ahead_tuples=counts.get("ahead"),
+        watermark=None
+        if progress is None
+        else iso_time(progress.telemetry.watermarks.get(record.name)),
         statistics=None if measured is None else stream_statistics_out(measured),
     )
 

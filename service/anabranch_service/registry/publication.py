@@ -13,6 +13,7 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.registry.approvals import HOLD, Approvals, HeldPlan
+from anabranch_service.registry.history import KEPT, HistoryPoint
 from anabranch_service.registry.lease import Term, fenced, run_fenced
 from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
@@ -167,6 +168,11 @@ class Publication:
             return bool(await self._run(self._swap, [key, store.keys.changes], arguments))
 
         return await self.store.update_query(name, change, swap)
+
+    async def history(self, point: HistoryPoint) -> None:
+        """Keep a point of history, and :data:`KEPT` at most."""
+        key = self.store.keys.history
+        await self._write(("RPUSH", key, (point.model_dump_json(),)), ("LTRIM", key, (-KEPT, -1)))
 
     async def lineage(self, run: str, event: str) -> None:
         """Note the last event about a run that was sent."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -43,6 +44,7 @@ from anabranch_service.registry.approvals import (
     HeldPlan,
     Refusals,
 )
+from anabranch_service.registry.history import HistoryPoint
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import (
     EpochRecord,
@@ -546,6 +548,15 @@ class Store:
         texts = await _answer(self.redis.lrange(self.keys.batches, -last, -1), list[str])
         found = (_lenient(BatchReport, "report of a batch", text) for text in texts)
         return [one for one in found if one is not None]
+
+    async def history(self, last: int) -> list[HistoryPoint]:
+        """The newest ``last`` points of history, oldest first; unreadable ones left out."""
+        texts = await _answer(self.redis.lrange(self.keys.history, -last, -1), list[str])
+        points: list[HistoryPoint] = []
+        for text in texts:
+            with suppress(ValidationError):
+                points.append(HistoryPoint.model_validate_json(text))
+        return points
 
     async def interim_texts(self, last: int) -> tuple[str, ...]:
         """The documents of :meth:`interims`."""

@@ -26,6 +26,7 @@ PAGES: Mapping[str, str] = {
     "/dashboard/query/{name}": "query_page/query.html",
     "/dashboard/settings": "settings/settings.html",
     "/dashboard/state": "state.html",
+    "/dashboard/streams": "streams/streams.html",
     "/dashboard/stream/{name}": "stream_page/stream.html",
     "/dashboard/what-if": "what_if/what-if.html",
     "/docs": "reference/reference.html",

@@ -92,6 +92,25 @@ def test_streams_from_columns_and_from_a_file(url: str, client: Client, tmp_path
     assert [s.name for s in client.streams()] == ["b"]
 
 
+def test_a_source_is_tested_and_nothing_registered(
+    url: str, client: Client, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": [1, 300]}), tmp_path / "1.parquet")
+    source = ("--path", str(tmp_path), "--format", "files", "--test")
+    found = answer("stream", "add", "a", "--column", "id:int", *source, url=url)
+    assert (found["outcome"], found["invalid"], found["found"]) == ("read", 0, 1)
+    result = run("stream", "add", "a", "--column", "id:tinyint", *source, url=url)
+    assert result.exit_code == 1
+    assert "which 1 do not fit" in result.stdout
+    gone = ("--path", str(tmp_path / "no"), "--format", "files", "--test")
+    result = run("stream", "add", "a", "--column", "id:int", *gone, url=url)
+    assert result.exit_code == 1
+    assert "source.path" in result.stdout
+    assert client.streams() == []
+    sources = {"format": "files", "path": str(tmp_path)}
+    assert len(client.test_stream("a", [("id", "int")], source=sources, rows=1).rows) == 1
+
+
 def test_silence_and_late_tuples_of_a_stream(url: str, client: Client) -> None:
     made = answer("stream", "add", "a", "--column", "t:timestamp", "--event-time", "t",
                   "--idle-timeout", "PT5M", "--keep-late", url=url)  # fmt: skip
@@ -293,6 +312,16 @@ def test_epochs_and_plans(url: str, shop: Client, service: Service) -> None:
     plan = answer("plan", "dry-run", JOIN, "--name", "b", "--drop", "a", "--optimizer",
                   "individual", "--assume", "orders=500", url=url)  # fmt: skip
     assert (plan["queries"], plan["optimizer"]) == (["b"], "individual")
+
+
+def test_plans_have_names_and_no_ids(url: str, shop: Client, service: Service) -> None:
+    shop.create_query(JOIN + " WHERE o.order_id > 5", name="late")
+    service.plan(-1)
+    text = run("epochs", "current", url=url).stdout
+    assert "orders where order_id > 5" in text
+    assert re.search(r"\[[0-9a-f]{8}\]|\+left", text) is None
+    assert run("epochs", "show", "0", url=url).stdout.count("orders where order_id > 5") > 0
+    assert "orders[" in run("epochs", "current", "--json", url=url).stdout
 
 
 def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Client) -> None:

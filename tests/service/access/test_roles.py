@@ -33,6 +33,7 @@ MATRIX = {
     "GET /dashboard/query/{name}": "",
     "GET /dashboard/state": "",
     "GET /dashboard/stream/{name}": "",
+    "GET /dashboard/streams": "",
     "GET /dashboard/what-if": "",
     "GET /healthz": "",
     "GET /readyz": "viewer editor admin worker",
@@ -44,6 +45,7 @@ MATRIX = {
     "GET /v1/streams/{name}": "viewer editor admin",
     "GET /v1/streams/{name}/sample": "viewer editor admin",
     "POST /v1/streams": "editor admin",
+    "POST /v1/streams:test": "editor admin",
     "PATCH /v1/streams/{name}": "editor admin",
     "DELETE /v1/streams/{name}": "editor admin",
     "POST /v1/streams/{name}/rows": "editor admin worker",
@@ -74,6 +76,7 @@ MATRIX = {
     "GET /v1/epochs/{number}/statistics": "viewer editor admin",
     "GET /v1/batches": "viewer editor admin",
     "GET /v1/series": "viewer editor admin",
+    "GET /v1/history": "viewer editor admin",
     "GET /v1/state": "viewer editor admin",
     "GET /v1/state/stores/{store:path}": "viewer editor admin",
     "GET /v1/settings": "viewer editor admin",
@@ -92,6 +95,7 @@ VALUES = {
 }
 BODIES: dict[str, dict[str, Any]] = {
     "POST /v1/streams": STREAMS[0],
+    "POST /v1/streams:test": STREAMS[0],
     "POST /v1/queries": {"id": "pair", "sql": PAIR},
     "POST /v1/queries:explain": {"sql": PAIR},
     "PATCH /v1/streams/{name}": {"keep_late": True},

@@ -74,6 +74,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/streams/{name}/sample",
         "/v1/leader",
         "/v1/health",
+        "/v1/history",
         "/v1/plan",
         "/v1/plan/held",
         "/v1/plan/held:approve",
@@ -93,6 +94,7 @@ def test_the_document_names_every_route_and_how_it_fails(service: Service) -> No
         "/v1/state",
         "/v1/state/stores/{store}",
         "/v1/streams",
+        "/v1/streams:test",
         "/v1/streams/{name}",
         "/v1/streams/{name}/rows",
     }
@@ -128,7 +130,7 @@ def test_examples_of_the_document_are_taken_as_they_are(settings: Settings, tmp_
 
 
 #: The codes that 503 is documented with, for a service whose Redis answers.
-BUSY = {"not-ready", "too-many-tails", "too-many-bodies"}
+BUSY = {"not-ready", "too-many-tails", "too-many-bodies", "source-too-slow"}
 ROLES = (None, *Role)
 CHECKS = [
     checks.status_code_conformance,

@@ -26,6 +26,7 @@ REFERENCE = (Path(__file__).parents[3] / "docs" / "rest.md").read_text(encoding=
 EXAMPLE = re.compile(r"curl -X (\w+) \$API(/\S+) [^\n]*-d '(\{.*?\})'$", re.DOTALL | re.MULTILINE)
 BODIES: dict[str, type[Closed]] = {
     "POST /v1/streams": StreamIn,
+    "POST /v1/streams:test": StreamIn,
     "POST /v1/streams/flights/rows": RowsIn,
     "PATCH /v1/streams/flights": StreamPatch,
     "POST /v1/queries": QueryIn,

@@ -25,6 +25,7 @@ PAGES = (
     f"dashboard/query/{LONGEST}",
     "dashboard/batches",
     "dashboard/state",
+    "dashboard/streams",
     "dashboard/stream/orders",
     "dashboard/health",
     "dashboard/load",

@@ -77,6 +77,16 @@ def test_before_anything_is_registered(browser: Browser, service: Service) -> No
         expect(page.get_by_role("status")).to_have_text("live")
         expect(page.locator("#queries")).to_contain_text("No queries yet")
         expect(page.locator("#facts")).to_contain_text("not started")
+        expect(page.locator("#begin")).to_contain_text("anabranch demo --keep")
+        expect(page.locator("#begin").get_by_role("link", name="Streams")).to_be_visible()
+        page.get_by_role("button", name="Try it with a sample").click()
+        expect(page.locator("#begin")).to_be_hidden()
+        expect(page.locator("#queries")).to_contain_text("sales-by-carrier")
+        assert [s["name"] for s in service.get("/v1/streams")["items"]] == [
+            "orders",
+            "payments",
+            "shipments",
+        ]
         assert complaints == []
 
 

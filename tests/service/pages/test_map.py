@@ -106,9 +106,9 @@ def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Servic
         page.get_by_role("button", name="All queries").click()
         expect(page.locator("#map .node.dim")).to_have_count(0)
 
-        page.get_by_label("Find a query or stream").fill("Berlin")
+        page.get_by_label("Find a query, owner, tag or stream").fill("Berlin")
         expect(page.locator("#map .node.query:not(.dim)")).to_have_count(1)
-        page.get_by_label("Find a query or stream").fill("")
+        page.get_by_label("Find a query, owner, tag or stream").fill("")
         stream = page.locator('#map [data-id="stream:items"]')
         stream.focus()
         readers = [name for name, sql in QUERIES.items() if sql.startswith(CHAIN)]

@@ -13,6 +13,7 @@ from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread
 from anabranch_contract.protocol.measurements import Snapshot, StreamStatistics
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.samples import StreamSample
+from anabranch_service.registry.history import HistoryPoint
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
 
@@ -122,6 +123,41 @@ def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop:
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#change-refusal")).to_contain_text("'soon'")
         expect(page.get_by_label("Silent for at most")).to_be_focused()
+
+
+def test_the_watermark_what_waits_for_it_and_the_last_hours(
+    browser: Browser, shop: Service
+) -> None:
+    measured(shop)
+    shop.call("PATCH", "/v1/streams/customers", 200, {"description": "all"})
+    body = {"name": "refunds", "columns": {"order_id": "bigint", "ts": "timestamp"}}
+    shop.post("/v1/streams", {**body, "event_time": "ts"})
+    sql = "SELECT o.order_id FROM orders o JOIN refunds r ON o.order_id = r.order_id"
+    shop.post("/v1/queries", {"id": "refunds_of_orders", "sql": sql})
+    progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
+    hour = 3_600_000_000
+    marks = {"orders": 500_000 * hour, "refunds": 500_001 * hour}
+    telemetry = replace(progress.telemetry, watermarks=marks)
+    shop.progress(replace(progress, telemetry=telemetry))
+    for minute, rate in enumerate((10.0, 20.0, 15.0)):
+        point = HistoryPoint(
+            at=1_800_000_000 + 60 * minute, batch_seconds=0.5, rows={"orders": rate}, results={}
+        )
+        shop.redis.rpush(shop.keys.history, point.model_dump_json())
+    with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
+        expect(page.locator("#time")).to_contain_text("2027-01-15 08:00:00 UTC")
+        expect(page.locator("#time")).to_contain_text("refunds_of_orders: of their streams")
+        expect(page.locator("#time")).not_to_contain_text("p99-audit")
+        expect(page.locator("#hours-note")).to_contain_text("3 min in points of a minute")
+        expect(page.locator("#hours-note")).to_contain_text("at most 20 a second")
+        page.goto(page.url.replace("orders", "refunds"))
+        expect(page.locator("#time")).to_contain_text("no query: of each")
+        page.goto(page.url.replace("stream/refunds", "batches"))
+        expect(page.locator("#hours-note")).to_contain_text("at most 500 ms")
+        page.goto(page.url.replace("batches", "query/p99-audit"))
+        expect(page.locator("#hours-note")).to_contain_text("at most 0/s")
+    assert not complaints
+    assert shop.get("/v1/streams/orders")["watermark"] == "2027-01-15T08:00:00Z"
 
 
 def test_a_stream_that_is_not_there(browser: Browser, shop: Service) -> None:

@@ -79,6 +79,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "allocation": "fair",
         "latency_goal": 2.0,
         "capacity": None,
+        "approval": "automatic",
         "mode": "step",
         "epoch_batches": 10,
     }

@@ -2,8 +2,9 @@
 
 import { read } from "../access.js";
 import { element, facts, make, percent, say } from "../dom.js";
+import { History } from "../history.js";
 import { poll } from "../poll.js";
-import { moment } from "../times.js";
+import { length, moment } from "../times.js";
 import { longest, means, milliseconds, ordered, quantile, stacks } from "./view.js";
 
 const POLL_MS = 2000;
@@ -109,12 +110,20 @@ function show() {
   );
 }
 
+const hours = new History(at("hours"), at("hours-note"), {
+  path: "/v1/history",
+  value: ({ batch_seconds: seconds }) => seconds,
+  write: length,
+  what: "Time of a batch",
+});
+
 async function refresh() {
   try {
     const found = (await read("/v1/batches?last=200")).items;
     // A batch that an interrupted run has reported may be there twice.
     batches = [...new Map(found.map((batch) => [batch.batch, batch])).values()];
     show();
+    await hours.refresh();
     say(null);
   } catch (error) {
     say(error);

@@ -1,7 +1,7 @@
 // The joint plan on the first page: drawn, zoomed, searched, and followed from a query to its path.
 
 import { read } from "../access.js";
-import { element, make } from "../dom.js";
+import { breakable, element, make } from "../dom.js";
 import { textWidth } from "../graph.js";
 import { around, dearest, LINE, load, PADDING, placed, rate } from "./view.js";
 
@@ -9,7 +9,7 @@ const ZOOM = 1.25;
 /** Between two looks at the plan. */
 const EVERY_MS = 4000;
 /** Pixels that the map takes at most, and by how much it is made smaller. */
-const HIGHEST = 760;
+const HIGHEST = 960;
 const SMALLEST = 0.62;
 const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
 
@@ -25,6 +25,8 @@ export class PlanMap {
     this.query = null;
     this.view = null;
     this.looked = 0;
+    /** Query -> owner, tags and title, in which it is looked for as well. */
+    this.words = new Map();
     at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
     at("map-out").addEventListener("click", () => this.zoom(ZOOM));
     at("map-fit").addEventListener("click", () => this.fit());
@@ -54,6 +56,14 @@ export class PlanMap {
     this.draw();
     if (moved) this.fit();
     else this.look();
+  }
+
+  /** Let queries be found by their owners, tags and titles. */
+  named(queries) {
+    for (const { id, run, title, owner, tags } of queries) {
+      const words = [title, owner, ...(tags ?? [])].filter(Boolean).join("\n").toLowerCase();
+      this.words.set(id, words).set(run, words);
+    }
   }
 
   draw() {
@@ -87,9 +97,10 @@ export class PlanMap {
     if (focused) this.frame.querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus();
     const dear = dearest(plan);
     const most = dear && dear.share > 0 ? `; ${Math.round(100 * dear.share)} % of it from ${label(dear.source)} to ${label(dear.target)}` : "";
-    at("map-note").textContent = plan.measured
+    const note = plan.measured
       ? `${plan.queries} ${plan.queries === 1 ? "query" : "queries"}, ${load(plan.cpu)} for all probes and results${most}.`
       : "Nothing is measured yet: widths and loads come a few seconds after the first batch.";
+    at("map-note").replaceChildren(...breakable(note));
     this.light();
   }
 
@@ -142,7 +153,7 @@ export class PlanMap {
     const wanted = at("map-find").value.trim().toLowerCase();
     let nodes = id && this.plan.nodes.some((node) => node.id === id) ? around(this.plan, id) : null;
     if (!nodes && wanted) {
-      const found = this.plan.nodes.filter((n) => [n.label, ...n.queries].some((name) => name.toLowerCase().includes(wanted)));
+      const found = this.plan.nodes.filter((n) => [n.label, ...n.queries].some((name) => name.toLowerCase().includes(wanted) || this.words.get(name)?.includes(wanted)));
       nodes = new Set(found.map((node) => node.id));
     }
     for (const node of this.frame.querySelectorAll(".node")) node.classList.toggle("dim", nodes !== null && !nodes.has(node.dataset.id));
@@ -167,7 +178,7 @@ export class PlanMap {
     const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
     this.high = Math.min(height * scale, HIGHEST);
     const shown = [across / scale, this.high / scale];
-    this.view = [Math.min(0, (width - shown[0]) / 2), Math.max(0, (height - shown[1]) / 2), ...shown];
+    this.view = [Math.min(0, (width - shown[0]) / 2), 0, ...shown];
     this.look();
   }
 

@@ -3,6 +3,7 @@
 import { ask, read, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
 import { breakable, bytes, facts, make, percent, say } from "../dom.js";
+import { History } from "../history.js";
 import { rate } from "../map/view.js";
 import { poll } from "../poll.js";
 import { Tail } from "../tail.js";
@@ -18,6 +19,18 @@ const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/queries/${encodeURIComponent(name)}`;
 const tail = new Tail(at("tail"), at("tail-note"));
+
+/** The last hours of the present run; another run has others. */
+let hours = null;
+
+function historyOf(run) {
+  return new History(at("hours"), at("hours-note"), {
+    path: `/v1/history?query=${encodeURIComponent(run)}`,
+    value: ({ rate: found }) => found,
+    write: (found) => rate(found),
+    what: "Results per second",
+  });
+}
 
 let query = null;
 let tag = null;
@@ -50,6 +63,7 @@ async function showQuery() {
   at("status").textContent = query.status;
   at("status").className = `badge ${query.status}`;
   at("in-map").href = `/#query=${encodeURIComponent(query.run)}`;
+  showLabels();
   const ending = ENDED.has(query.status) || query.status === "expiring";
   at("delete").hidden = ending;
   at("pause").hidden = ending;
@@ -79,6 +93,16 @@ async function showQuery() {
   at("notes").replaceChildren(...query.normalised.notes.map((text) => make("li", { text })));
   showSink();
   showActivations();
+}
+
+/** What people call it, whose it is and what they find it by: each leads to the others of the kind. */
+function showLabels() {
+  const links = [...(query.owner ? [["owner", query.owner]] : []), ...query.tags.map((one) => ["tag", one])];
+  at("labels").hidden = !links.length && !query.title;
+  at("labels").replaceChildren(
+    ...(query.title ? [`${query.title} `] : []),
+    ...links.map(([kind, text]) => make("a", { className: "label", href: `/?${kind}=${encodeURIComponent(text)}#queries-title`, title: `Queries of this ${kind}` }, ...breakable(text))),
+  );
 }
 
 function showSink() {
@@ -202,6 +226,9 @@ function fillForm() {
   at("priority").value = query.priority;
   at("slo-latency").value = query.slo.latency ?? "";
   at("slo-completeness").value = query.slo.completeness ?? "";
+  at("title").value = query.title ?? "";
+  at("owner").value = query.owner ?? "";
+  at("tags").value = query.tags.join(", ");
   at("change").querySelector("button").disabled = ENDED.has(query.status);
 }
 
@@ -224,6 +251,8 @@ async function refresh() {
     }
     await showQuery();
     fillForm();
+    if (hours?.run !== query.run) hours = Object.assign(historyOf(query.run), { run: query.run });
+    await hours.refresh();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
     else tail.follow(query.run === query.id ? `${query.run}~1` : query.run, Boolean(query.normalised.view));
     say(null);
@@ -243,6 +272,9 @@ at("change").addEventListener("submit", async (event) => {
     priority: at("priority").value,
     latency: at("slo-latency").value.trim(),
     completeness: at("slo-completeness").value.trim(),
+    title: at("title").value.trim(),
+    owner: at("owner").value.trim(),
+    tags: at("tags").value,
   };
   const changed = view.changes(query, given);
   if (!Object.keys(changed).length) {

@@ -93,6 +93,10 @@ export function changes(query, given) {
   const wanted = given.completeness === "" ? null : Number(given.completeness.replace(",", "."));
   if (least !== wanted) slo.completeness = Number.isNaN(wanted) ? given.completeness : wanted;
   if (Object.keys(slo).length) changed.slo = slo;
+  if (given.title !== (query.title ?? "")) changed.title = given.title || null;
+  if (given.owner !== (query.owner ?? "")) changed.owner = given.owner || null;
+  const tags = given.tags.split(/[\s,]+/).filter(Boolean);
+  if (tags.join(",") !== query.tags.join(",")) changed.tags = tags;
   return changed;
 }
 

@@ -3,6 +3,7 @@
 import { ask, read, readQueries, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
 import { breakable, element, facts, make, percent, say } from "../dom.js";
+import { History } from "../history.js";
 import { course } from "../measured.js";
 import { poll } from "../poll.js";
 import * as view from "./view.js";
@@ -17,7 +18,17 @@ const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/streams/${encodeURIComponent(name)}`;
 
+const hours = new History(at("hours"), at("hours-note"), {
+  path: `/v1/history?stream=${encodeURIComponent(name)}`,
+  value: ({ rate }) => rate,
+  write: (rate) => `${Number(rate.toPrecision(3)).toLocaleString("en")} a second`,
+  what: "Rows per second",
+});
+
 let stream = null;
+/** The queries that read it, with the other streams by which they go. */
+let readers = [];
+let others = [];
 let tag = null;
 let looks = [];
 let slowAt = 0;
@@ -37,6 +48,9 @@ function show() {
   facts(at("figures"), view.figures(stream, now));
   facts(at("source"), view.source(stream).map(([key, text]) => [key, make("span", {}, ...breakable(text))]));
   showRate(values);
+  const time = view.time(stream, others, readers, Date.now());
+  at("time-part").hidden = !time.length;
+  facts(at("time"), time.map(([key, text]) => [key, make("span", {}, ...breakable(text))]));
   const bars = view.delays(stream);
   at("delays").replaceChildren(
     ...(bars.length
@@ -66,8 +80,9 @@ function showRate(values) {
 
 /** Queries that read it, and what a sample says of its columns. */
 async function showSlow() {
-  const [queries, sample] = await Promise.all([readQueries(), read(`${path}/sample`)]);
-  const readers = queries.filter(({ status, normalised }) => ["active", "pending", "expiring"].includes(status) && normalised.aliases.some((alias) => alias.stream === stream.name));
+  const [queries, sample, streams] = await Promise.all([readQueries(), read(`${path}/sample`), read("/v1/streams")]);
+  others = streams.items;
+  readers = queries.filter(({ status, normalised }) => ["active", "pending", "expiring"].includes(status) && normalised.aliases.some((alias) => alias.stream === stream.name));
   at("queries").replaceChildren(
     ...(readers.length
       ? readers.slice(0, MOST_READERS).map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))
@@ -134,7 +149,9 @@ async function refresh() {
     if (!slowAt || performance.now() - slowAt > SLOW_MS) {
       slowAt = performance.now();
       await showSlow();
+      show();
     }
+    await hours.refresh();
     say(null);
   } catch (error) {
     say(error);

@@ -1,5 +1,6 @@
 // A stream for people: what its answers say, in words and in figures. No document, no requests.
 
+import { some } from "../dom.js";
 import { retentionOf, streams } from "../measured.js";
 import { clock, length } from "../times.js";
 
@@ -39,6 +40,34 @@ export function figures(stream, now) {
     ["lateness allowed", stream.lateness],
     ["may be silent for", stream.idle_timeout ?? "ever"],
     ["kept", retentionOf(stream) ?? "as long as queries say"],
+  ];
+}
+
+/** Streams of a query by their names. */
+const streamsOf = ({ normalised }) => new Set(normalised.aliases.map(({ stream }) => stream));
+
+/** The queries that wait for this stream: its watermark is the least of those of their streams. */
+export function held(stream, streams, readers) {
+  const marks = new Map(streams.map(({ name, watermark }) => [name, watermark ? Date.parse(watermark) : null]));
+  const own = Date.parse(stream.watermark);
+  return readers.filter((query) => {
+    const beside = [...streamsOf(query)].filter((name) => name !== stream.name && marks.get(name) != null);
+    return beside.length > 0 && beside.every((name) => marks.get(name) > own);
+  });
+}
+
+/** Its watermark as a time, how far that is behind, and what waits for it, as pairs. */
+export function time(stream, streams, readers, now) {
+  if (!stream.event_time) return [];
+  if (stream.lateness === "unbounded") return [["watermark", "none: rows of any age are taken, since its lateness is unbounded"]];
+  if (!stream.watermark) return [["watermark", "none before its first row"]];
+  const lag = (now - Date.parse(stream.watermark)) / 1000;
+  const waiting = held(stream, streams, readers).map(({ id }) => id);
+  return [
+    ["watermark", `${clock(stream.watermark)} UTC`],
+    ["behind the clock", lag < 0 ? `nothing: ${length(-lag)} ahead of it` : length(lag)],
+    ["behind its rows", `${stream.lateness} behind the greatest event time of its rows, unless others have moved it while it was silent`],
+    ["holds back", waiting.length ? `${some(waiting)}: of their streams this one is furthest behind, so stored rows are kept, and windows and outer joins stay open, up to its watermark` : "no query: of each, another stream is further behind, or none has a watermark"],
   ];
 }
 

@@ -1,0 +1,39 @@
+"""What a look at a source has found, as rich tables; no logic but layout."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from anabranch_client.render.tables import facts_table, shortened, table_of
+from anabranch_contract.rest.source_tests import SourceTestOut
+
+
+def source_test(found: SourceTestOut) -> RenderableType:
+    """The outcome, the rows, and what does not fit."""
+    facts: dict[str, object] = {"source": found.outcome}
+    if found.error is not None:
+        error = found.error
+        facts |= {"why": f"{error.field}: {error.message}", "remedy": error.remedy}
+    facts |= {"not looked at": "; ".join(found.limits)} if found.limits else {}
+    if found.found is not None:
+        facts["found"] = f"{found.found:,} {found.unit}"
+    if found.rows:
+        facts["rows looked at"] = f"{len(found.rows):,}, of which {found.invalid:,} do not fit"
+        facts["from"] = ", ".join(found.places)
+    if found.first_event_time is not None:
+        facts["event times"] = f"{found.first_event_time} … {found.last_event_time}"
+    parts: list[RenderableType] = [facts_table(facts)]
+    if found.rows:
+        rows = table_of(*found.rows[0])
+        for row in found.rows:
+            rows.add_row(*(Text("null" if v is None else str(v)) for v in row.values()))
+        parts.append(rows)
+    if found.misfits:
+        misfits = table_of("row", "column", "value", "expected", right=("row",))
+        for one in found.misfits:
+            value = shortened("null" if one.value is None else one.value)
+            misfits.add_row(str(one.row), escape(one.column or "all of it"), value, one.expected)
+        parts.append(misfits)
+    return Group(*parts)

@@ -1,0 +1,115 @@
+"""Names of relations and intermediate results for people, in place of the planner's ids.
+
+Epochs are immutable and have the ids; what these mean follows from the queries' aliases, which come
+and go. So names are made by whoever shows a plan: the service's comments, the command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
+from anabranch_contract.rest.normalised import NormalisedInfo
+
+#: The attribute that a store is partitioned by, at the end of its label.
+_PARTITION = re.compile(r"\[(\w+)\]$")
+
+
+def relation_names(meanings: Iterable[NormalisedInfo]) -> dict[str, str]:
+    """Relation -> its stream, with the local filter if it has one."""
+    found: dict[str, str] = {}
+    for meaning in meanings:
+        for alias in meaning.aliases:
+            condition = " AND ".join(
+                bare(part.replace(f"{alias.alias}.", "")) for part in alias.filter
+            )
+            name = f"{alias.stream} where {condition}" if condition else alias.stream
+            found.setdefault(alias.relation, name)
+    return found
+
+
+def readable(label: str, names: Mapping[str, str]) -> str:
+    """The label of a step or store with names for people in place of the planner's ids.
+
+    >>> readable("from R[1a]: R[1a] probes S", {"R[1a]": "R where x > 1", "S": "S"})
+    'from (R where x > 1): (R where x > 1) probes S'
+    >>> readable("R[1a]⋈S[k]", {"R[1a]": "R where x > 1", "S": "S"})
+    '(R where x > 1) ⋈ S by k'
+    """
+    replaced = {name: text for name, text in names.items() if name != text}
+    if replaced:
+        longest = sorted(replaced, key=len, reverse=True)
+        pattern = "|".join(map(re.escape, longest))
+        parts = re.split(f"({pattern})", label)
+        tail = _PARTITION.sub(r" by \1", parts[-1])
+        label = "".join(f"({replaced[p]})" if p in replaced else p for p in (*parts[:-1], tail))
+    else:
+        label = _PARTITION.sub(r" by \1", label)
+    return label.replace("⋈", " ⋈ ")
+
+
+def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The explanation of a plan with names for people; ids of steps stay."""
+    goals = {query["id"] for query in explain.get("queries", ())}
+
+    def goal(name: str) -> str:
+        return readable(name, names) if name not in goals else _goal(name)
+
+    def orders(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {
+                **order,
+                "start": readable(order["start"], names),
+                "owner": _goal(order["owner"]),
+                "steps": [
+                    {
+                        **step,
+                        "store": readable(step["store"], names),
+                        "shared_by": [goal(name) for name in step["shared_by"]],
+                    }
+                    for step in order["steps"]
+                ],
+            }
+            for order in found
+        ]
+
+    def labelled(kind: str) -> list[dict[str, Any]]:
+        return [{**one, "label": readable(one["label"], names)} for one in explain.get(kind, ())]
+
+    return {
+        **explain,
+        "queries": [
+            {**query, "id": _goal(query["id"]), "orders": orders(query["orders"])}
+            for query in explain.get("queries", ())
+        ],
+        "maintenance": [
+            {**kept, "orders": orders(kept["orders"])} for kept in labelled("maintenance")
+        ],
+        "stores": labelled("stores"),
+        "backfill": labelled("backfill"),
+    }
+
+
+def _goal(name: str) -> str:
+    """A query, or the rows of its left side.
+
+    >>> _goal("unpaid+left"), _goal("unpaid")
+    ('unpaid, left rows', 'unpaid')
+    """
+    return f"{registered(name)}, left rows" if name.endswith(LEFT_SUFFIX) else name
+
+
+def bare(text: str) -> str:
+    """``text`` without parentheses around all of it.
+
+    >>> bare("(x > 10)"), bare("(a) OR (b)")
+    ('x > 10', '(a) OR (b)')
+    """
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if at and at == len(text) - 1 else text
+    return text

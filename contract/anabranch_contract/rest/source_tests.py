@@ -1,0 +1,51 @@
+"""The answer of ``POST /v1/streams:test``: whether a source can be read, and fits its columns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from anabranch_contract.rest.documents import Document, Open, Time
+
+
+class SourceErrorOut(Document):
+    """Why a source can't be read, in which field of the registration, and what to do."""
+
+    code: str
+    message: str
+    field: str
+    remedy: str
+
+
+class MisfitOut(Document):
+    """A value that does not fit. ``row`` counts from 0; without a ``column`` all of the row is
+    meant, for example a line that is no object. ``value`` is shortened.
+    """
+
+    row: int
+    column: str | None
+    value: str | None
+    expected: str
+
+
+class SourceTestOut(Document):
+    """A look at a source. Nothing is stored, and nothing is taken from the source."""
+
+    outcome: Open[Literal["read", "empty", "failed", "not tested"]] = Field(
+        description="`read`: rows were looked at; `empty`: it can be read and has none; `failed`: "
+        "it can't be read, and `error` says why; `not tested`: the service can't look at all that "
+        "there is, and `limits` say why."
+    )
+    error: SourceErrorOut | None
+    limits: list[str] = Field(description="What was not looked at, and why.")
+    unit: Open[Literal["files", "entries"]] | None
+    found: int | None = Field(description="How many files or entries are there; null: unknown.")
+    places: list[str] = Field(description="Files or keys that the rows are from.")
+    rows: list[dict[str, JsonValue]] = Field(
+        description="The rows as the stream's types have them; null where a value does not fit."
+    )
+    invalid: int = Field(description="How many of these rows do not fit.")
+    misfits: list[MisfitOut]
+    first_event_time: Time | None
+    last_event_time: Time | None

@@ -1,0 +1,68 @@
+// The last hours, a point a minute: a line with its greatest value and its times.
+
+import { read } from "./access.js";
+import { element, make } from "./dom.js";
+import { course } from "./measured.js";
+import { length } from "./times.js";
+
+/** Milliseconds between two looks: a point comes every minute. */
+const EVERY_MS = 30_000;
+const HEIGHT = 110;
+const EDGE = 16;
+
+/** Values at equal distances from the first point to the last, null where there is none. */
+export function series({ seconds, items }, value) {
+  if (!items.length) return { values: [], first: null, last: null };
+  const times = items.map(({ at }) => Math.round(Date.parse(at) / 1000));
+  const values = new Array(Math.round((times.at(-1) - times[0]) / seconds) + 1).fill(null);
+  items.forEach((item, i) => {
+    values[Math.round((times[i] - times[0]) / seconds)] = value(item);
+  });
+  return { values, first: times[0], last: times.at(-1) };
+}
+
+const hour = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 16);
+
+/** Values without neighbours, between which there is no line, as dots. */
+function alone(values, most, { width, height }) {
+  const step = values.length > 1 ? width / (values.length - 1) : 0;
+  const lonely = (i) => values[i] !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null;
+  return values.flatMap((value, i) => (lonely(i) ? [element("circle", { class: "alone", r: 3, cx: 3 + i * step * (1 - 3 / width), cy: 4 + height - (most ? value / most : 0) * height })] : []));
+}
+
+/** A chart in `figure`, with what it says in `note`; `write` turns a value into text. */
+export class History {
+  constructor(figure, note, { path, value, write, what }) {
+    Object.assign(this, { figure, note, path, value, write, what, looked: null });
+  }
+
+  async refresh() {
+    if (this.looked !== null && performance.now() - this.looked < EVERY_MS) return;
+    this.looked = performance.now();
+    const { values, first, last } = series(await read(this.path), this.value);
+    const known = values.filter((value) => value !== null);
+    if (!known.length) {
+      this.note.textContent = "a point comes every minute while the service runs";
+      this.figure.replaceChildren(make("p", { className: "empty", text: "No minute has been recorded yet." }));
+      return;
+    }
+    const most = Math.max(...known);
+    const span = length(last - first + 60);
+    this.note.textContent = `${span} in points of a minute, at most ${this.write(most)}`;
+    const width = Math.max(this.figure.clientWidth, 200);
+    const across = { width: width - 4, height: HEIGHT - EDGE - 4 };
+    const text = (x, at, anchor) => element("text", { class: "small", x, y: HEIGHT - 3, "text-anchor": anchor }, `${hour(at)} UTC`);
+    this.figure.replaceChildren(
+      element(
+        "svg",
+        { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": `${this.what} over ${span}: ${this.write(known.at(-1))} at last, ${this.write(most)} at most` },
+        "",
+        element("path", { class: "axis", d: `M0 ${HEIGHT - EDGE}H${width}` }),
+        ...alone(values, most, across),
+        element("path", { class: "line", d: course(values, across), transform: "translate(2 2)" }),
+        ...(last > first ? [text(2, first, "start")] : []),
+        text(width - 2, last, "end"),
+      ),
+    );
+  }
+}

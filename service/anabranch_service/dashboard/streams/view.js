@@ -1,0 +1,98 @@
+// Streams in a list, a registration as a form, and what a test has found. No document, no requests.
+
+import { clock } from "../times.js";
+
+/** What of a registration has a field of the form. */
+const FIELDS = ["name", "columns", "event_time", "lateness", "source"];
+
+const lines = (text) =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+
+/** The columns that are written a line each: "id bigint", or "id: bigint". */
+export function columnsOf(text) {
+  return lines(text).map((line) => {
+    const [, name, type] = /^(\S+?)[\s:]+(.+?),?$/.exec(line) ?? [];
+    if (!name) throw new Error(`“${line}” is no column: write a name and a type`);
+    return { name, type };
+  });
+}
+
+/** Options that are written a line each, name=value. */
+export function optionsOf(text) {
+  return Object.fromEntries(
+    lines(text).map((line) => {
+      const at = line.indexOf("=");
+      if (at < 1) throw new Error(`“${line}” is no option: write name=value`);
+      return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+    }),
+  );
+}
+
+/** The body of a registration: what the form says, and what was `pasted` that it has no field for. */
+export function bodyOf(form, pasted) {
+  const more = Object.fromEntries(Object.entries(pasted).filter(([name]) => !FIELDS.includes(name)));
+  const optional = { event_time: form.eventTime, lateness: form.lateness };
+  const given = Object.fromEntries(Object.entries(optional).filter(([, value]) => value));
+  const options = optionsOf(form.options);
+  return {
+    ...more,
+    name: form.name,
+    columns: columnsOf(form.columns),
+    ...given,
+    source: {
+      format: form.format,
+      ...(form.path ? { path: form.path } : {}),
+      ...(form.rows ? { rows_per_batch: Number(form.rows) } : {}),
+      ...(Object.keys(options).length ? { options } : {}),
+    },
+  };
+}
+
+/** The form's values of a registration, and the names of what it has no field for. */
+export function formOf(body) {
+  const { source = {}, columns = {} } = body;
+  const pairs = Array.isArray(columns) ? columns.map(({ name, type }) => [name, type]) : Object.entries(columns);
+  return {
+    form: {
+      name: body.name ?? "",
+      columns: pairs.map((pair) => pair.join(" ")).join("\n"),
+      eventTime: body.event_time ?? "",
+      lateness: body.lateness ?? "",
+      format: source.format ?? "recorded",
+      path: source.path ?? "",
+      rows: source.rows_per_batch ?? "",
+      options: Object.entries(source.options ?? {}).map((pair) => pair.join("=")).join("\n"),
+    },
+    more: Object.keys(body).filter((name) => !FIELDS.includes(name)),
+  };
+}
+
+const OUTCOMES = {
+  read: "it can be read",
+  empty: "it can be read, and nothing is there yet",
+  failed: "it can't be read",
+  "not tested": "rows were not looked at",
+};
+
+/** What a test has found, as pairs. */
+export function figures(found) {
+  const { rows, invalid, places } = found;
+  return [
+    ["source", OUTCOMES[found.outcome] ?? found.outcome],
+    ...(found.found === null ? [] : [[found.unit, found.found.toLocaleString("en")]]),
+    ...(rows.length ? [["rows looked at", rows.length.toLocaleString("en")], ["do not fit", invalid.toLocaleString("en"), invalid ? "bad" : ""]] : []),
+    ...(found.first_event_time ? [["event times", `${clock(found.first_event_time)} to ${clock(found.last_event_time)}`, "long"]] : []),
+    ...(places.length ? [["from", places.join(", "), "long"]] : []),
+  ];
+}
+
+/** Values that do not fit, in words. */
+export function misfits(found) {
+  return found.misfits.map(({ row, column, value, expected }) => {
+    const what = column === null ? "the row" : column;
+    return `Row ${row + 1}: ${what} is ${value === null ? "null" : `“${value}”`}, not ${expected}.`;
+  });
+}

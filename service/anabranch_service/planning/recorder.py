@@ -1,0 +1,50 @@
+"""Keeps a point of history every minute, as the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from anabranch_contract.protocol.progress import Progress
+from anabranch_service.registry.history import EVERY, point
+from anabranch_service.registry.lease import LeadershipLost, Lease
+from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.store import Store
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Recorder:
+    """Compares the runtime's counts with those of a minute ago."""
+
+    def __init__(self, store: Store, lease: Lease) -> None:
+        self._store, self._lease = store, lease
+        self._last: tuple[float, Progress] | None = None
+
+    async def run(self) -> None:
+        """Keep a point at the end of each minute until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY - time.time() % EVERY)
+            try:
+                await self.turn(time.time())
+            except LeadershipLost:
+                self._last = None
+            except Exception as cause:  # noqa: BLE001 - a minute is missing, and no more than that
+                _LOG.warning("no history", reason=repr(cause))
+
+    async def turn(self, now: float) -> None:
+        """Keep what has happened since the last turn, if this process leads.
+
+        Raises:
+            LeadershipLost: another service leads.
+        """
+        term = self._lease.term
+        progress = None if term is None else await self._store.progress()
+        last, self._last = self._last, None if progress is None else (now, progress)
+        if term is None or progress is None or last is None:
+            return
+        found = point(last[1], progress, round(now), max(now - last[0], 1e-3))
+        if found is not None:
+            await Publication(self._store, term).history(found)

@@ -1,0 +1,100 @@
+"""``POST /v1/streams:test``: whether a stream's source can be read, before it is registered."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from fastapi import Query
+
+from anabranch_contract.connectors.policy import AccessError
+from anabranch_contract.connectors.secrets import without_secrets
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.source_tests import SourceErrorOut, SourceTestOut
+from anabranch_contract.rest.streams import StreamIn
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Ctx
+from anabranch_service.registry.permitted import policy_of
+from anabranch_service.registry.records import StreamRecord
+from anabranch_service.routes.streams import read_stream
+from anabranch_service.settings import Settings
+from anabranch_service.streaming.samples.fit import fit
+from anabranch_service.streaming.samples.sample import Sample, Unreadable
+from anabranch_service.streaming.samples.take import take
+
+router = guarded_router("/v1", tag="streams")
+
+#: Rows of a test, by default and at most.
+ROWS, MOST_ROWS = 20, 200
+#: Values that an answer names, at most.
+MISFITS = 100
+
+
+@router.post("/streams:test")
+@needs(Need.EDIT)
+async def try_source(
+    body: StreamIn,
+    ctx: Ctx,
+    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to look at, at most.")] = ROWS,
+) -> SourceTestOut:
+    """Read a few rows of a source and say which of them fit the stream's columns. The body is that
+    of a registration, and refused as one; nothing is stored. The service reads, as the process and
+    on the machine that it is; the runtime may be elsewhere.
+    """
+    async with ctx.work.limited():
+        record = await ctx.work.read(read_stream, body, ctx.settings)
+    return await ctx.work.look(_look, record, rows, ctx.settings)
+
+
+def _look(record: StreamRecord, most: int, settings: Settings) -> SourceTestOut:
+    own = settings.redis_url, Keys(settings.namespace).stream(record.name)
+    names = [c.name for c in record.columns]
+    try:
+        sample = take(record.source, names, most, policy_of(settings), own)
+    except (Unreadable, AccessError) as cause:
+        return _failed(cause)
+    kinds = [(c.name, parse_type(c.type)) for c in record.columns]
+    fitted = fit(sample.rows, kinds, record.event_time, sample.form)
+    times = fitted.times
+    return SourceTestOut(
+        outcome=_outcome(sample),
+        error=None,
+        limits=sample.limits,
+        unit=sample.unit,
+        found=sample.found,
+        places=sample.places,
+        rows=fitted.rows,
+        invalid=len(fitted.invalid),
+        misfits=fitted.misfits[:MISFITS],
+        first_event_time=min(times, default=None),
+        last_event_time=max(times, default=None),
+    )
+
+
+def _outcome(sample: Sample) -> str:
+    if not sample.looked_at:
+        return "not tested"
+    return "read" if sample.rows else "empty"
+
+
+def _failed(cause: StructuredError) -> SourceTestOut:
+    message = without_secrets(cause.message, os.environ)
+    error = SourceErrorOut(
+        code=cause.code, message=message, field=cause.field or "source", remedy=cause.remedy
+    )
+    return SourceTestOut(
+        outcome="failed",
+        error=error,
+        limits=[],
+        unit=None,
+        found=None,
+        places=[],
+        rows=[],
+        invalid=0,
+        misfits=[],
+        first_event_time=None,
+        last_event_time=None,
+    )

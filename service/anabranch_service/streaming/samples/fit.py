@@ -1,0 +1,224 @@
+"""Whether the values of a sample fit the columns of a stream, value by value.
+
+What is decided here is what the runtime decides of whole columns (``docs/sources.md``, *values that
+do not fit*); it may not be imported. Of one thing this is narrower: text of dates and times is read
+as ISO 8601, while the runtime knows all spellings of Spark's casts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation, localcontext
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
+from anabranch_contract.rest.source_tests import MisfitOut
+
+#: Characters of a value that are shown.
+SHOWN = 120
+
+_ARROW: Mapping[TypeKind, pa.DataType] = {
+    TypeKind.TINYINT: pa.int8(),
+    TypeKind.SMALLINT: pa.int16(),
+    TypeKind.INT: pa.int32(),
+    TypeKind.BIGINT: pa.int64(),
+    TypeKind.FLOAT: pa.float32(),
+    TypeKind.DOUBLE: pa.float64(),
+    TypeKind.STRING: pa.string(),
+    TypeKind.BOOLEAN: pa.bool_(),
+    TypeKind.DATE: pa.date32(),
+    TypeKind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
+    TypeKind.BINARY: pa.binary(),
+}
+_BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
+#: Digits of the longest decimal.
+_DIGITS = 38
+_SHORT_DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?(?=$|[T ])")
+_TRUE, _FALSE = frozenset({"true", "t", "yes", "y", "1"}), frozenset({"false", "f", "no", "n", "0"})
+
+
+class Form(StrEnum):
+    """How values arrive: as JSON has them, as text, or typed by a file's own schema."""
+
+    JSON = "json"
+    TEXT = "text"
+    TYPED = "typed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Rows as a stream's columns have them.
+
+    Attributes:
+        rows: JSON values by column. ``invalid``: the rows that do not fit.
+        times: event times of the rows that fit.
+    """
+
+    rows: list[dict[str, Any]]
+    invalid: frozenset[int]
+    misfits: list[MisfitOut]
+    times: list[datetime]
+
+
+def fit(
+    arrived: Sequence[Mapping[str, Any] | str],
+    columns: Sequence[tuple[str, DataType]],
+    event_time: str | None,
+    form: Form,
+) -> Fitted:
+    """The rows that ``arrived`` as ``columns`` have them; a text is a row that is no object."""
+    rows: list[dict[str, Any]] = []
+    misfits: list[MisfitOut] = []
+    times: list[datetime] = []
+    for number, values in enumerate(arrived):
+        if isinstance(values, str):
+            expected = "an object with the stream's columns"
+            misfits.append(
+                MisfitOut(row=number, column=None, value=values[:SHOWN], expected=expected)
+            )
+            rows.append({name: None for name, _ in columns})
+            continue
+        row, wrong, moment = {}, [], None
+        for name, kind in columns:
+            given = values.get(name)
+            found = _converted(given, kind, form)
+            if found is not None and name == event_time:
+                moment = found
+            if found is None and (given is not None or name == event_time):
+                expected = (
+                    f"{kind}{', not null, since it is the event time' if given is None else ''}"
+                )
+                shown = None if given is None else _text(given)
+                wrong.append(MisfitOut(row=number, column=name, value=shown, expected=expected))
+            row[name] = _json(found)
+        rows.append(row)
+        misfits += wrong
+        if moment is not None and not wrong:
+            times.append(_utc(moment) if isinstance(moment, datetime) else _utc(_midnight(moment)))
+    return Fitted(rows, frozenset(m.row for m in misfits), misfits, times)
+
+
+def _converted(value: Any, kind: DataType, form: Form) -> Any:
+    """``value`` as a Python value of ``kind``; None: it does not fit, or is NULL."""
+    if value is None:
+        return None
+    try:
+        if form is Form.TYPED:
+            return _typed(value, kind)
+        return _from_text(value, kind) if form is Form.TEXT else _from_json(value, kind)
+    except (ValueError, TypeError, OverflowError, InvalidOperation, pa.ArrowException):
+        return None
+
+
+def _typed(value: Any, kind: DataType) -> Any:
+    wanted = _arrow(kind)
+    scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_timestamp(scalar.type) and pa.types.is_timestamp(wanted):
+        # Nanoseconds are cut to microseconds.
+        return scalar.cast(wanted, safe=False).as_py()
+    return scalar.cast(wanted).as_py()
+
+
+def _from_json(value: Any, kind: DataType) -> Any:
+    here = kind.kind
+    if here in INTEGRAL:
+        return _integer(value, here) if type(value) is int else None
+    if here in FLOATING:
+        return float(value) if type(value) in (int, float) else None
+    if here is TypeKind.DECIMAL:
+        return _decimal(str(value), kind) if type(value) in (int, float, str) else None
+    if here is TypeKind.BOOLEAN:
+        return value if type(value) is bool else None
+    if type(value) is not str:
+        return None
+    return (
+        base64.b64decode(value, validate=True)
+        if here is TypeKind.BINARY
+        else _from_text(value, kind)
+    )
+
+
+def _from_text(text: Any, kind: DataType) -> Any:
+    here = kind.kind
+    if here is TypeKind.STRING:
+        return str(text)
+    if here is TypeKind.BINARY:
+        return str(text).encode()
+    stripped = str(text).strip()
+    if here in INTEGRAL:
+        return _integer(int(stripped), here)
+    if here in FLOATING:
+        return float(stripped)
+    if here is TypeKind.DECIMAL:
+        return _decimal(stripped, kind)
+    if here is TypeKind.BOOLEAN:
+        lowered = stripped.lower()
+        return lowered in _TRUE if lowered in _TRUE | _FALSE else None
+    written = _SHORT_DATE.sub(
+        lambda m: f"{m[1]}-{m[2] or '1':0>2}-{m[3] or '1':0>2}", stripped, count=1
+    )
+    if here is TypeKind.DATE:
+        return date.fromisoformat(written[:10])
+    moment = datetime.fromisoformat(written)
+    return _utc(moment) if here is TypeKind.TIMESTAMP else moment.replace(tzinfo=None)
+
+
+def _integer(value: int, kind: TypeKind) -> int | None:
+    half = 1 << (_BITS[kind] - 1)
+    return value if -half <= value < half else None
+
+
+def _decimal(text: str, kind: DataType) -> Decimal | None:
+    with localcontext(prec=2 * _DIGITS):
+        value = Decimal(text)
+        if not value.is_finite():
+            return None
+        scaled = round(value, kind.scale)
+        return scaled if abs(scaled) < Decimal(10) ** (kind.precision - kind.scale) else None
+
+
+def _arrow(kind: DataType) -> pa.DataType:
+    if kind.kind is TypeKind.DECIMAL:
+        return pa.decimal128(kind.precision, kind.scale)
+    return _ARROW[kind.kind]
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _json(value: Any) -> Any:
+    """``value`` as JSON, shortened."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value[:SHOWN]).decode()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, datetime | date):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, float) and value - value != 0.0:
+        # JSON has neither infinities nor NaN.
+        return str(value)
+    return value[:SHOWN] if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode()
+    return (value if isinstance(value, str) else json.dumps(value, default=str))[:SHOWN]

@@ -1,0 +1,65 @@
+"""What a look at a source finds, and its bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch_contract.errors import StructuredError
+from anabranch_service.streaming.samples.fit import Form
+
+#: Bytes that are looked at, at most, of a file of text and of the entries of a Redis Stream.
+BYTES = 1 << 20
+#: Seconds that a server may take for one answer.
+SECONDS = 2.0
+
+
+class Unreadable(StructuredError):
+    """A source that can't be read; has the field of the registration and a remedy."""
+
+
+@dataclass(slots=True)
+class Sample:
+    """What a look at a source has found.
+
+    Attributes:
+        rows: values by column; a text is a row that is no object.
+        found: how many files or entries there are; None: unknown. ``unit``: which.
+        limits: what was not looked at.
+        looked_at: whether rows could be looked at.
+    """
+
+    form: Form = Form.TYPED
+    rows: list[Mapping[str, Any] | str] = field(default_factory=list)
+    unit: str | None = None
+    found: int | None = None
+    places: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    looked_at: bool = True
+
+
+def decoded(value: bytes) -> str:
+    """Text for people: what is no UTF-8 is replaced."""
+    return value.decode(errors="replace")
+
+
+def object_of(line: bytes) -> Mapping[str, Any] | str:
+    """The object in a line of JSON, or else the line."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return decoded(line)
+    return found if isinstance(found, dict) else decoded(line)
+
+
+def scalars(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The rows of a batch, with Arrow's own values."""
+    there = [c for c in columns if c in batch.schema.names]
+    arrays = [batch.column(c) for c in there]
+    for row in range(batch.num_rows):
+        values = ((c, array[row]) for c, array in zip(there, arrays, strict=True))
+        yield {c: value if value.is_valid else None for c, value in values}

@@ -1,0 +1,65 @@
+"""A few rows of any source, read by the service before the stream is registered.
+
+Everything is bounded: rows, bytes, files that are counted, and the time of every call to a server.
+Nothing is written, and nothing is taken from the source. The caller has checked what is allowed;
+links and resolved secrets are looked at again where they are followed, as the runtime does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.secrets import resolved
+from anabranch_contract.connectors.sources import FILES, RECORDED, REDIS_STREAM
+from anabranch_service.registry.records import SourceRecord
+from anabranch_service.streaming.samples.entries import Own, sample_entries
+from anabranch_service.streaming.samples.files import SPARK_FILES, sample_files
+from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadable
+
+
+def take(
+    source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
+) -> Sample:
+    """``most`` rows of a source at most.
+
+    Args:
+        columns: names of the stream's columns.
+        own: the pipeline's Redis: its address, and the key of the stream.
+
+    Raises:
+        Unreadable, AccessError: it can't be read, or a variable is not set.
+    """
+    if source.format == REDIS_STREAM:
+        return sample_entries(source, columns, most, policy, own)
+    if source.format == "kafka":
+        return _brokers(source)
+    if source.format in (FILES, RECORDED, *SPARK_FILES):
+        return sample_files(source, columns, most, policy)
+    why = f"the service reads no sources of format {source.format!r} (source.format)"
+    if source.format.startswith("rate"):
+        why = f"source.format {source.format!r} makes its rows itself: there is nothing to be read"
+    return Sample(looked_at=False, limits=[f"{why}; register the stream, and its state says more"])
+
+
+def _brokers(source: SourceRecord) -> Sample:
+    text = resolved("source", "kafka", source.options, os.environ)["kafka.bootstrap.servers"]
+    field = "source.options.kafka.bootstrap.servers"
+    why = ""
+    for broker in text.split(","):
+        host, _, port = broker.strip().rpartition("://")[2].rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), SECONDS).close()
+        except OSError as cause:
+            why = f"{why}; {broker.strip()}: {cause}" if why else f"{broker.strip()}: {cause}"
+            continue
+        note = f"{broker.strip()} takes connections; messages were not looked at"
+        return Sample(looked_at=False, limits=[f"{note}: the service speaks no Kafka"])
+    raise Unreadable(
+        "no-broker",
+        f"no broker takes a connection: {why}",
+        field=field,
+        remedy="check the addresses, and that the brokers run",
+    )

@@ -1,0 +1,87 @@
+"""Owners and tags in pages: shown, changed, and found by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.service.conftest import PAIR
+from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
+from tests.service.pages.test_dashboard import browser, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+
+def labelled(shop: Service) -> None:
+    run(shop)
+    labels = {
+        LONGEST: {"title": "Shipments <b>2026</b>", "owner": "web", "tags": ["daily", "team:web"]},
+        "p99-audit": {"owner": "audit", "tags": ["daily"]},
+    }
+    for name, changes in labels.items():
+        shop.call("PATCH", f"/v1/queries/{name}", 200, changes)
+
+
+def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Service) -> None:
+    labelled(shop)
+    with opened(browser, shop) as (page, complaints):
+        rows = page.locator("#queries tbody tr")
+        expect(rows).to_have_count(8)
+        expect(page.locator("#queries")).to_contain_text("Shipments <b>2026</b>")
+        page.locator("#find-tag").select_option("daily")
+        expect(rows).to_have_count(2)
+        expect(page.locator("#queries-count")).to_contain_text("2 found")
+        page.locator("#queries").get_by_role("button", name="audit", exact=True).click()
+        expect(rows).to_have_count(1)
+        assert "owner=audit&tag=daily" in page.url
+        page.reload()
+        expect(rows).to_have_count(1)
+        page.locator("#find-owner").select_option("")
+        page.locator("#find-tag").select_option("")
+        page.get_by_label("Name, title, statement").fill("TEAM:web")
+        expect(rows).to_have_count(1)
+        page.get_by_label("Name, title, statement").fill("nothing is called so")
+        expect(page.locator("#queries")).to_contain_text("No query is called so")
+        page.locator("#map-find").fill("team:web")
+        expect(page.locator(f'#map .node[data-id="query:{LONGEST}"]:not(.dim)')).to_have_count(1)
+        expect(page.locator("#map .node.query.dim")).to_have_count(7)
+    assert not complaints
+
+
+def test_a_query_shows_its_labels_and_they_are_changed(browser: Browser, shop: Service) -> None:
+    labelled(shop)
+    with opened(browser, shop, f"dashboard/query/{LONGEST}") as (page, complaints):
+        page.set_viewport_size({"width": 390, "height": 900})
+        expect(page.locator("#labels")).to_contain_text("Shipments <b>2026</b>")
+        page.get_by_label("Title").fill("")
+        page.get_by_label("Owner").fill("shop")
+        page.get_by_label("Tags").fill("daily, cost:high")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_have_text("Saved.")
+        nothing_is_cut(page)
+        assert not complaints
+        page.get_by_label("Tags").fill("not~a~tag")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#change-refusal")).to_be_visible()
+        page.locator("#labels").get_by_role("link", name="daily").click()
+        expect(page.locator("#queries tbody tr")).to_have_count(2)
+    found = shop.get(f"/v1/queries/{LONGEST}")
+    assert (found["title"], found["owner"], found["tags"]) == (None, "shop", ["daily", "cost:high"])
+
+
+def test_a_row_stays_while_nothing_about_its_query_changes(browser: Browser, shop: Service) -> None:
+    labelled(shop)
+    with opened(browser, shop) as (page, complaints):
+        row = page.locator("#queries tbody tr").first
+        expect(row).to_be_visible()
+        row.evaluate("row => { row.dataset.seen = 'yes'; }")
+        shop.post("/v1/queries", {"id": "another", "sql": PAIR})
+        expect(page.locator("#queries tbody tr")).to_have_count(9)
+        expect(page.locator("#queries tbody tr[data-seen]")).to_have_count(1)
+    assert not complaints
