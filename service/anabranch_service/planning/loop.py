@@ -166,6 +166,8 @@ class EpochLoop:
         text = await self.store.boundary_text(cursor)
         if text is None:
             return await self._reviser.turn(publication)
+        if await self._pass_over(text, publication):
+            return True
         try:
             boundary = read_boundary(text)
         except CorruptRecord as cause:
@@ -177,6 +179,26 @@ class EpochLoop:
                 self.metrics.observe(found)
         await publication.advance(text)
         return True
+
+    async def _pass_over(self, text: str, publication: Publication) -> bool:
+        """Whether the boundary ``text`` is old: live, planning may be slower than epochs are, and
+        the newest statistics are those that matter.
+        """
+        newest = await self.store.boundary_text(-1)
+        if self.settings.mode is not Mode.LIVE or newest is None or newest == text:
+            return False
+        try:
+            # Without statistics it is a start of the runtime, which takes nothing from a boundary.
+            useful = read_boundary(newest).snapshot is not None
+        except CorruptRecord:
+            useful = False
+        if not useful or not await self.store.published():
+            return False
+        passed = await publication.pass_over(newest)
+        if passed:
+            self.metrics.passed_over.inc(passed)
+            _LOG.warning("planning is slower than epochs", boundaries_passed_over=passed)
+        return passed > 0
 
     async def _answer(self, boundary: Boundary, publication: Publication) -> None:
         epoch = target_epoch(boundary, self.settings.mode)

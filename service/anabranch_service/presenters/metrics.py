@@ -31,6 +31,11 @@ class Metrics:
 
         # Planning
         self.published = counter("epochs_published", "Epochs that this process published.")
+        self.passed_over = counter(
+            "boundaries_passed_over",
+            "Ends of epochs that were not answered, as a newer one was there: planning is slower "
+            "than epochs.",
+        )
         self.solve = Histogram(
             "anabranch_solve_seconds",
             "Time to plan an epoch.",

@@ -52,6 +52,16 @@ return 1
 
 _HOLD = fenced(HOLD)
 
+#: KEYS leader, cursor, boundaries; ARGV owner, token, the newest boundary. Gives how many before it
+#: are not answered; of them the last stays.
+_PASS_OVER = fenced("""
+local length, at = redis.call('LLEN', KEYS[3]), tonumber(redis.call('GET', KEYS[2]) or '0')
+if redis.call('LINDEX', KEYS[3], -1) ~= ARGV[3] or length - at < 2 then return 0 end
+redis.call('LTRIM', KEYS[3], -2, -1)
+redis.call('SET', KEYS[2], 1)
+return length - at - 1
+""")
+
 #: A command, its key, its other arguments.
 _Command = tuple[str, str, tuple[Any, ...]]
 
@@ -68,6 +78,7 @@ class Publication:
         self._commands = register(_COMMANDS)
         self._swap = register(_SWAP)
         self._advance = register(_ADVANCE)
+        self._pass_over = register(_PASS_OVER)
         self._hold = register(_HOLD)
 
     async def epoch(self, record: EpochRecord, ruleset: str) -> bool:
@@ -186,6 +197,11 @@ class Publication:
         """Record that the boundary ``text`` has been answered, if nobody else did."""
         keys = self.store.keys
         await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
+
+    async def pass_over(self, newest: str) -> int:
+        """Answer no boundary before ``newest``, if that is still the newest; how many these are."""
+        keys = self.store.keys
+        return int(await self._run(self._pass_over, [keys.cursor, keys.boundaries], [newest]))
 
     def _keep(self, record: KeptRevision) -> _Command:
         key, number = self.store.revisions_key(record.epoch), str(record.revision)

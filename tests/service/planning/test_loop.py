@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.records import put, remove
@@ -93,6 +94,33 @@ def test_live_answers_leave_the_runtime_an_epoch_of_time(settings: Settings) -> 
         service.progress(Progress("running", committed=5, epoch=1, ruleset_epoch=0))
         current = service.get("/v1/epochs/current")
         assert (current["running"], current["epoch"]["epoch"]) == (1, 0)
+
+
+def test_the_newest_of_several_boundaries_is_answered(settings: Settings) -> None:
+    """Live: planning is slower than epochs, or no service was there."""
+
+    def measured(epoch: int) -> Snapshot:
+        return Snapshot(epoch, 4, 4, arrivals={"orders": 100 * epoch, "customers": 10})
+
+    live = replace(settings, mode=Mode.LIVE)
+    with serving(live) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        keys, redis = service.keys, service.redis
+    for epoch in range(1, 7):
+        redis.rpush(keys.boundaries, Boundary(epoch, 4, codec.to_json(measured(epoch))).dumps())
+    with serving(live) as service:
+        service.answered()
+        assert [e["epoch"] for e in service.get("/v1/epochs")["items"]] == [8, 0]
+        assert service.get("/v1/epochs/8")["statistics_epoch"] == 6
+        assert "anabranch_boundaries_passed_over_total 5.0" in service.http.get("/metrics").text
+        service.plan(7, snapshot=measured(7))
+        # A start of the runtime says nothing that is newer.
+        service.boundary(8, snapshot=measured(8))
+        service.plan(-1)
+        assert [e["epoch"] for e in service.get("/v1/epochs")["items"]] == [10, 9, 8, 0]
 
 
 def test_queries_that_share_are_cheaper_together(shop: Service) -> None:
