@@ -111,6 +111,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             leading.cancel()
             await asyncio.wait({leading}, timeout=1)
             work.close()
+            await asyncio.to_thread(loop.close)
             await redis.aclose()
 
     app = Documented(

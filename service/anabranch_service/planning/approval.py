@@ -28,13 +28,13 @@ from anabranch_service.planning.epoch import (
     Attempt,
     Joint,
     Task,
-    dump_ruleset,
     epoch_request,
     outcome,
     plan_jointly,
 )
 from anabranch_service.planning.request import (
     PlanningAnswer,
+    Prepared,
     Registered,
     on_terms_of,
     read_queries,
@@ -86,22 +86,6 @@ class Weighed:
     forget: bool = False
 
 
-def epoch_record(answer: PlanningAnswer, now: datetime) -> tuple[EpochRecord, str]:
-    """The record of a plan that is published ``now``, and the text of its ruleset."""
-    planned = answer.planned
-    text, found = dump_ruleset(planned.ruleset)
-    record = EpochRecord(
-        epoch=planned.ruleset.epoch,
-        published_at=now,
-        rejected=answer.rejected,
-        explain=planned.explain,
-        ruleset_digest=found,
-        footprint=answer.insight.footprint,
-        **answer.figures(),
-    )
-    return record, text
-
-
 def weigh(
     found: Registered,
     proposed: PlanningAnswer,
@@ -134,7 +118,8 @@ def weigh(
     version = digest(json.dumps([basis, _does(proposed)], sort_keys=True))
     if seen.refuses(version, basis):
         return Weighed(answer)
-    record, text = epoch_record(proposed, now)
+    prepared = Prepared.of(proposed, now)
+    record, text = prepared.record, prepared.text
     there = {registered(query.id) for query in answer.planned.queries}
     waiting = {registered(query.id) for query in proposed.planned.queries} - there
     held = HeldPlan(

@@ -30,12 +30,14 @@ from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
-from anabranch_service.planning.approval import Kept, Weighed, epoch_record, weigh
+from anabranch_service.planning.approval import Kept, Weighed, weigh
 from anabranch_service.planning.epoch import dump_ruleset
+from anabranch_service.planning.planner_process import PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.request import (
     PlanningAnswer,
     PlanningRequest,
+    Prepared,
     Registered,
     answer_request,
     on_terms_of,
@@ -55,6 +57,12 @@ from anabranch_service.settings import Settings
 _LOG = structlog.get_logger(__name__)
 
 _LONGEST_PAUSE = 2.0
+
+
+#: Queries from which on plans are made in a process of their own.
+APART = 25
+#: Seconds that a plan may take there, beside as many solves.
+PLAN_SECONDS, PLAN_SOLVES = 30.0, 6
 
 
 def target_epoch(boundary: Boundary, mode: Mode) -> int:
@@ -87,6 +95,7 @@ class EpochLoop:
         answer: Callable[[PlanningRequest], PlanningAnswer] = answer_request,
     ) -> None:
         self.answer = answer
+        self.process = PlannerProcess(PLAN_SECONDS + PLAN_SOLVES * settings.solve_seconds)
         self._reviser = Reviser(store, settings, metrics, clock)
         self.store, self.lease = store, lease
         self._publication: Publication | None = None
@@ -102,6 +111,10 @@ class EpochLoop:
     def stop(self) -> None:
         """Ask :meth:`run` to return once it has answered the boundary that it is at."""
         self._stop.set()
+
+    def close(self) -> None:
+        """End the planner's process; :meth:`run` has returned, or is not waited for."""
+        self.process.close()
 
     async def run(self) -> None:
         """Turn until stopped; no failure ends the loop."""
@@ -257,12 +270,21 @@ class EpochLoop:
         snapshot = _snapshot(boundary)
         found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
         found = await self._share(found, publication)
-        found, proposed = await asyncio.to_thread(self._planned, found, epoch)
-        seen, weighed = await self.store.approvals(), Weighed(proposed, forget=True)
-        if found.options.approval is Approval.MANUAL:
-            weighed = await self._weigh(found, proposed, seen)
-        await self._ration(weighed.answer, found, publication)
-        record, text = epoch_record(weighed.answer, self.clock())
+        manual, first = found.options.approval is Approval.MANUAL, await self._rations_first(found)
+        apart = len(found.wanted) >= APART and not (manual or first)
+        prepare = self._prepare_apart if apart else self._prepare
+        found, prepared = await asyncio.to_thread(self._planned, found, epoch, prepare)
+        seen, answer = await self.store.approvals(), prepared.answer
+        if answer is None:
+            await publication.hold(seen, None, forget=True)
+            return prepared.record, prepared.text, None
+        weighed = Weighed(answer, forget=True)
+        if manual:
+            weighed = await self._weigh(found, answer, seen)
+            prepared = Prepared.of(weighed.answer, self.clock())
+        if first:
+            await self._ration(weighed.answer, found, publication)
+        record, text = prepared.record, prepared.text
         if weighed.approved:
             return record, text, seen
         await publication.hold(
@@ -310,17 +332,18 @@ class EpochLoop:
             wanted.append(record if written is None else written)
         return replace(found, wanted=wanted)
 
+    async def _rations_first(self, found: Registered) -> bool:
+        """Whether a first schedule of rations is wanted, so that the first batches of an overload
+        have one. In a replay none is needed before something is measured.
+        """
+        live = self.settings.mode is Mode.LIVE
+        wanted = live and may_ration(found.options, found.mode)
+        return wanted and await self.store.rations() is None
+
     async def _ration(
         self, answer: PlanningAnswer, found: Registered, publication: Publication
     ) -> None:
-        """Publish a first schedule of rations, by estimates, so that the first batches of an
-        overload have one. In a replay none is needed before something is measured.
-        """
-        live = self.settings.mode is Mode.LIVE
-        if not live or not may_ration(found.options, found.mode):
-            return
-        if await self.store.rations() is not None:
-            return
+        """Publish a first schedule of rations, by estimates."""
         names = {registered(query.id) for query in answer.planned.queries}
         planned = [record for record in found.queries if record.id in names]
         priorities = {record.id: record.priority for record in planned}
@@ -333,27 +356,36 @@ class EpochLoop:
         if schedule is not None:
             await publication.rations(schedule)
 
-    def _planned(self, found: Registered, epoch: int) -> tuple[Registered, PlanningAnswer]:
+    def _planned(
+        self, found: Registered, epoch: int, prepare: Callable[[PlanningRequest], Prepared]
+    ) -> tuple[Registered, Prepared]:
         """The plan of what is registered, where a run that is rejected leaves its place to the one
         before it; runs in a thread.
         """
-        answer = self._request_and_answer(found, epoch)
-        rejected = {query_of(name) for name in answer.rejected}
-        staying = [q for q in found.replaced if query_of(q.id) in rejected]
+        prepared = prepare(self._request(found, epoch))
+        rejected = prepared.record.rejected
+        places = {query_of(name) for name in rejected}
+        staying = [q for q in found.replaced if query_of(q.id) in places]
         if not staying:
-            return found, answer
-        others = [q for q in found.wanted if q.id not in answer.rejected]
+            return found, prepared
+        others = [q for q in found.wanted if q.id not in rejected]
         found = replace(found, wanted=[*others, *staying])
-        again = self._request_and_answer(found, epoch)
-        return found, replace(again, rejected={**answer.rejected, **again.rejected})
+        return found, prepare(self._request(found, epoch)).rejecting(rejected)
 
-    def _request_and_answer(self, found: Registered, epoch: int) -> PlanningAnswer:
-        """Plan what is wanted, and check the plan."""
+    def _request(self, found: Registered, epoch: int) -> PlanningRequest:
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
         task = on_terms_of(found.wanted, replace(request.task, epoch=epoch))
-        answer = self.answer(replace(request, task=task))
+        return replace(request, task=task)
+
+    def _prepare(self, request: PlanningRequest) -> Prepared:
+        """Plan in this process, and check the plan."""
+        answer = self.answer(request)
         validate_plan(answer.planned.plan, answer.planned.queries)
-        return answer
+        return Prepared.of(answer, self.clock())
+
+    def _prepare_apart(self, request: PlanningRequest) -> Prepared:
+        """The same in the planner's process."""
+        return self.process.prepare(request, self.clock())
 
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
         """The newest earlier epoch under a new number: planning failed, what runs goes on."""

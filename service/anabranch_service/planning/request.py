@@ -18,7 +18,14 @@ from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import newest, timed
-from anabranch_service.planning.epoch import Planned, Task, finite, plan_queries, problem_of
+from anabranch_service.planning.epoch import (
+    Planned,
+    Task,
+    dump_ruleset,
+    finite,
+    plan_queries,
+    problem_of,
+)
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.rates import foresee, read_periods
 from anabranch_service.planning.what_if import (
@@ -224,6 +231,42 @@ class PlanningAnswer:
             "diff_reason": insight.diff_reason,
             "reasons": insight.reasons,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An epoch that can be published.
+
+    Attributes:
+        text: of its ruleset.
+        answer: what it follows from; None where it was planned in another process.
+    """
+
+    record: EpochRecord
+    text: str
+    answer: PlanningAnswer | None = None
+
+    @classmethod
+    def of(cls, answer: PlanningAnswer, now: datetime) -> Prepared:
+        """The epoch of a plan that is published ``now``."""
+        planned = answer.planned
+        text, digest = dump_ruleset(planned.ruleset)
+        record = EpochRecord(
+            epoch=planned.ruleset.epoch,
+            published_at=now,
+            rejected=answer.rejected,
+            explain=planned.explain,
+            ruleset_digest=digest,
+            footprint=answer.insight.footprint,
+            **answer.figures(),
+        )
+        return cls(record, text, answer)
+
+    def rejecting(self, others: Mapping[str, ProblemRecord]) -> Prepared:
+        """This one, with ``others`` among the queries that it rejects."""
+        rejected = {**others, **self.record.rejected}
+        answer = None if self.answer is None else replace(self.answer, rejected=rejected)
+        return Prepared(self.record.model_copy(update={"rejected": rejected}), self.text, answer)
 
 
 def plan_request(found: Registered, forms: NormalForms, seconds: float) -> PlanningRequest:

@@ -1,0 +1,152 @@
+"""Plans that are made in a process of their own are those of this one, whatever befalls it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from anabranch_contract.errors import PlannerError
+from anabranch_service.planning import loop, planner_process
+from anabranch_service.planning.planner_process import PlannerProcess
+from tests.service.conftest import CHAIN, PAIR
+from tests.support.worlds.service import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.worlds.service import Service
+
+
+def children() -> list[psutil.Process]:
+    """The planner's processes of this one."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if planner_process.__name__ in child.cmdline():
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch, shop: Service) -> Iterator[Service]:
+    """A service that makes all plans in another process."""
+    monkeypatch.setattr(loop, "APART", 1)
+    yield shop
+    assert len(children()) <= 1
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in record.items() if k not in ("solve_ms", "published_at", "epoch")}
+
+
+def test_the_epochs_are_the_same(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        sql = (PAIR, CHAIN)[number % 2] + f" WHERE o.order_id > {number}"
+        shop.post("/v1/queries", {"id": f"q{number}", "sql": sql})
+    shop.plan(-1)
+    shop.plan(0)
+    assert children() == []
+    monkeypatch.setattr(loop, "APART", 1)
+    shop.plan(1)
+    assert len(children()) == 1
+    here, there = shop.get("/v1/epochs/1"), shop.get("/v1/epochs/2")
+    assert without_times(there) | {"diff": None, "ruleset_digest": ""} == without_times(here) | {
+        "diff": None,
+        "ruleset_digest": "",
+    }
+    rules = [shop.get(f"/v1/epochs/{epoch}/ruleset") for epoch in (1, 2)]
+    assert [r.pop("epoch") for r in rules] == [1, 2]
+    assert rules[0] == rules[1]
+
+
+def test_a_process_that_is_killed_costs_one_epoch(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    (child,) = children()
+    child.kill()
+    apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    apart.plan(0)
+    record = apart.get("/v1/epochs/1")
+    assert record["queries"] == ["pair"]
+    assert "its process died" in record["fallback"]
+    assert apart.get("/v1/queries/chain")["status"] == "pending"
+    apart.plan(1)
+    assert apart.get("/v1/epochs/2")["queries"] == ["pair", "chain"]
+    (another,) = children()
+    assert another.pid != child.pid
+
+
+def test_what_can_not_be_planned_is_rejected_as_ever(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    apart.call("PATCH", "/v1/settings", 200, {"memory": 1})
+    apart.plan(0)
+    assert "without the memory budget" in apart.get("/v1/epochs/1")["fallback"]
+
+
+def test_a_plan_that_takes_too_long_is_given_up() -> None:
+    process = PlannerProcess(0.3)
+    try:
+        with pytest.raises(PlannerError, match=r"more than 0\.3 s"):
+            process.prepare(None, None)  # type: ignore[arg-type]
+        assert children() == []
+    finally:
+        process.close()
+
+
+def test_an_error_of_the_process_is_raised_here() -> None:
+    process = PlannerProcess(60)
+    try:
+        for _ in range(2):
+            with pytest.raises(AttributeError):
+                process.prepare(None, None)  # type: ignore[arg-type]
+        assert len(children()) == 1
+    finally:
+        process.close()
+    assert children() == []
+
+
+def test_it_ends_with_the_service_however_that_ends() -> None:
+    """Its input ends where the service is killed."""
+    code = (
+        "import time; from anabranch_service.planning.planner_process import PlannerProcess\n"
+        "p = PlannerProcess(60)\n"
+        "try: p.prepare(None, None)\n"
+        "except AttributeError: pass\n"
+        "print(p._child.pid, flush=True); time.sleep(60)"
+    )
+    service = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert service.stdout is not None
+    started, number = service.stdout.readline(), service.stdout.readline()
+    assert "planner process started" in started
+    child = psutil.Process(int(number))
+    os.kill(service.pid, signal.SIGKILL)
+    service.communicate()
+    eventually(lambda: not child.is_running() or child.status() == "zombie", "its end")
+
+
+def test_requests_are_answered_while_it_plans(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    (child,) = children()
+    child.suspend()
+    planned = threading.Thread(target=lambda: apart.plan(0))
+    planned.start()
+    try:
+        began = time.monotonic()
+        assert apart.get("/v1/queries/pair")["status"] == "pending"
+        assert time.monotonic() - began < 5
+    finally:
+        child.resume()
+        planned.join()
+    assert apart.get("/v1/epochs/1")["queries"] == ["pair"]
