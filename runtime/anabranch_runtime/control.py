@@ -19,6 +19,7 @@ from redis.retry import Retry
 
 from anabranch_contract.codec import Malformed
 from anabranch_contract.connectors.masking import masked
+from anabranch_contract.packed import pack, unpack
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.protocol.batches import BATCHES_KEPT
@@ -155,7 +156,7 @@ class Control:
         """The ruleset published under exactly this id."""
         return fetch_ruleset(self.url, self.keys.namespace, name)
 
-    def ruleset_text(self, name: RulesetId) -> bytes:
+    def ruleset_text(self, name: RulesetId) -> str:
         """The document of the ruleset published under exactly this id.
 
         Raises:
@@ -163,13 +164,14 @@ class Control:
         """
         return _ruleset_text(self.url, self.keys.namespace, name)
 
-    def publish(self, name: RulesetId, text: str) -> str | bytes:
+    def publish(self, name: RulesetId, text: str) -> str:
         """Publish ``text`` under ``name`` where nothing is; returns what is there now."""
         key = self.keys.ruleset(name)
-        self._redis.set(key, text, nx=True)
+        self._redis.set(key, pack(text), nx=True)
         if not name.revision:
             self._redis.zadd(self.keys.published, {str(name.epoch): name.epoch})
-        return cast("bytes | None", self._redis.get(key)) or text
+        there = cast("bytes | None", self._redis.get(key))
+        return text if there is None else unpack(there.decode())
 
     def ration_schedule(self) -> RationSchedule | None:
         """The service's newest schedule of rations; None: there is none, or it can't be read."""
@@ -400,7 +402,7 @@ def fetch_ruleset(url: str, namespace: str, name: RulesetId) -> Ruleset:
     return rulesets.loads(_ruleset_text(url, namespace, name))
 
 
-def _ruleset_text(url: str, namespace: str, name: RulesetId) -> bytes:
+def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
     text = connection(url).get(Keys(namespace).ruleset(name))
     if text is None:
         raise PipelineError(
@@ -408,7 +410,7 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> bytes:
             f"no ruleset {name} is published",
             remedy="check that Redis has kept its data and that the service runs",
         )
-    return cast("bytes", text)
+    return unpack(cast("bytes", text).decode())
 
 
 @lru_cache(maxsize=4)

@@ -65,7 +65,7 @@ class Revisions:
         return name
 
     def _keep(self, state: State, name: RulesetId, digest: str) -> None:
-        text = self._control.ruleset_text(name).decode()
+        text = self._control.ruleset_text(name)
         if rulesets.digest(text) != digest:
             raise PipelineError(
                 "revision-digest-differs",

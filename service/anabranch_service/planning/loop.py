@@ -248,7 +248,7 @@ class EpochLoop:
             return await self.store.epoch(epoch)
         if fulfilled is not None:
             await publication.hold(fulfilled, None)
-        await publication.forget_epochs(self.settings.kept_epochs)
+        await publication.forget_epochs(self.settings.kept_epochs, self.settings.kept_bytes)
         self._measure(record)
         _LOG.info(
             "epoch published",

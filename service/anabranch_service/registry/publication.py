@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from anabranch_contract.packed import pack
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import CHANGES_KEPT
@@ -62,6 +63,9 @@ redis.call('SET', KEYS[2], 1)
 return length - at - 1
 """)
 
+#: Epochs that are kept however long they are: a state that is rolled back needs the newest few.
+LEAST_EPOCHS = 16
+
 #: A command, its key, its other arguments.
 _Command = tuple[str, str, tuple[Any, ...]]
 
@@ -84,21 +88,33 @@ class Publication:
     async def epoch(self, record: EpochRecord, ruleset: str) -> bool:
         """Publish an epoch, all of it or nothing; False if it had been published before."""
         keys, number = self.store.keys, record.epoch
+        texts = pack(ruleset), pack(record.model_dump_json())
         answers = await self._write(
-            ("SET", keys.ruleset(number), (ruleset, "NX")),
-            ("SET", keys.epoch(number), (record.model_dump_json(), "NX")),
+            ("SET", keys.ruleset(number), (texts[0], "NX")),
+            ("SET", keys.epoch(number), (texts[1], "NX")),
             ("HSETNX", self.store.summaries_key, (number, record.summary().model_dump_json())),
+            ("HSETNX", self.store.epoch_bytes_key, (number, sum(map(len, texts)))),
             ("ZADD", keys.published, (number, number)),
         )
         return bool(answers[0])
 
-    async def forget_epochs(self, keep: int) -> None:
-        """Remove all but the newest ``keep`` epochs, and what was measured before them."""
+    async def forget_epochs(self, keep: int, most: int) -> None:
+        """Remove all but the newest ``keep`` epochs and ``most`` bytes of them, and what was
+        measured before. The newest :data:`LEAST_EPOCHS` and what runs are kept, with all that was
+        published since.
+        """
         store, keys = self.store, self.store.keys
-        published = await store.published()
-        if len(published) <= keep:
+        published, progress = await store.published(), await store.progress()
+        sizes, spent, needed = await store.epoch_bytes(), 0, 0
+        runs = published[-1:] if progress is None else [progress.ruleset_epoch]
+        for needed, number in enumerate(reversed(published)):
+            spent += sizes.get(number, 0)
+            large = spent > most and needed >= LEAST_EPOCHS and number < min(runs, default=0)
+            if needed >= keep or large:
+                break
+        else:
             return
-        first, last = published[0], published[-keep]
+        first, last = published[0], published[-needed]
         # Epochs that went by an older ruleset have statistics of their own.
         gone = [
             key
@@ -114,6 +130,7 @@ class Publication:
         await self._write(
             *(("UNLINK", key, ()) for key in gone),
             ("HDEL", store.summaries_key, tuple(range(first, last))),
+            ("HDEL", store.epoch_bytes_key, tuple(range(first, last))),
             ("ZREMRANGEBYSCORE", keys.published, ("-inf", f"({last}")),
         )
 
@@ -125,7 +142,7 @@ class Publication:
         """Publish a revision, all of it or nothing."""
         keys, name = self.store.keys, RulesetId(record.epoch, record.revision)
         await self._write(
-            ("SET", keys.ruleset(name), (ruleset,)),
+            ("SET", keys.ruleset(name), (pack(ruleset),)),
             self._keep(record),
             ("SET", keys.revision, (answer.dumps(),)),
         )

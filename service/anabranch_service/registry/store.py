@@ -21,6 +21,7 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import ResponseError, WatchError
 
 from anabranch_contract import codec
+from anabranch_contract.packed import unpack
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
@@ -438,7 +439,7 @@ class Store:
 
     async def epoch(self, number: int) -> EpochRecord | None:
         """One published epoch's record, or None."""
-        text = await _text(self.redis.get(self.keys.epoch(number)))
+        text = _unpacked(await _text(self.redis.get(self.keys.epoch(number))))
         return _strict(EpochRecord, str(number), text)
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
@@ -466,11 +467,24 @@ class Store:
                 summary = _lenient(KeptSummary, str(number), text)
             else:
                 name = self.keys.epoch(number)
-                record = _lenient(EpochRecord, name, await _text(self.redis.get(name)) or "")
+                kept = _unpacked(await _text(self.redis.get(name))) or ""
+                record = _lenient(EpochRecord, name, kept)
                 summary = None if record is None else record.summary()
             if summary is not None:
                 found.append((summary, int(revisions)))
         return found
+
+    async def epoch_bytes(self) -> dict[int, int]:
+        """Epoch -> what its record and ruleset take in Redis; those of earlier releases are not
+        known.
+        """
+        found = await _answer(self.redis.hgetall(self.epoch_bytes_key), dict[str, str])
+        return {int(number): int(size) for number, size in found.items()}
+
+    @property
+    def epoch_bytes_key(self) -> str:
+        """Hash: epoch -> bytes."""
+        return self._own("epochs", "bytes")
 
     @property
     def summaries_key(self) -> str:
@@ -479,7 +493,7 @@ class Store:
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
         """The wire text of one epoch's ruleset, or of a revision of it, or None."""
-        return await _text(self.redis.get(self.keys.ruleset(name)))
+        return _unpacked(await _text(self.redis.get(self.keys.ruleset(name))))
 
     async def answer(self) -> RevisionAnswer | None:
         """The newest answer to interim measurements, or None."""
@@ -741,6 +755,14 @@ async def _one(kind: type[_T], name: str, response: Awaitable[Any] | Any) -> _T 
     """Await a value; None where there is none, or it can't be read, which is logged."""
     text = await _text(response)
     return None if text is None else _lenient(kind, name, text)
+
+
+def _unpacked(text: str | None) -> str | None:
+    """A text that may be kept compressed; one that is damaged is left as it is, and refused."""
+    try:
+        return None if text is None else unpack(text)
+    except ValueError:
+        return text
 
 
 def _checked(kind: type[_T], name: str, text: str) -> _T:

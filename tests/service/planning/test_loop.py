@@ -13,6 +13,7 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
+from anabranch_service.registry.publication import LEAST_EPOCHS
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.records import put, remove
@@ -241,6 +242,31 @@ def test_only_the_newest_epochs_are_kept(settings: Settings) -> None:
         service.get("/v1/epochs/0", 404)
         service.plan(published[-1])
         assert service.get("/v1/epochs")["items"][0]["epoch"] == published[-1] + 1
+
+
+def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: Settings) -> None:
+    settings = replace(settings, kept_bytes=1 << 16, mode=Mode.STEP)
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        service.progress(Progress("running", committed=5, epoch=5, ruleset_epoch=5))
+        for epoch in range(-1, 39):
+            service.boundary(epoch)
+        service.answered()
+        keys, redis = service.keys, service.redis
+
+        def published() -> list[int]:
+            return [int(str(n)) for n in redis.zrange(keys.published, 0, -1)]
+
+        assert published() == list(range(5, 40))
+        service.progress(Progress("running", committed=39, epoch=39, ruleset_epoch=39))
+        service.plan(39)
+        assert published() == list(range(40 - LEAST_EPOCHS + 1, 41))
+        sizes = redis.hgetall(f"{keys.namespace}:epochs:bytes")
+        assert sorted(map(int, sizes)) == published()
+        texts = [len(str(redis.get(key(40)))) for key in (keys.ruleset, keys.epoch)]
+        assert int(sizes["40"]) == sum(texts)
 
 
 def test_a_boundary_is_answered_once_by_two_services(settings: Settings) -> None:

@@ -70,7 +70,7 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
             late = Publication(Store(redis, shop.keys.namespace), STALE)
             writes: dict[str, Callable[[], Awaitable[object]]] = {
                 "epoch": lambda: late.epoch(record.model_copy(update={"epoch": 99}), text),
-                "forget": lambda: late.forget_epochs(1),
+                "forget": lambda: late.forget_epochs(1, 1 << 30),
                 "revision": lambda: late.revision(revision, text, RevisionAnswer(0)),
                 "measured": lambda: late.measured(revision),
                 "answer": lambda: late.answer(RevisionAnswer(0)),
