@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _STRING = DataType(TypeKind.STRING)
 #: Types that are text in JSON and read by Spark's casts, which know more spellings.
 _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS
+#: Has room for every integer of 64 bits.
+_ANY_INTEGER = pa.decimal128(20)
 _BOM = b"\xef\xbb\xbf"
 #: So many lines that can't be parsed together are looked at one by one: parsing a single line
 #: takes Arrow as long as parsing some hundreds.
@@ -118,7 +120,16 @@ def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
 
 def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     options = pc.CastOptions(kind, allow_time_truncate=pa.types.is_timestamp(kind))
-    return lambda column: column if column.type == kind else column.cast(options=options)
+
+    def convert(column: pa.Array) -> pa.Array:
+        if column.type == kind:
+            return column
+        if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+            # Arrow refuses types of which some value would not fit, whatever the values are.
+            column = column.cast(_ANY_INTEGER)
+        return column.cast(options=options)
+
+    return convert
 
 
 def _is_object(line: bytes) -> bool:
@@ -177,6 +188,10 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
         column.chunk(0) if column.num_chunks else pa.array([], column.type)
         for column in (table.column(name) for name, _ in kinds)
     ]
+    for array in arrays:
+        if pa.types.is_decimal(array.type):
+            # Arrow's parser does not look whether a number has more digits than its type.
+            array.validate(full=True)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
