@@ -44,6 +44,7 @@ from anabranch_service.routes import (
     pages,
     plans,
     queries,
+    query_batches,
     results,
     runs,
     series,
@@ -147,7 +148,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.routers = [
         module.router
         for module in (
-            *(explain, source_tests, streams, queries, runs, results, epochs, state),
+            *(explain, source_tests, query_batches, streams, queries, runs, results, epochs, state),
             *(plans, approval, series, history, batches, settings, access, leader),
             *(health, system, pages),
         )

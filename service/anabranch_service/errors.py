@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from anabranch_contract.errors import StructuredError
@@ -26,6 +26,20 @@ class InvalidInput(ServiceError):
     """Well-formed input that means nothing."""
 
     status = 422
+
+
+class SeveralInvalid(InvalidInput):
+    """Well-formed input of which several parts mean nothing, or contradict what is registered.
+
+    Attributes:
+        errors: each names its field.
+    """
+
+    def __init__(self, errors: Sequence[StructuredError]) -> None:
+        first, more = errors[0], len(errors) - 1
+        message = f"{first.field}: {first.detail}" + (f" (and {more} more)" if more else "")
+        super().__init__(first.code, message, field=first.field, remedy=first.remedy)
+        self.errors = tuple(errors)
 
 
 class NotFound(ServiceError):

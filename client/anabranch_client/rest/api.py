@@ -31,6 +31,7 @@ from anabranch_contract.rest.approval import HeldPlanOut
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.queries import (
+    QueryBatchOut,
     QueryChange,
     QueryList,
     QueryOut,
@@ -168,6 +169,14 @@ class Calls:
         )
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return Call("POST", "/v1/queries", QueryOut.read, body, headers=headers)
+
+    @method
+    def create_queries(
+        self, queries: Sequence[JsonObject], *, atomic: bool = True
+    ) -> Call[QueryBatchOut]:
+        """Register many queries at once, each as REST has it: all or none, or each that can be."""
+        body = {"queries": list(queries), "atomic": atomic}
+        return Call("POST", "/v1/queries:batch", QueryBatchOut.read, body)
 
     @pages
     def queries(self, after: Mapping[str, str]) -> Call[calls.Page[QueryOut]]:

@@ -422,6 +422,41 @@ class RunList(Document):
     items: list[RunOut]
 
 
+_EXAMPLE = "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin"
+
+
+class QueryBatchIn(Closed):
+    """Queries to register at once, in this order."""
+
+    model_config = examples(
+        {
+            "queries": [
+                {"id": "delays", "sql": _EXAMPLE},
+                {"id": "windy", "sql": f"{_EXAMPLE} WHERE w.wind > 10"},
+            ],
+            "atomic": False,
+        }
+    )
+
+    queries: Annotated[list[QueryIn], Field(min_length=1, max_length=500)]
+    atomic: bool = Field(default=True, description="All of them or none. False: each that can be.")
+
+
+class QueryBatchItem(Document):
+    """What became of one query of a batch: one of ``query`` and ``problem`` is null."""
+
+    query: QueryOut | None
+    problem: ProblemOut | None
+
+
+class QueryBatchOut(Document):
+    """What became of a batch, in the order of its queries."""
+
+    items: list[QueryBatchItem]
+    registered: int
+    refused: int
+
+
 class QueryChange(Document):
     """What a PUT has done, or would do: nothing, a change of settings, a new run, or a new query.
 

@@ -8,7 +8,7 @@ processes on one namespace can't lose each other's writes. What only one of them
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -87,6 +87,30 @@ redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[6], '*', 'queries', cjson.encode
 return {'added', ''}
 """
 
+#: KEYS queries, streams, runs, changes; ARGV changes kept, how many records follow, and of each its
+#: run, text, query, how many streams follow, and these. All of them, or none: then the number of
+#: the first (from 0) that can't be, and why.
+_ADD_QUERIES = """
+local at, count, names = 3, tonumber(ARGV[2]), {}
+for n = 0, count - 1 do
+  if redis.call('HEXISTS', KEYS[1], ARGV[at]) == 1 then return {n, 'duplicate', ''} end
+  local streams = tonumber(ARGV[at + 3])
+  for i = at + 4, at + 3 + streams do
+    if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then return {n, 'gone', ARGV[i]} end
+  end
+  at = at + 4 + streams
+end
+at = 3
+for n = 0, count - 1 do
+  redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1])
+  if ARGV[at + 2] ~= ARGV[at] then redis.call('HSET', KEYS[3], ARGV[at + 2], ARGV[at]) end
+  names[#names + 1] = ARGV[at]
+  at = at + 4 + tonumber(ARGV[at + 3])
+end
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[1], '*', 'queries', cjson.encode(names))
+return {-1, 'added', ''}
+"""
+
 #: KEYS hash, changes; ARGV field, old value, new value, what the changes call the hash, changes
 #: kept.
 _SWAP = """
@@ -143,6 +167,7 @@ class Store:
         #: The schedule of rations as it was read last: its text, and what that says.
         self._rations: tuple[str | None, RationSchedule | None] = None, None
         self._add_query = redis.register_script(_ADD_QUERY)
+        self._add_queries = redis.register_script(_ADD_QUERIES)
         self._add_stream = redis.register_script(_ADD_STREAM)
         self._swap = redis.register_script(_SWAP)
         self._approve = redis.register_script(APPROVE)
@@ -353,6 +378,22 @@ class Store:
         )
         outcome, detail = cast("list[str]", result)
         return Added(outcome, detail)
+
+    async def add_queries(self, records: Sequence[QueryRecord]) -> tuple[int, Added]:
+        """Register several queries or runs, all or none: then the first that can't be, and why; -1
+        where they have been.
+        """
+        given: list[str | int] = []
+        for record in records:
+            streams = sorted({a.stream for a in record.normalised.aliases})
+            query = query_of(record.id)
+            given += [record.id, record.model_dump_json(), query, len(streams), *streams]
+        keys = self.keys
+        at, outcome, detail = await self._add_queries(
+            keys=[keys.queries, keys.streams, self._own("runs"), keys.changes],
+            args=[CHANGES_KEPT, len(records), *given],
+        )
+        return int(at), Added(outcome, detail)
 
     async def update_query(
         self,

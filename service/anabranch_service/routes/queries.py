@@ -5,30 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 from typing import Annotated
-from uuid import uuid4
 
 from fastapi import Header, Query, Response
 
 from anabranch_contract.protocol.activations import joined_rows
-from anabranch_contract.queries.runs import next_run
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import QueryIn, QueryList, QueryOut, QueryPatch, SinkRecord
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
 from anabranch_service.presenters.records import floors_of, query_out, sink_out
-from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, newest_runs, status_of
+from anabranch_service.registry.lifecycle import GOING_ON, Status, newest_runs, status_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.routes.registration import (
+    begin,
     change_newest,
     check_needs,
     expiry,
     is_understood,
-    prepare,
     register,
     shown,
-    status_now,
-    taken,
 )
 from anabranch_service.versions import IfMatch, check_version, etag
 
@@ -59,12 +56,8 @@ async def add_query(
         if kept is not None:
             return _kept(kept, digest)
     now = ctx.clock()
-    name = body.id or f"q-{uuid4().hex[:12]}"
-    before = await ctx.store.query(name)
-    if before is not None and await status_now(ctx, before) in LIVE:
-        raise taken(name)
-    run = await prepare(ctx, name if before is None else next_run(before.id), body, now, before)
-    record = run.record
+    run = await begin(ctx, body, now)
+    record, name = run.record, query_of(run.record.id)
     answer = query_out(record, None, await ctx.store.progress(), await ctx.store.sources(), now)
     kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
     added = await register(ctx, run, idempotency_key=idempotency_key or "", answer=kept_text)

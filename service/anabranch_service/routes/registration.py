@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from uuid import uuid4
 
 from fastapi import Response
 
@@ -18,7 +19,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import joined_rows
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
-from anabranch_contract.queries.runs import query_of
+from anabranch_contract.queries.runs import next_run, query_of
 from anabranch_contract.queries.views import change_columns
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Past, QueryIn, QueryOut, SinkRecord
@@ -52,6 +53,19 @@ class Beginning:
     record: QueryRecord
     query: JoinQuery
     streams: Mapping[str, Stream]
+
+
+async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
+    """Check a request for a query that is not there, or has ended: :func:`prepare` of its run.
+
+    Raises:
+        Conflict: ``duplicate-query``.
+    """
+    name = body.id or f"q-{uuid4().hex[:12]}"
+    before = await ctx.store.query(name)
+    if before is not None and await status_now(ctx, before) in LIVE:
+        raise taken(name)
+    return await prepare(ctx, name if before is None else next_run(before.id), body, now, before)
 
 
 async def prepare(
@@ -112,18 +126,36 @@ async def register(
     """
     record = run.record
     added = await ctx.store.add_query(record, idempotency_key=idempotency_key, answer=answer)
-    if added.outcome == "duplicate":
-        raise taken(query_of(record.id))
-    if added.outcome == "gone":
-        raise Conflict(
-            "unknown-stream",
-            f"stream {added.detail!r} was deleted meanwhile",
-            field="sql" if record.sql is not None else "query",
-            remedy="register the stream again",
-        )
     if added.outcome == "added":
         ctx.store.forms.keep(record, run.query, run.streams)
+    elif added.outcome != "seen":
+        raise _not_added(record, added)
     return added
+
+
+async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
+    """Register several runs, all or none.
+
+    Raises:
+        Conflict: as :func:`register`; its field begins with ``queries`` and the number of the run.
+    """
+    at, added = await ctx.store.add_queries([run.record for run in runs])
+    if added.outcome != "added":
+        cause = _not_added(runs[at].record, added)
+        raise cause.moved(field=f"queries.{at}.{cause.field}")
+    for run in runs:
+        ctx.store.forms.keep(run.record, run.query, run.streams)
+
+
+def _not_added(record: QueryRecord, added: Added) -> Conflict:
+    if added.outcome == "duplicate":
+        return taken(query_of(record.id))
+    return Conflict(
+        "unknown-stream",
+        f"stream {added.detail!r} was deleted meanwhile",
+        field="sql" if record.sql is not None else "query",
+        remedy="register the stream again",
+    )
 
 
 def taken(query: str) -> Conflict:
@@ -318,12 +350,12 @@ async def _check_target(ctx: Context, record: QueryRecord) -> None:
 
     A Redis Stream belongs to its query for ever, files only while it lives.
     """
-    wanted = _target(record.sink)
+    wanted = target_of(record.sink)
     if wanted is None:
         return
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     for other in await ctx.store.queries():
-        if _target(other.sink) != wanted or query_of(other.id) == query_of(record.id):
+        if target_of(other.sink) != wanted or query_of(other.id) == query_of(record.id):
             continue
         state = status_of(other, activations.get(other.id), progress, ctx.clock())
         if state in LIVE or record.sink.to_sink().kind is SinkKind.REDIS:
@@ -335,7 +367,7 @@ async def _check_target(ctx: Context, record: QueryRecord) -> None:
             )
 
 
-def _target(sink: SinkRecord) -> str | None:
+def target_of(sink: SinkRecord) -> str | None:
     """Where a sink writes to, links and ``..`` of a path followed."""
     spec = sink.to_sink()
     if spec.path is not None:
@@ -357,8 +389,8 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
     )
     if (
         apart
-        or _target(record.sink) != _target(before.sink)
-        or (_target(record.sink) is None and record.sink != before.sink)
+        or target_of(record.sink) != target_of(before.sink)
+        or (target_of(record.sink) is None and record.sink != before.sink)
     ):
         return
     ours, theirs = record.normalised, before.normalised

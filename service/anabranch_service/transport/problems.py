@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from anabranch_contract.errors import PlannerError, StructuredError
-from anabranch_service.errors import ServiceError
+from anabranch_service.errors import ServiceError, SeveralInvalid
 from anabranch_service.refusals import BodyRefused, Refusal, problem
 from anabranch_service.registry.store import Store
 from anabranch_service.transport.head import has_head
@@ -58,22 +58,27 @@ def install(app: FastAPI) -> None:
 
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
-    named: dict[str, str | int] = {
-        "field": cause.field,
-        "code": cause.code,
-        "message": cause.message,
-    }
-    if cause.position is not None:
-        named["line"], named["column"] = cause.position
+    named = cause.errors if isinstance(cause, SeveralInvalid) else (cause,)
     return problem(
         request.url.path,
         cause.status if isinstance(cause, ServiceError) else 422,
         cause.code,
         cause.detail,
         cause.remedy,
-        errors=[named] if cause.field else [],
+        errors=[_named(error) for error in named if error.field],
         headers=cause.headers if isinstance(cause, ServiceError) else None,
     )
+
+
+def _named(error: StructuredError) -> dict[str, str | int]:
+    found: dict[str, str | int] = {
+        "field": error.field,
+        "code": error.code,
+        "message": error.message,
+    }
+    if error.position is not None:
+        found["line"], found["column"] = error.position
+    return found
 
 
 async def _invalid_request(request: Request, cause: Exception) -> Response:

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_contract.rest.access import TokenIn
 from anabranch_contract.rest.plans import DryRunIn, ExplainIn
-from anabranch_contract.rest.queries import QueryIn, QueryPatch
+from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
 from anabranch_contract.rest.settings import SettingsIn
 from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
 from anabranch_service.app import create_app
@@ -30,6 +30,7 @@ BODIES: dict[str, type[Closed]] = {
     "POST /v1/streams/flights/rows": RowsIn,
     "PATCH /v1/streams/flights": StreamPatch,
     "POST /v1/queries": QueryIn,
+    "POST /v1/queries:batch": QueryBatchIn,
     "PATCH /v1/queries/delays": QueryPatch,
     "POST /v1/queries:explain": ExplainIn,
     "POST /v1/plans:dry-run": DryRunIn,
