@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,14 @@ bench-jaqpot: setup ## measure and simulate limited CPU, write docs/benchmarks-j
 			>> docs/benchmarks/jaqpot.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.jaqpot.report
+
+# A quarter of an hour on a small machine, most of it for the epochs of 1,000 queries.
+bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
+	@mkdir -p docs/benchmarks
+	@for part in registration epochs; do \
+		$(BIN)/python -m benchmarks.queries.$$part --json >> docs/benchmarks/queries.jsonl || exit 1; \
+	done
+	@$(BIN)/python -m benchmarks.queries.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache

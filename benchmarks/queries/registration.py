@@ -3,7 +3,7 @@
 ``python -m benchmarks.queries.registration [--json] [--queries 10 100 1000 3000]``
 
 The service and Valkey run as processes, without a runtime; queries are registered over HTTP. Per
-level, which is reached by registering as many: CPU milliseconds of the service for a registration,
+level: CPU milliseconds of the service for a registration,
 one after the other; registrations a second of eight clients at once, and how many were refused or
 failed; and how long lists take (medians).
 """
@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from anabranch_client.processes.pipeline import Pipeline
+
 #: Registrations that are measured one by one, and by each of the clients at once.
 SINGLE, EACH, CLIENTS = 20, 10, 8
+#: Queries of one request, where they are only to be there.
+BATCH = 250
 #: Looks at each list.
 LOOKS = 5
 LISTS = ("/v1/queries?limit=100", "/v1/epochs?limit=200", "/v1/queries/q0000")
@@ -44,21 +48,29 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     most = levels[-1] + len(levels) * (SINGLE + EACH * CLIENTS)
     queries = workload.queries(most, options.streams)
     with running(spec_of(home, mode="live", epoch_batches=1000)) as pipeline:
-        with pipeline.start_service() as client:
-            for name in workload.streams(options.streams):
-                client.create_stream(
-                    name, tuple(workload.COLUMNS.items()), event_time="ts", lateness="1 minute"
-                )
-        service = psutil.Process(next(c.pid for c in pipeline.children if c.name == "service"))
+        service = begin_service(pipeline, options.streams)
         with httpx.Client(base_url=pipeline.url, timeout=120) as http:
             found = []
             registered = 0
             for level in levels:
-                for query in itertools.islice(queries, max(level - registered, 0)):
-                    _register(http, query).raise_for_status()
+                while registered < level:
+                    part = list(itertools.islice(queries, min(BATCH, level - registered)))
+                    body = {"queries": [query.body for query in part]}
+                    http.post("/v1/queries:batch", json=body).raise_for_status()
+                    registered += len(part)
                 found.append({"queries": level} | _at(http, queries, service, pipeline.url))
-                registered = max(level, registered) + SINGLE + EACH * CLIENTS
+                registered += SINGLE + EACH * CLIENTS
     return {"levels": found}
+
+
+def begin_service(pipeline: Pipeline, streams: int) -> psutil.Process:
+    """Start the service, and register the workload's streams."""
+    with pipeline.start_service() as client:
+        for name in workload.streams(streams):
+            client.create_stream(
+                name, tuple(workload.COLUMNS.items()), event_time="ts", lateness="1 minute"
+            )
+    return psutil.Process(next(c.pid for c in pipeline.children if c.name == "service"))
 
 
 def _at(
@@ -68,16 +80,16 @@ def _at(
     single = []
     waits = []
     for query in itertools.islice(queries, SINGLE):
-        before, began = _cpu(service), time.monotonic()
+        before, began = cpu(service), time.monotonic()
         _register(http, query).raise_for_status()
         waits.append(1000 * (time.monotonic() - began))
-        single.append(1000 * (_cpu(service) - before))
+        single.append(1000 * (cpu(service) - before))
     many = list(itertools.islice(queries, EACH * CLIENTS))
-    began, before = time.monotonic(), _cpu(service)
+    began, before = time.monotonic(), cpu(service)
     with ThreadPoolExecutor(CLIENTS) as pool:
         parts = [many[at::CLIENTS] for at in range(CLIENTS)]
         codes = list(itertools.chain.from_iterable(pool.map(lambda p: _client(url, p), parts)))
-    taken, spent = time.monotonic() - began, _cpu(service) - before
+    taken, spent = time.monotonic() - began, cpu(service) - before
     lists = {path: statistics.median(_look(http, path) for _ in range(LOOKS)) for path in LISTS}
     return {
         # The kernel counts CPU time in hundredths of a second: the mean says more than the median.
@@ -105,7 +117,8 @@ def _look(http: httpx.Client, path: str) -> float:
     return 1000 * (time.monotonic() - began)
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu(process: psutil.Process) -> float:
+    """CPU seconds of a process so far."""
     times = process.cpu_times()
     return times.user + times.system
 
@@ -132,7 +145,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, default=50)
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def common(parser: argparse.ArgumentParser) -> None:
+    """What all benchmarks of the group take."""
     parser.add_argument("--folder", type=str, default=None, help="where to work")
 
 
@@ -145,4 +159,4 @@ BENCHMARK = Benchmark(
 )
 
 if __name__ == "__main__":
-    sys.exit(run_benchmark("queries", BENCHMARK, None, _common))
+    sys.exit(run_benchmark("queries", BENCHMARK, None, common))

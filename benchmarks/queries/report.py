@@ -1,0 +1,96 @@
+"""``docs/benchmarks-queries.md`` from saved figures.
+
+``python -m benchmarks.queries.report [--docs docs]`` reads ``docs/benchmarks/queries.jsonl``, one
+line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.queries import epochs, registration
+from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.sections import section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTS = {"Registration": registration.BENCHMARK, "Epochs": epochs.BENCHMARK}
+_INTRODUCTION = """\
+# Benchmarks of many queries
+
+Made by `python -m benchmarks.queries.report` from the lines in
+[`benchmarks/queries.jsonl`](benchmarks/queries.jsonl), the newest of each benchmark. Change the
+benchmarks, not this file. The queries join three to five of 50 streams; seven of ten aliases have a
+filter of their own, so hardly any two queries are alike.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-queries.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    saved = docs / "benchmarks" / "queries.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
+        entry = json.loads(line)
+        found[entry["part"]] = entry
+    if not found:
+        tell(f"{docs / 'benchmarks'} has no figures of many queries")
+        return 1
+    parts = [_INTRODUCTION, "## Targets\n", targets(found).markdown()]
+    for heading, part in PARTS.items():
+        if part.name in found:
+            parts += section(docs, heading, part, found[part.name], {})
+    (docs / "benchmarks-queries.md").write_text("\n".join(parts), encoding="utf-8")
+    return 0
+
+
+def targets(found: dict[str, dict[str, Any]]) -> Grid:
+    """What was wanted, and what was found at the largest number of queries that was measured."""
+    rows: list[tuple[str, ...]] = []
+    levels = found.get("registration", {}).get("levels", [])
+    if levels:
+        least, most = levels[0], levels[-1]
+        at = f"{least['queries']:,} → {most['queries']:,} queries"
+        growth = most["cpu_ms"] / least["cpu_ms"]
+        rows += [
+            (f"CPU of a registration, {at}", "≤ 1.5 ×", f"{growth:.2f} ×", _met(growth <= 1.5)),
+            _row(f"CPU of a registration at {most['queries']:,}, ms", 20, most["cpu_ms"]),
+            (
+                f"registrations of 8 clients at {most['queries']:,}, per second",
+                "≥ 50, none fails",
+                f"{most['per_second']:.0f}, {most['failed']} failed",
+                _met(most["per_second"] >= 50 and not most["failed"]),
+            ),
+            _row("list of 200 epochs, ms", 50, most["lists_ms"]["/v1/epochs?limit=200"]),
+        ]
+    levels = found.get("epochs", {}).get("levels", [])
+    if levels:
+        most = levels[-1]
+        at = f"{most['queries']:,} queries"
+        rows += [
+            _row(f"an epoch without a change, {at}, s", 0.1, most["same"]["seconds"]),
+            _row(f"one query more, {at}, s", 0.3, most["one more"]["seconds"]),
+            _row(f"all rates change, {at}, s", 5, most["rates"]["seconds"]),
+            _row(f"other requests meanwhile, {at}, p99, ms", 50, most["waits_ms"]["p99"]),
+        ]
+    return Grid("targets", ("target", "wanted", "found", "met"), tuple(rows), texts=1)
+
+
+def _row(what: str, most: float, found: float) -> tuple[str, ...]:
+    return what, f"≤ {most:g}", f"{found:.3g}", _met(found <= most)
+
+
+def _met(met: bool) -> str:
+    return "yes" if met else "no"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
