@@ -31,7 +31,7 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.request import Registered, read_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import PlanningRecord, QueryRecord
-from anabranch_service.registry.statements import NormalForms, read_statement, usable_streams
+from anabranch_service.registry.statements import NormalForms, usable_streams
 
 _LOG = structlog.get_logger(__name__)
 
@@ -120,8 +120,9 @@ def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> 
         if deadline.expired():
             late.append(record.id)
         elif record.sql is not None and own.outer is None:
-            query, shared = _cheaper(record, own, stores, streams, found)
+            query, shared = _cheaper(record, own, stores, streams, found, forms)
         decided[record.id] = shared
+        forms.keep(shared.on(record, record), query, streams)
         stores.add(query)
     if late:
         _LOG.warning("too many new queries at once: these share no filters", queries=late)
@@ -134,6 +135,7 @@ def _cheaper(
     stores: _Stores,
     streams: Mapping[str, Stream],
     found: Registered,
+    forms: NormalForms,
 ) -> tuple[JoinQuery, Shared]:
     """The cheaper form of a new query."""
     alone = own, Shared({}, record.normalised)
@@ -143,8 +145,7 @@ def _cheaper(
     others = stores.neighbours(own, relations.values())
     relaxed: dict[str, Sequence[Expr]] = {alias: r.filter for alias, r in relations.items()}
     try:
-        statement = read_statement(record.sql, record.query, record.window)
-        shared = statement.normalise(record.id, streams, relaxed)
+        shared = forms.statement(record).normalise(record.id, streams, relaxed)
         cost, shared_cost = (
             _cost([*others, one], found.statistics, found.options) for one in (own, shared)
         )

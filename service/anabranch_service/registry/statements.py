@@ -112,6 +112,7 @@ class _Kept:
     streams: tuple[Stream, ...]
     query: JoinQuery
     bytes: int
+    statement: Statement | None
 
     def holds(self, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
         # Records that have not changed are the same object.
@@ -152,11 +153,27 @@ class NormalForms:
         self.keep(record, query, streams)
         return query
 
-    def keep(self, record: QueryRecord, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-        """Keep the normal form of ``record`` over ``streams``."""
+    def statement(self, record: QueryRecord) -> Statement:
+        """The statement of a query of which it is not decided what it shares, parsed."""
+        with self._lock:
+            entry = self._kept.get(record.id)
+        if entry is not None and entry.statement is not None and entry.given == _given(record):
+            return entry.statement
+        return read_statement(record.sql, record.query, record.window)
+
+    def keep(
+        self,
+        record: QueryRecord,
+        query: JoinQuery,
+        streams: Mapping[str, Stream],
+        statement: Statement | None = None,
+    ) -> None:
+        """Keep the normal form of ``record`` over ``streams``, and its parsed ``statement`` for as
+        long as that may be wanted again (:meth:`statement`).
+        """
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
-        entry = _Kept(record, _given(record), used, query, len(record.model_dump_json()))
+        entry = _Kept(record, _given(record), used, query, len(record.model_dump_json()), statement)
         with self._lock:
             self._forget(record.id)
             self._kept[record.id] = entry

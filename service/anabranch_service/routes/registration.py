@@ -47,12 +47,13 @@ class Beginning:
     """A run that can be registered.
 
     Attributes:
-        query: its normal form, over ``streams``.
+        query: its normal form, over ``streams``. ``statement``: what it was made of.
     """
 
     record: QueryRecord
     query: JoinQuery
     streams: Mapping[str, Stream]
+    statement: Statement
 
 
 async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
@@ -104,7 +105,7 @@ async def prepare(
     await _check_target(ctx, record)
     if before is not None:
         _check_shared_sink(record, before)
-    return Beginning(record, query, streams)
+    return Beginning(record, query, streams, statement)
 
 
 async def _check_room(ctx: Context, run: str, now: datetime) -> None:
@@ -127,7 +128,7 @@ async def register(
     record = run.record
     added = await ctx.store.add_query(record, idempotency_key=idempotency_key, answer=answer)
     if added.outcome == "added":
-        ctx.store.forms.keep(record, run.query, run.streams)
+        ctx.store.forms.keep(record, run.query, run.streams, run.statement)
     elif added.outcome != "seen":
         raise _not_added(record, added)
     return added
@@ -144,7 +145,7 @@ async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
         cause = _not_added(runs[at].record, added)
         raise cause.moved(field=f"queries.{at}.{cause.field}")
     for run in runs:
-        ctx.store.forms.keep(run.record, run.query, run.streams)
+        ctx.store.forms.keep(run.record, run.query, run.streams, run.statement)
 
 
 def _not_added(record: QueryRecord, added: Added) -> Conflict:

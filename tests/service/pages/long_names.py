@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch_contract.packed import unpack
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, Visibility
@@ -39,7 +40,7 @@ def run(shop: Service) -> None:
     for name, sql in QUERIES.items():
         shop.post("/v1/queries", {"id": name, "sql": sql})
     shop.plan(-1)
-    rules = rulesets.loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(0)))))
+    rules = rulesets.loads(unpack(str(shop.redis.get(shop.keys.ruleset(RulesetId(0))))))
     shop.redis.rpush(shop.keys.interims, period(rules).dumps())
     seen = {alias: Visibility(0, None) for alias in ("o", "c", "i")}
     for number, name in enumerate(QUERIES):

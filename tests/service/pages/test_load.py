@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
+from anabranch_contract.packed import unpack
 from anabranch_contract.plans.rations import Overload, Ranking, Ration
 from anabranch_contract.plans.ruleset import RulesetId, loads
 from anabranch_contract.protocol.activations import Activation
@@ -41,7 +42,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         shop.post("/v1/queries", {"id": name, "sql": PAIR, "slo": {"completeness": 0.9}})
     shop.plan(-1)
     shop.call("PUT", "/v1/settings", 200, {"overload": "ration-with-catch-up", "capacity": 0.5})
-    rules = loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(0)))))
+    rules = loads(unpack(str(shop.redis.get(shop.keys.ruleset(RulesetId(0))))))
     spec = next(q for q in rules.queries if q.id == names[7])
     label = {alias: label for alias, label, _ in spec.members}
     ranking = Ranking((("order_id", "bigint"),), by_batch=True)

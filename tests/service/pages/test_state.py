@@ -115,8 +115,11 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
             expect(line).to_contain_text(f"{index['life']['probes']:,}")
         readers = page.locator("#readers tbody tr")
         expect(readers).to_have_count(len(detail["readers"]))
-        for reader in detail["readers"]:
-            line = readers.filter(has_text=reader["edge"])
+        for at, reader in enumerate(detail["readers"]):
+            line = readers.nth(at)
+            # Named by streams, not by the edge's id.
+            expect(line).to_contain_text(reader["edge"].partition(">")[0])
+            expect(line).to_contain_text("→")
             expect(line).to_contain_text(f"{reader['statistics']['probes']:,}")
         page.get_by_role("button", name="Rows").focus()
         card.get_by_role("link", name="chain", exact=True).first.click()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.packed import unpack
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.rations import Overload, Ranking, Ration
 from anabranch_contract.plans.ruleset import RulesetId
@@ -61,7 +62,7 @@ def planned(service: Service) -> Ruleset:
 
 
 def ruleset(service: Service, name: RulesetId) -> Ruleset:
-    return wire.loads(str(service.redis.get(service.keys.ruleset(name))))
+    return wire.loads(unpack(str(service.redis.get(service.keys.ruleset(name)))))
 
 
 def first_probe(rules: Ruleset) -> str:
