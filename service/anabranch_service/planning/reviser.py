@@ -34,7 +34,6 @@ from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.lease import LeadershipLost
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord, QueryRecord
-from anabranch_service.registry.statements import usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 
@@ -214,7 +213,7 @@ class Reviser:
         """The joins of an epoch; None where one of them is not registered any more."""
         names = set(map(registered, record.queries))
         records: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
-        streams = usable_streams((await self._store.streams()).values())
+        streams = await self._store.usable_streams()
         read = await asyncio.to_thread(read_queries, records, streams, self._store.forms)
         found = tuple(q for q in read[0] if q.id in set(record.queries))
         return found if len(found) == len(record.queries) else None

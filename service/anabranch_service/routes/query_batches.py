@@ -72,7 +72,8 @@ async def _prepared(ctx: Context, queries: list[QueryIn], now: datetime) -> list
                 runs.append(await begin(ctx, query, now))
             except _OF_A_QUERY as cause:
                 errors.append(cause.moved(field=f"{place}.{cause.field}".rstrip(".")))
-        ids |= {query.id} - {None}  # type: ignore[arg-type]
+        if query.id is not None:
+            ids.add(query.id)
         if target is not None:
             targets.setdefault(target, number)
     if errors:

@@ -34,7 +34,7 @@ from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
-from anabranch_service.registry.statements import Statement, usable_streams
+from anabranch_service.registry.statements import Statement
 from anabranch_service.registry.store import Added
 from anabranch_service.settings import Settings
 from anabranch_service.versions import etag
@@ -227,7 +227,7 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
     """Refuse a change of what a query needs that nothing could meet."""
-    streams = usable_streams((await ctx.store.streams()).values())
+    streams = await ctx.store.usable_streams()
     try:
         query = await ctx.work.read(ctx.store.forms.of, record, streams)
     except PlannerError as cause:
