@@ -14,7 +14,8 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 
 class PublishedEpoch(Closed, PlanFigures):
-    """One published epoch: what was decided, on what grounds, at what cost. Never changes.
+    """One published epoch: what was decided, on what grounds, at what cost. It never changes, but
+    for what is worked out after publication where there are many queries.
 
     Attributes:
         statistics_epoch: the epoch whose statistics were used; None: nothing was measured yet.
@@ -29,6 +30,8 @@ class PublishedEpoch(Closed, PlanFigures):
             ``cost``; ``bound`` and ``gap`` are of both together.
         shares, diff, reasons: who costs what, what changes against the epoch published before,
             and why. ``diff_reason`` says why ``diff`` is None.
+        explained: whether these and the costs apart (``individual_cost``, ``shared_cost``) are
+            worked out.
     """
 
     epoch: int
@@ -50,6 +53,7 @@ class PublishedEpoch(Closed, PlanFigures):
     diff: DiffRecord | None = None
     diff_reason: str = ""
     reasons: ReasonsRecord | None = None
+    explained: bool = True
 
 
 class EpochOut(PublishedEpoch):

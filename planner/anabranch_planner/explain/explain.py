@@ -31,15 +31,15 @@ def store_labels(plan: Plan) -> dict[tuple[MirId, AttrRef | None], str]:
     """
     members = {m.id: m.members for m in plan.mirs}
     names: dict[tuple[MirId, AttrRef | None], str] = {}
+    rivals: dict[tuple[MirId, str], set[AttrRef]] = {}
+    for copy in plan.copies:
+        if copy.partition is not None:
+            rivals.setdefault((copy.mir, copy.partition.attribute), set()).add(copy.partition)
     for store, attribute in dict.fromkeys((c.mir, c.partition) for c in plan.copies):
         text = mir_label(members[store])
         if attribute is not None:
-            rivals = {
-                c.partition
-                for c in plan.copies
-                if c.mir == store and c.partition and c.partition.attribute == attribute.attribute
-            }
-            text += f"[{attribute if len(rivals) > 1 else attribute.attribute}]"
+            alike = rivals[store, attribute.attribute]
+            text += f"[{attribute if len(alike) > 1 else attribute.attribute}]"
         names[store, attribute] = text
     return names
 

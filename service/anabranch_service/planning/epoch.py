@@ -53,7 +53,8 @@ class Planned:
 
     Attributes:
         queries: those that the plan is for.
-        individual: the plan of the ``individual`` optimiser on the same input; None: it failed.
+        individual: the plan of the ``individual`` optimiser on the same input; None: it failed, or
+            nothing has been compared.
         shared_cost: the cost of the ``shared`` optimiser's plan; likewise.
         fallback: empty, or why this is not what the chosen optimiser would have given.
         assumed: relations whose cardinality the statistics don't know.
@@ -146,15 +147,23 @@ class Joint:
 def plan_queries(queries: Sequence[JoinQuery], task: Task) -> Planned:
     """Plan ``queries`` jointly, and alternatives to compare with; see :func:`plan_jointly`."""
     joint = plan_jointly(queries, task)
-    return outcome(joint, _apart(joint.plan, joint.queries, joint.task))
+    return compared(outcome(joint), joint.task)
 
 
-def outcome(joint: Joint, apart: Apart | None = None) -> Planned:
-    """A joint plan with its rules, explained.
+def compared(planned: Planned, task: Task) -> Planned:
+    """``planned`` beside plans that choose for every query by itself.
 
     Args:
-        apart: what it is compared with; None: nothing.
+        task: what ``planned`` follows from, with the limits that could be kept.
     """
+    apart = _apart(planned.plan, planned.queries, task)
+    if apart is None:
+        return planned
+    return replace(planned, individual=apart.individual, shared_cost=finite(apart.shared.cost))
+
+
+def outcome(joint: Joint) -> Planned:
+    """A joint plan with its rules, compared with nothing."""
     plan, chosen, task = joint.plan, joint.queries, joint.task
     relations = sorted({r.id for q in chosen for r in q.relations})
     backfills = [document(b) for b in joint.attempt.rules.backfills]
@@ -163,8 +172,8 @@ def outcome(joint: Joint, apart: Apart | None = None) -> Planned:
         ruleset=joint.attempt.rules.ruleset,
         queries=chosen,
         rejected=joint.rejected,
-        individual=None if apart is None else apart.individual,
-        shared_cost=None if apart is None else finite(apart.shared.cost),
+        individual=None,
+        shared_cost=None,
         solve_ms=joint.attempt.solve_ms,
         fallback=joint.fallback,
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),

@@ -19,6 +19,7 @@ from functools import partial
 import structlog
 from redis.exceptions import RedisError
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Approval
 from anabranch_contract.plans.ruleset import RulesetId
@@ -32,7 +33,7 @@ from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.approval import Kept, Weighed, weigh
 from anabranch_service.planning.epoch import dump_ruleset
-from anabranch_service.planning.planner_process import PlannerProcess
+from anabranch_service.planning.planner_process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.request import (
     PlanningAnswer,
@@ -50,7 +51,7 @@ from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.publication import Publication
-from anabranch_service.registry.records import EpochRecord, QueryRecord
+from anabranch_service.registry.records import EpochRecord, Explanation, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
 
@@ -95,7 +96,10 @@ class EpochLoop:
         answer: Callable[[PlanningRequest], PlanningAnswer] = answer_request,
     ) -> None:
         self.answer = answer
-        self.process = PlannerProcess(PLAN_SECONDS + PLAN_SOLVES * settings.solve_seconds)
+        seconds = PLAN_SECONDS + PLAN_SOLVES * settings.solve_seconds
+        self.process, self.explainer = PlannerProcess(seconds), PlannerProcess(seconds, NICE)
+        self._unexplained: tuple[EpochRecord, Publication] | None = None
+        self._explaining: asyncio.Task[None] | None = None
         self._reviser = Reviser(store, settings, metrics, clock)
         self.store, self.lease = store, lease
         self._publication: Publication | None = None
@@ -113,8 +117,11 @@ class EpochLoop:
         self._stop.set()
 
     def close(self) -> None:
-        """End the planner's process; :meth:`run` has returned, or is not waited for."""
+        """End the planner's processes; :meth:`run` has returned, or is not waited for."""
+        if self._explaining is not None:
+            self._explaining.cancel()
         self.process.close()
+        self.explainer.close()
 
     async def run(self) -> None:
         """Turn until stopped; no failure ends the loop."""
@@ -250,6 +257,8 @@ class EpochLoop:
             await publication.hold(fulfilled, None)
         await publication.forget_epochs(self.settings.kept_epochs, self.settings.kept_bytes)
         self._measure(record)
+        if not record.explained:
+            self._explain_later(record, publication)
         _LOG.info(
             "epoch published",
             epoch=epoch,
@@ -293,6 +302,31 @@ class EpochLoop:
         if weighed.held is not None and weighed.held.digest != (seen.held and seen.held.digest):
             _LOG.info("plan held", version=weighed.held.digest, waiting=weighed.held.waiting)
         return record, text, None
+
+    def _explain_later(self, record: EpochRecord, publication: Publication) -> None:
+        """Explain the epoch of ``record`` as soon as the one before it is; then only the newest."""
+        self._unexplained = record, publication
+        if self._explaining is None or self._explaining.done():
+            self._explaining = asyncio.create_task(self._explain())
+
+    async def _explain(self) -> None:
+        while self._unexplained is not None:
+            (record, publication), self._unexplained = self._unexplained, None
+            try:
+                found = await asyncio.to_thread(self._explanation, record.epoch)
+                if found is not None:
+                    await publication.explanation(record, found)
+            except Exception as cause:  # noqa: BLE001 - an explanation is not worth the loop
+                _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
+
+    def _explanation(self, epoch: int) -> Explanation | None:
+        """What explains ``epoch``; None: another has been planned since."""
+        try:
+            plan = self.process.hand_over(epoch)
+            return None if plan is None else self.explainer.explain(plan)
+        except PlannerError as cause:
+            _LOG.error("an epoch can't be explained", epoch=epoch, error=repr(cause))
+            return Explanation.missing(f"the explanation failed: {cause.message}")
 
     async def _weigh(self, found: Registered, proposed: PlanningAnswer, seen: Approvals) -> Weighed:
         """What is published where plans wait for approval."""
@@ -406,6 +440,7 @@ class EpochLoop:
             "ruleset_digest": digest,
             "diff": None,
             "diff_reason": reason,
+            "explained": True,
         }
         return EpochRecord.model_validate(dict(old) | changes), text
 

@@ -56,7 +56,8 @@ class Observer:
     async def _newest_plan(self) -> EpochRecord | None:
         numbers = await self._store.published()
         newest = numbers[-1] if numbers else -1
-        if newest != self._plan[0] or self._plan[1] is None:
+        known = self._plan[1]
+        if newest != self._plan[0] or known is None or not known.explained:
             self._plan = newest, await self._store.epoch(newest) if numbers else None
         return self._plan[1]
 

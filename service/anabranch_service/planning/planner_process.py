@@ -3,49 +3,68 @@
 The process is started when a plan is first wanted of it, and ends with the service, however that
 ends: its input does. Requests and answers are pickled, one after the other. One that takes longer
 than it may, or in which the process dies, fails; the next one begins another process.
+
+A plan is published before it is explained. A second process explains it, which the first one hands
+the plan over to.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import BinaryIO, cast
+from typing import cast
 
 import structlog
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.cost.validate import validate_plan
-from anabranch_service.collection import collect_rarely
-from anabranch_service.planning.request import PlanningRequest, Prepared, answer_request
+from anabranch_service.planning.request import PlanningRequest, Prepared
+from anabranch_service.registry.records import Explanation
 
 _LOG = structlog.get_logger(__name__)
 
+#: The module that the process runs.
+WORKER = "anabranch_service.planning.planner_worker"
+#: By how much the process that explains gives way to others.
+NICE = 10
+
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Plan:
     """A request for an epoch that would be published at a time."""
 
     request: PlanningRequest
     now: datetime
 
 
-#: What comes back: an epoch, or why there is none.
-_Answer = Prepared | Exception
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A request for what explains the plan of an epoch, pickled."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """A request for the explanation of a plan that has been handed over."""
+
+    plan: bytes
+
+
+Asked = Plan | HandOver | Explain
+#: What comes back, or why it does not.
+Answer = Prepared | bytes | None | Explanation | Exception
 
 
 class PlannerProcess:
-    """The process. Thread-safe; one plan at a time."""
+    """The process. Thread-safe; one plan or explanation at a time."""
 
-    def __init__(self, seconds: float) -> None:
-        """``seconds``: how long a plan may take."""
-        self.seconds = seconds
+    def __init__(self, seconds: float, nice: int = 0) -> None:
+        """``seconds``: how long an answer may take; ``nice``: how much it gives way to others."""
+        self.seconds, self.nice = seconds, nice
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -56,12 +75,32 @@ class PlannerProcess:
             PlannerError: ``planner-stopped``: it took too long, or the process died; or whatever
                 planning raises.
         """
+        return cast("Prepared", self._answer(Plan(request, now)))
+
+    def hand_over(self, epoch: int) -> bytes | None:
+        """What :meth:`explain` takes, of the plan of ``epoch``; None: that is not the newest one
+        that the process has made.
+
+        Raises:
+            PlannerError: ``planner-stopped``.
+        """
+        return cast("bytes | None", self._answer(HandOver(epoch)))
+
+    def explain(self, plan: bytes) -> Explanation:
+        """Compare and explain a plan that another process has handed over.
+
+        Raises:
+            PlannerError: ``planner-stopped``.
+        """
+        return cast("Explanation", self._answer(Explain(plan)))
+
+    def _answer(self, asked: Asked) -> Answer:
         with self._lock:
-            child = self._child = self._child or _start()
+            child = self._child = self._child or _start(self.nice)
             timer = threading.Timer(self.seconds, child.kill)
             timer.start()
             try:
-                answer = _ask(child, _Asked(request, now))
+                answer = _ask(child, asked)
             except (EOFError, OSError, pickle.UnpicklingError) as cause:
                 late = not timer.is_alive()
                 self._end()
@@ -87,20 +126,20 @@ class PlannerProcess:
             child.communicate()
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(nice: int) -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
-        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", WORKER, str(nice)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     _LOG.info("planner process started", pid=child.pid)
     return child
 
 
-def _ask(child: subprocess.Popen[bytes], asked: _Asked) -> _Answer:
+def _ask(child: subprocess.Popen[bytes], asked: Asked) -> Answer:
     assert child.stdin is not None
     assert child.stdout is not None
     pickle.dump(asked, child.stdin, pickle.HIGHEST_PROTOCOL)
     child.stdin.flush()
-    return cast("_Answer", pickle.load(child.stdout))
+    return cast("Answer", pickle.load(child.stdout))
 
 
 def _stopped(seconds: float | None) -> PlannerError:
@@ -110,46 +149,3 @@ def _stopped(seconds: float | None) -> PlannerError:
         f"planning was given up: {why}",
         remedy="the rules that run go on; see the service's log",
     )
-
-
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more."""
-    while True:
-        try:
-            asked = cast("_Asked", pickle.load(requests))
-        except EOFError:
-            return
-        answers.write(_pickled(lambda asked=asked: _answer(asked)))  # type: ignore[misc]
-        answers.flush()
-
-
-def _answer(asked: _Asked) -> Prepared:
-    answer = answer_request(asked.request)
-    validate_plan(answer.planned.plan, answer.planned.queries)
-    return replace(Prepared.of(answer, asked.now), answer=None)
-
-
-def _pickled(work: Callable[[], _Answer]) -> bytes:
-    """What ``work`` gives or raises; an error that can't be sent is described."""
-    try:
-        return pickle.dumps(work(), pickle.HIGHEST_PROTOCOL)
-    except Exception as cause:  # noqa: BLE001 - it is raised where the plan was wanted
-        try:
-            text = pickle.dumps(cause, pickle.HIGHEST_PROTOCOL)
-            pickle.loads(text)
-        except Exception:  # noqa: BLE001
-            return pickle.dumps(RuntimeError(repr(cause)))
-        return text
-
-
-def main() -> None:
-    """Serve whoever started this process. What is printed goes to the service's errors."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    collect_rarely()
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        serve(sys.stdin.buffer, answers)
-
-
-if __name__ == "__main__":
-    main()

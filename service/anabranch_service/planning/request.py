@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.samples import StreamSample
@@ -21,9 +22,11 @@ from anabranch_service.planning.costs import newest, timed
 from anabranch_service.planning.epoch import (
     Planned,
     Task,
+    compared,
     dump_ruleset,
     finite,
-    plan_queries,
+    outcome,
+    plan_jointly,
     problem_of,
 )
 from anabranch_service.planning.options import default_planning
@@ -36,11 +39,13 @@ from anabranch_service.planning.what_if import (
     decided_in,
     explain_choice,
     rewired_from,
+    unexplained,
 )
 from anabranch_service.planning.work import go_on
 from anabranch_service.registry.lifecycle import going_on, to_plan
 from anabranch_service.registry.records import (
     EpochRecord,
+    Explanation,
     PlanningRecord,
     QueryRecord,
     StreamRecord,
@@ -193,6 +198,7 @@ class PlanningAnswer:
     Attributes:
         task: with the figures of samples and of the running epoch.
         rejected: queries that can't be parsed or planned, and why.
+        explained: whether it is compared and explained (:func:`explained`).
     """
 
     request: PlanningRequest
@@ -200,10 +206,16 @@ class PlanningAnswer:
     planned: Planned
     insight: Insight
     rejected: dict[str, ProblemRecord]
+    explained: bool = True
+
+    def without_rules(self) -> PlanningAnswer:
+        """The answer without what only its publication needs."""
+        rules = Ruleset(self.planned.ruleset.epoch, (), (), (), (), (), (), ())
+        return replace(self, planned=replace(self.planned, ruleset=rules, explain={}))
 
     def figures(self) -> dict[str, Any]:
         """The fields that an epoch's record and the answer to a dry run have in common."""
-        planned, plan, insight = self.planned, self.planned.plan, self.insight
+        planned, plan = self.planned, self.planned.plan
         return {
             "optimizer": plan.optimizer,
             "objective": plan.objective,
@@ -212,8 +224,6 @@ class PlanningAnswer:
             "cost": plan.cost,
             "bound": finite(plan.bound),
             "gap": finite(plan.gap),
-            "individual_cost": planned.individual_cost,
-            "shared_cost": planned.shared_cost,
             "solve_ms": planned.solve_ms,
             "method": plan.method,
             "candidates": plan.candidates,
@@ -226,11 +236,20 @@ class PlanningAnswer:
             "costs": planned.costs,
             "fallback": planned.fallback,
             "switching_cost": plan.switching,
-            "shares": insight.shares,
-            "diff": insight.diff,
-            "diff_reason": insight.diff_reason,
-            "reasons": insight.reasons,
+            **dict(self.explanation()),
         }
+
+    def explanation(self) -> Explanation:
+        """What may be worked out after the plan is published."""
+        planned, insight = self.planned, self.insight
+        return Explanation(
+            individual_cost=planned.individual_cost,
+            shared_cost=planned.shared_cost,
+            shares=insight.shares,
+            diff=insight.diff,
+            diff_reason=insight.diff_reason,
+            reasons=insight.reasons,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +277,7 @@ class Prepared:
             explain=planned.explain,
             ruleset_digest=digest,
             footprint=answer.insight.footprint,
+            explained=answer.explained,
             **answer.figures(),
         )
         return cls(record, text, answer)
@@ -296,12 +316,25 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
 
 def answer_request(request: PlanningRequest) -> PlanningAnswer:
     """Plan and explain ``request``; changes nothing shared, so it can run in a thread."""
+    return explained(plan_only(request))
+
+
+def plan_only(request: PlanningRequest) -> PlanningAnswer:
+    """Plan ``request``, and leave the explanation to :func:`explained`."""
     task = replace(
         request.task,
         statistics=estimate(request.task.statistics, request.queries, request.samples),
         running=rewired_from(request.running),
         backfills=decided_in(request.running),
     )
-    planned = plan_queries(request.queries, task)
-    insight = explain_choice(planned, task, request.running, request.limits)
-    return PlanningAnswer(request, task, planned, insight, {**request.rejected, **planned.rejected})
+    planned = outcome(plan_jointly(request.queries, task))
+    rejected = {**request.rejected, **planned.rejected}
+    return PlanningAnswer(request, task, planned, unexplained(planned), rejected, explained=False)
+
+
+def explained(answer: PlanningAnswer) -> PlanningAnswer:
+    """``answer`` with plans to compare with, who costs what, what changes, and why."""
+    planned = compared(answer.planned, answer.task)
+    request = answer.request
+    insight = explain_choice(planned, answer.task, request.running, request.limits)
+    return replace(answer, planned=planned, insight=insight, explained=True)

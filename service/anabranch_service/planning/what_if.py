@@ -17,6 +17,7 @@ from anabranch_planner.cost.footprint import (
     Footprint,
     FootprintError,
     footprint,
+    footprint_of,
     from_json,
     to_json,
 )
@@ -50,6 +51,12 @@ class Limits:
     changes: int | None
     reasons: int | None
 
+
+#: Why an epoch has no comparison yet.
+LATER = (
+    "costs apart, differences and reasons are worked out after publication; those of an epoch that "
+    "another follows soon are left out"
+)
 
 FULL = Limits(shares=None, changes=None, reasons=None)
 #: Also what an epoch's record keeps.
@@ -94,8 +101,8 @@ def explain_choice(
     marks = share = why = found = None
     reason = "no epoch has been published yet"
     try:
-        marks = to_json(footprint(plan, queries))
         walked = trails(plan, queries)
+        marks = to_json(footprint_of(plan, walked))
         played = game(plan, queries, walked)
         alone, note = _alone(planned)
         ranked = sorted(shares(plan, queries, alone, played), key=lambda s: (-s.shapley, s.query))
@@ -119,6 +126,16 @@ def explain_choice(
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
         reason = f"the comparison failed: {cause!r}"
     return Insight(marks, share, found, reason, why)
+
+
+def unexplained(planned: Planned) -> Insight:
+    """A plan's steps and stores only: the rest is worked out once it has been published."""
+    marks = None
+    try:
+        marks = to_json(footprint(planned.plan, planned.queries))
+    except Exception as cause:  # noqa: BLE001 - it is for comparison with later plans only
+        _LOG.error("a plan has no footprint", error=repr(cause), exc_info=cause)
+    return Insight(marks, None, None, LATER, None)
 
 
 def rewired_from(running: Running | None) -> Footprint | None:

@@ -16,7 +16,7 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.registry.approvals import HOLD, Approvals, HeldPlan
 from anabranch_service.registry.history import KEPT, HistoryPoint
 from anabranch_service.registry.lease import Term, fenced, run_fenced
-from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
+from anabranch_service.registry.records import EpochRecord, Explanation, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 
 #: KEYS leader, the key of each command; ARGV owner, token, and of each command its name, how many
@@ -98,6 +98,17 @@ class Publication:
         )
         return bool(answers[0])
 
+    async def explanation(self, record: EpochRecord, found: Explanation) -> None:
+        """Keep what has been worked out about the epoch of ``record`` after its publication."""
+        store, number = self.store, record.epoch
+        text = pack(found.model_dump_json())
+        summary = record.with_explanation(found).summary().model_dump_json()
+        await self._write(
+            ("HSET", store.explanations_key, (number, text)),
+            ("HSET", store.summaries_key, (number, summary)),
+            ("HINCRBY", store.epoch_bytes_key, (number, len(text))),
+        )
+
     async def forget_epochs(self, keep: int, most: int) -> None:
         """Remove all but the newest ``keep`` epochs and ``most`` bytes of them, and what was
         measured before. The newest :data:`LEAST_EPOCHS` and what runs are kept, with all that was
@@ -131,6 +142,7 @@ class Publication:
             *(("UNLINK", key, ()) for key in gone),
             ("HDEL", store.summaries_key, tuple(range(first, last))),
             ("HDEL", store.epoch_bytes_key, tuple(range(first, last))),
+            ("HDEL", store.explanations_key, tuple(range(first, last))),
             ("ZREMRANGEBYSCORE", keys.published, ("-inf", f"({last}")),
         )
 

@@ -16,6 +16,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
+from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
@@ -207,6 +208,31 @@ class KeptRevision(RevisionRecord):
     footprint: dict[str, Any] | None = None
 
 
+class Explanation(Closed):
+    """What may be worked out about an epoch's plan after its publication; the fields are those of
+    its record.
+    """
+
+    individual_cost: float | None
+    shared_cost: float | None
+    shares: SharesRecord | None
+    diff: DiffRecord | None
+    diff_reason: str
+    reasons: ReasonsRecord | None
+
+    @classmethod
+    def missing(cls, why: str) -> Explanation:
+        """That there is none."""
+        return cls(
+            individual_cost=None,
+            shared_cost=None,
+            shares=None,
+            diff=None,
+            diff_reason=why,
+            reasons=None,
+        )
+
+
 class EpochRecord(PublishedEpoch):
     """An epoch as it was published.
 
@@ -216,6 +242,10 @@ class EpochRecord(PublishedEpoch):
     """
 
     footprint: dict[str, Any] | None = None
+
+    def with_explanation(self, found: Explanation) -> EpochRecord:
+        """The record with what has been worked out since."""
+        return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:
         """What lists show of it."""

@@ -49,6 +49,7 @@ from anabranch_service.registry.history import HistoryPoint
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import (
     EpochRecord,
+    Explanation,
     KeptRevision,
     PlanningRecord,
     QueryRecord,
@@ -479,9 +480,16 @@ class Store:
         return [int(n) for n in raw]
 
     async def epoch(self, number: int) -> EpochRecord | None:
-        """One published epoch's record, or None."""
-        text = _unpacked(await _text(self.redis.get(self.keys.epoch(number))))
-        return _strict(EpochRecord, str(number), text)
+        """One published epoch's record, with what has been worked out since, or None."""
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.get(self.keys.epoch(number))
+            pipe.hget(self.explanations_key, str(number))
+            text, later = map(_unpacked, await pipe.execute())
+        record = _strict(EpochRecord, str(number), text)
+        if record is None or later is None:
+            return record
+        found = _lenient(Explanation, f"explanation of {number}", later)
+        return record if found is None else record.with_explanation(found)
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
         """The record of the newest epoch (published ``before`` another), or None."""
@@ -526,6 +534,11 @@ class Store:
     def epoch_bytes_key(self) -> str:
         """Hash: epoch -> bytes."""
         return self._own("epochs", "bytes")
+
+    @property
+    def explanations_key(self) -> str:
+        """Hash: epoch -> what has been worked out about it after its publication."""
+        return self._own("epochs", "explanations")
 
     @property
     def summaries_key(self) -> str:

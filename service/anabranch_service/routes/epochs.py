@@ -76,12 +76,13 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
 @router.get("/{number}", response_model=EpochOut)
 @needs(Need.READ)
 async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """One published epoch. It never changes, once the runtime has started it."""
+    """One published epoch. It does not change once it is explained and has started."""
     record = await ctx.store.epoch(number)
     if record is None:
         raise _unknown(number)
     out = epoch_out(record, await ctx.store.progress())
-    caching = REVALIDATE if out.first_batch is None else IMMUTABLE
+    settled = out.first_batch is not None and out.explained
+    caching = IMMUTABLE if settled else REVALIDATE
     return _tagged(out.model_dump_json(), caching, if_none_match)
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from anabranch_contract.errors import PlannerError
 from anabranch_service.planning import loop, planner_process
-from anabranch_service.planning.planner_process import PlannerProcess
+from anabranch_service.planning.planner_process import NICE, PlannerProcess
+from anabranch_service.planning.what_if import LATER
 from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.service import eventually
 
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from tests.support.worlds.service import Service
 
 
-def children() -> list[psutil.Process]:
-    """The planner's processes of this one."""
+def children(nice: int = 0) -> list[psutil.Process]:
+    """The processes of this one that plan, or (with their niceness) those that explain."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if planner_process.__name__ in child.cmdline():
+            if child.cmdline()[-2:] == [planner_process.WORKER, str(nice)]:
                 found.append(child)
         except psutil.Error:
             continue
@@ -43,6 +44,13 @@ def apart(monkeypatch: pytest.MonkeyPatch, shop: Service) -> Iterator[Service]:
     monkeypatch.setattr(loop, "APART", 1)
     yield shop
     assert len(children()) <= 1
+
+
+def explained(service: Service, epoch: int) -> dict[str, Any]:
+    """The record of an epoch, once it has been explained."""
+    eventually(lambda: service.get(f"/v1/epochs/{epoch}")["explained"], "its explanation")
+    record: dict[str, Any] = service.get(f"/v1/epochs/{epoch}")
+    return record
 
 
 def without_times(record: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +67,10 @@ def test_the_epochs_are_the_same(shop: Service, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(loop, "APART", 1)
     shop.plan(1)
     assert len(children()) == 1
-    here, there = shop.get("/v1/epochs/1"), shop.get("/v1/epochs/2")
+    here, there = shop.get("/v1/epochs/1"), explained(shop, 2)
+    assert there["individual_cost"]
+    assert there["shares"]["queries"]
+    assert there["diff"]
     assert without_times(there) | {"diff": None, "ruleset_digest": ""} == without_times(here) | {
         "diff": None,
         "ruleset_digest": "",
@@ -84,6 +95,45 @@ def test_a_process_that_is_killed_costs_one_epoch(apart: Service) -> None:
     assert apart.get("/v1/epochs/2")["queries"] == ["pair", "chain"]
     (another,) = children()
     assert another.pid != child.pid
+
+
+def test_an_epoch_is_published_before_it_is_explained(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    first = explained(apart, 0)
+    assert first["diff_reason"] == "no epoch has been published yet"
+    (explainer,) = children(NICE)
+    explainer.suspend()
+    try:
+        apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        apart.plan(0)
+        record = apart.get("/v1/epochs/1")
+        assert record["queries"] == ["pair", "chain"]
+        assert record["explain"]["queries"]
+        assert (record["explained"], record["individual_cost"], record["diff"]) == (
+            False,
+            None,
+            None,
+        )
+        assert record["diff_reason"] == LATER
+    finally:
+        explainer.resume()
+    assert explained(apart, 1)["diff"]["totals"]["added"]["count"] > 0
+    (line,) = apart.get("/v1/epochs?limit=1")["items"]
+    assert line["changes"]["steps_added"] > 0
+    assert line["individual_cost"] > 0
+
+
+def test_an_explanation_that_fails_says_so(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    explained(apart, 0)
+    (explainer,) = children(NICE)
+    explainer.kill()
+    apart.plan(0)
+    assert "its process died" in explained(apart, 1)["diff_reason"]
+    apart.plan(1)
+    assert explained(apart, 2)["diff_reason"] == ""
 
 
 def test_what_can_not_be_planned_is_rejected_as_ever(apart: Service) -> None:
