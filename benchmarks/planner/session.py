@@ -25,7 +25,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.optimise import MAX_FLOWS, require_plannable
 from anabranch_planner.search.anytime import solve_problem
-from anabranch_planner.search.assemble import Steps, make_plan
+from anabranch_planner.search.assemble import Reused, make_plan
 from anabranch_planner.search.lower_bounds import floor, relaxed
 from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome, Settings
@@ -72,7 +72,7 @@ class Session:
         self._queries: dict[QueryId, JoinQuery] = {}
         self._routes: dict[GoalKey, tuple[EdgeId, ...]] = {}
         self._bound = 0.0
-        self._steps: Steps = {}
+        self._reused = Reused()
         self._builder = self._new_builder()
 
     @property
@@ -91,7 +91,7 @@ class Session:
         self._queries = {q.id: q for q in queries}
         with deadline.phase("build"):
             self._builder = self._new_builder()
-            self._steps = {}
+            self._reused = Reused()
             self._builder.add(queries)
             problem = self._builder.problem()
         return self._take(solve_problem(problem, self._settings, deadline), deadline)
@@ -181,7 +181,7 @@ class Session:
         self._bound = min(max(outcome.bound, 0.0), routing.cost)
         self._routes = {problem.goals[g].key: path for g, path in routing.routes.items()}
         with deadline.phase("assemble"):
-            return make_plan(Optimizer.CLASH, self._objective, [outcome], self._steps)
+            return make_plan(Optimizer.CLASH, self._objective, [outcome], self._reused)
 
 
 def _timed(query: JoinQuery) -> bool:
@@ -204,7 +204,7 @@ def around(problem: Problem, query: str, flows: int) -> list[str]:
             size[goal.name] += len(goal.edges)
             if not mine.isdisjoint(goal.edges):
                 shared[goal.name] += len(mine.intersection(goal.edges))
-    return nearest(query, shared, size, flows)
+    return nearest([query], shared, size, flows)
 
 
 def exclusive(problem: Problem, query: str, deadline: Deadline, seed: int) -> float:

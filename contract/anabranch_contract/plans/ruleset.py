@@ -17,6 +17,7 @@ that the ruleset before it has not.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NewType, TypeAlias, cast
@@ -354,6 +355,9 @@ def _require(condition: bool, message: str) -> None:
         raise RulesetError("bad-ruleset", message)
 
 
+#: Where a text says its epoch. No key before has that name, and quotes in strings are escaped.
+_EPOCH = re.compile(r'"epoch":\d+')
+
 #: The rules of a document by kind, and the fields that hold them.
 _RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
 
@@ -366,6 +370,15 @@ def dumps(ruleset: Ruleset) -> str:
 def digest(text: str) -> str:
     """A short digest of a document, for comparison."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def renumbered(text: str, epoch: int) -> str:
+    """The text of the same ruleset for another epoch.
+
+    >>> renumbered('{"derived":[],"epoch":3,"revision":0}', 12)
+    '{"derived":[],"epoch":12,"revision":0}'
+    """
+    return _EPOCH.sub(f'"epoch":{epoch}', text, count=1)
 
 
 def loads(text: str | bytes) -> Ruleset:

@@ -32,6 +32,8 @@ class PublishedEpoch(Closed, PlanFigures):
             and why. ``diff_reason`` says why ``diff`` is None.
         explained: whether these and the costs apart (``individual_cost``, ``shared_cost``) are
             worked out.
+        same_as: the epoch before whose plan and rules these are, as nothing has changed since;
+            None: this plan is its own.
     """
 
     epoch: int
@@ -54,6 +56,7 @@ class PublishedEpoch(Closed, PlanFigures):
     diff_reason: str = ""
     reasons: ReasonsRecord | None = None
     explained: bool = True
+    same_as: int | None = None
 
 
 class EpochOut(PublishedEpoch):

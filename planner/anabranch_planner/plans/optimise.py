@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.search.assemble import Reused
     from anabranch_planner.search.routes import Routing
 
 #: Flow variables up to which the integer program is built.
@@ -146,14 +147,19 @@ def build(queries: Sequence[JoinQuery], request: PlanRequest) -> Problem:
     """The graph of states of all queries."""
     options = request.options
     with options.deadline.phase("build"):
-        model = CostModel(
-            request.statistics,
-            objective=options.objective,
-            parallelism=options.parallelism,
-            partitioning=options.partitioning,
-            bounds=LoosestBounds(queries),
-        )
-        return build_problem(queries, model, mir=options.mir)
+        return build_problem(queries, cost_model(queries, request), mir=options.mir)
+
+
+def cost_model(queries: Sequence[JoinQuery], request: PlanRequest) -> CostModel:
+    """The model by which ``queries`` are planned."""
+    options = request.options
+    return CostModel(
+        request.statistics,
+        objective=options.objective,
+        parallelism=options.parallelism,
+        partitioning=options.partitioning,
+        bounds=LoosestBounds(queries),
+    )
 
 
 def charge(problem: Problem, request: PlanRequest) -> Problem:
@@ -186,13 +192,18 @@ def solve(problem: Problem, request: PlanRequest) -> tuple[Outcome, ...]:
     return (outcome,)
 
 
-def assemble(outcomes: Sequence[Outcome], request: PlanRequest) -> Plan:
+def assemble(
+    outcomes: Sequence[Outcome], request: PlanRequest, reused: Reused | None = None
+) -> Plan:
     """The plan of the routes; where a joint plan is not proven, the cheaper of it and plans made
     alone and merged.
+
+    Args:
+        reused: as :func:`make_plan` has it.
     """
     options = request.options
     with options.deadline.phase("assemble"):
-        plan = make_plan(options.optimizer, options.objective, outcomes)
+        plan = make_plan(options.optimizer, options.objective, outcomes, reused)
     if options.optimizer is not Optimizer.CLASH or outcomes[0].proven:
         return plan
     if _demanding(options):

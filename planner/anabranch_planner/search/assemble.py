@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from operator import is_
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_planner.search.copies import Access, attribute_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from anabranch_contract.queries.joins import AttrRef
     from anabranch_contract.queries.mirs import MirId
     from anabranch_planner.search.outcome import Outcome
-    from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Problem, Sub
+    from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, Problem, Sub
     from anabranch_planner.search.routes import Routing
 
 #: How a step is accessed, by the path that it ends.
@@ -22,15 +24,54 @@ PathAccess = dict[tuple["EdgeId", ...], Access]
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 
 
+@dataclass(slots=True)
+class Reused:
+    """Parts of plans over one graph, for the next plan over it.
+
+    Attributes:
+        orders: the last order of each goal.
+        candidates: of a goal, by its identity; the goal is kept so that it stays itself.
+    """
+
+    steps: Steps = field(default_factory=dict)
+    orders: dict[GoalKey, ProbeOrder] = field(default_factory=dict)
+    candidates: dict[int, tuple[Goal, int]] = field(default_factory=dict)
+
+    def without(self, subs: Collection[Sub], graph: Graph) -> Reused:
+        """Those of which no price depends on ``subs``."""
+        before, after = graph.before, graph.after
+        steps = {
+            key: step
+            for key, step in self.steps.items()
+            if before[key[0]] not in subs and after[key[0]] not in subs
+        }
+        return Reused(steps, self.orders, self.candidates)
+
+    def count(self, problem: Problem) -> int:
+        """The candidates of all goals of ``problem``."""
+        known, self.candidates = self.candidates, {}
+        for goal in problem.goals:
+            found = known.get(id(goal)) or (goal, problem.candidates_of(goal))
+            self.candidates[id(goal)] = found
+        return sum(number for _, number in self.candidates.values())
+
+
 def assemble(
-    problem: Problem, routing: Routing, owner: str = "", steps: Steps | None = None
+    problem: Problem, routing: Routing, owner: str = "", reused: Reused | None = None
 ) -> tuple[list[ProbeOrder], list[StoreCopy]]:
     """The orders and copies of ``routing``."""
-    steps = {} if steps is None else steps
+    reused = Reused() if reused is None else reused
+    before, reused.orders = reused.orders, {}
     orders = []
     for index, path in routing.routes.items():
+        goal = problem.goals[index]
         access = [routing.accesses[e] for e in path]
-        orders.append(_order(problem, problem.goals[index], path, access, owner, steps))
+        order = _order(problem, goal, path, access, owner, reused.steps)
+        known = before.get(goal.key)
+        if known is not None and all(map(is_, known.steps, order.steps)) and known == order:
+            order = known
+        reused.orders[goal.key] = order
+        orders.append(order)
     copies = [
         StoreCopy(_id(problem, store), attribute, owner, problem.inserts[store])
         for store, kept in routing.copies.items()
@@ -148,12 +189,12 @@ def make_plan(
     optimizer: Optimizer,
     objective: Objective,
     outcomes: Sequence[Outcome],
-    steps: Steps | None = None,
+    reused: Reused | None = None,
 ) -> Plan:
     """The plan that ``outcomes`` are together: one for all queries, or one per query.
 
     Args:
-        steps: steps that were made before, over the same graph; new ones are added.
+        reused: of the last plan over the same graph; of this one afterwards.
     """
     orders: list[ProbeOrder] = []
     copies: list[StoreCopy] = []
@@ -165,7 +206,7 @@ def make_plan(
     else:
         for o in outcomes:
             owner = str(o.problem.queries[0]) if optimizer is Optimizer.INDIVIDUAL else ""
-            some_orders, some_copies = assemble(o.problem, o.routing, owner, steps)
+            some_orders, some_copies = assemble(o.problem, o.routing, owner, reused)
             orders += some_orders
             copies += some_copies
         cost = sum(o.routing.cost for o in outcomes)
@@ -193,7 +234,9 @@ def make_plan(
         bound=bound,
         gap=gap(cost, bound),
         method="; ".join(methods) or "nothing to choose",
-        candidates=sum(o.problem.candidates for o in outcomes),
+        candidates=sum(
+            o.problem.candidates if reused is None else reused.count(o.problem) for o in outcomes
+        ),
         variables=sum(o.variables for o in outcomes),
         constraints=sum(o.constraints for o in outcomes),
     )

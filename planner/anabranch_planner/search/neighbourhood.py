@@ -58,13 +58,15 @@ class Sharing:
         for e in self._edges[query]:
             for other in self._users[e]:
                 shared[other] += 1
-        return nearest(query, shared, self._flows, flows)
+        return nearest([query], shared, self._flows, flows)
 
 
-def nearest(query: str, shared: dict[str, int], size: Mapping[str, int], flows: int) -> list[str]:
-    """``query`` and those of ``shared``, most shared first, up to so many flows together."""
-    chosen, total = [query], size[query]
-    for other in sorted(shared.keys() - {query}, key=lambda q: (-shared[q], q)):
+def nearest(
+    queries: Collection[str], shared: Mapping[str, int], size: Mapping[str, int], flows: int
+) -> list[str]:
+    """``queries`` and those of ``shared``, most shared first, up to so many flows together."""
+    chosen, total = sorted(queries), sum(size[query] for query in queries)
+    for other in sorted(shared.keys() - set(queries), key=lambda q: (-shared[q], q)):
         total += size[other]
         if total > flows:
             break

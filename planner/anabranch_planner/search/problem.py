@@ -21,6 +21,7 @@ start (cheapest next relation first) instead of the full graph; it is named in
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,7 +30,7 @@ from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import Mir, sub_join
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from anabranch_contract.queries.joins import JoinQuery, QueryId
     from anabranch_planner.cost.model import CostModel
@@ -208,14 +209,15 @@ class Problem:
     @property
     def candidates(self) -> int:
         """The number of (undecorated) candidate probe orders of all goals."""
-        graph, total = self.graph, 0
-        for goal in self.goals:
-            paths = {goal.root: 1}
-            for e in goal.edges:
-                head = graph.head[e]
-                paths[head] = paths.get(head, 0) + paths[graph.tail[e]]
-            total += paths[goal.sink]
-        return total
+        return sum(self.candidates_of(goal) for goal in self.goals)
+
+    def candidates_of(self, goal: Goal) -> int:
+        """The number of (undecorated) candidate probe orders of one goal."""
+        graph, paths = self.graph, {goal.root: 1}
+        for e in goal.edges:
+            head = graph.head[e]
+            paths[head] = paths.get(head, 0) + paths[graph.tail[e]]
+        return paths[goal.sink]
 
     @property
     def flows(self) -> int:
@@ -228,9 +230,14 @@ class Problem:
         for goal in self.goals:
             if goal.mir is None:
                 mine[goal.name].append(goal)
-        return [self._alone(query, mine[query]) for query in self.queries]
+        return [self._part((query,), mine[query]) for query in self.queries]
 
-    def _alone(self, query: QueryId, goals: list[Goal]) -> Problem:
+    def part_of(self, names: Collection[str]) -> Problem:
+        """The problem that the queries ``names`` would be alone, over the same graph."""
+        goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
+        return self._part(tuple(q for q in self.queries if q in names), goals)
+
+    def _part(self, queries: tuple[QueryId, ...], goals: list[Goal]) -> Problem:
         target = self.graph.target
         probed = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
         mirs = {}
@@ -243,13 +250,13 @@ class Problem:
         stores = (*required, *mirs)
         return replace(
             self,
-            queries=(query,),
+            queries=queries,
             goals=tuple(goals),
             mirs=mirs,
             partitions={s: self.partitions[s] for s in stores},
             required=required,
             inserts={s: self.inserts[s] for s in stores},
-            reduced=tuple(q for q in self.reduced if q == query),
+            reduced=tuple(q for q in self.reduced if q in queries),
         )
 
 
@@ -309,6 +316,9 @@ class Builder:
         self._states: dict[tuple[Label, Sub], int] = {}
         self._edges: dict[tuple[int, int], EdgeId] = {}
         self._sizes: dict[int, float] = {}
+        #: How many queries there are with each store, and with each partition attribute of it.
+        self._users: Counter[Sub] = Counter()
+        self._joined_by: Counter[tuple[Sub, AttrRef]] = Counter()
 
     def add(self, queries: Sequence[JoinQuery]) -> None:
         """Add ``queries`` (in order of their ids)."""
@@ -319,6 +329,8 @@ class Builder:
         for scope in scopes:
             self._query_goals[scope.query.id] = scope.query_goals()
             self._scopes[scope.query.id] = scope
+            self._users.update(set(scope.targets.values()))
+            self._joined_by.update(scope.attributes)
         for scope in scopes:
             scope.add_upkeep(self._upkeep)
 
@@ -340,9 +352,65 @@ class Builder:
                 graph.target[e],
             )
 
+    def reprice_some(self, subs: Collection[Sub]) -> tuple[dict[EdgeId, float], dict[Sub, float]]:
+        """Price what concerns ``subs`` by :attr:`model`, which may be another one by now; in place,
+        so problems that were built before are no longer what they were.
+
+        Returns:
+            How much less steps cost at most, and one copy of stores, where they are cheaper now.
+        """
+        graph, self._sizes = self.graph, {}
+        before_now = {s: self._inserts.pop(s) for s in subs if s in self._inserts}
+        less = {s: was - self._insert(s) for s, was in before_now.items()}
+        cheaper: dict[EdgeId, float] = {}
+        for e, (before, after) in enumerate(zip(graph.before, graph.after, strict=True)):
+            if before in subs or after in subs:
+                was = graph.cost[e] + graph.spread[e]
+                graph.cost[e], graph.spread[e] = self._priced(
+                    graph.tail[e], graph.head[e], graph.start[e], before, after, graph.target[e]
+                )
+                now = graph.cost[e] + graph.spread[e]
+                if now < was:
+                    cheaper[e] = was - now
+        return cheaper, {s: amount for s, amount in less.items() if amount > 0}
+
     def drop(self, query: QueryId) -> None:
         """Forget ``query``; its part of the graph stays, unused."""
-        del self._scopes[query], self._query_goals[query]
+        scope = self._scopes.pop(query)
+        del self._query_goals[query]
+        self._users.subtract(set(scope.targets.values()))
+        self._joined_by.subtract(scope.attributes)
+
+    def has_idle_attributes(self, stores: Collection[Sub]) -> bool:
+        """Whether one of ``stores`` is there for some query, and may be partitioned by an attribute
+        that none joins by any more.
+        """
+        return any(
+            self._users[store] and not self._joined_by[store, attribute]
+            for store in stores
+            for attribute in self.partitions.get(store, ())
+        )
+
+    def subs_of(self, query: QueryId) -> set[Sub]:
+        """The sub-joins and stores of ``query``."""
+        scope = self._scopes[query]
+        return {*scope.subs.values(), *scope.targets.values()}
+
+    def query_goals(self, query: QueryId) -> list[Goal]:
+        """The goals of ``query``, without those of intermediate results."""
+        return self._query_goals[query]
+
+    def upkeep(self, mir: Sub) -> list[Goal]:
+        """The goals that maintain an intermediate result."""
+        return self._upkeep[mir]
+
+    def insert_price(self, store: Sub) -> float:
+        """What one copy of a store costs."""
+        return self._insert(store)
+
+    def is_kept(self, store: Sub) -> bool:
+        """Whether ``store`` is that of an intermediate result."""
+        return store not in self.graph.bases
 
     def problem(self) -> Problem:
         """The problem of all queries that are there."""
@@ -419,17 +487,22 @@ class Builder:
     def _price(
         self, tail: int, head: int, start: Label, before: Sub, after: Sub, target: Sub
     ) -> None:
-        graph, model = self.graph, self.model
-        sent, made = self._sent(tail, start, before), 0.0
+        cost, spread = self._priced(tail, head, start, before, after, target)
+        self.graph.cost.append(cost)
+        self.graph.spread.append(spread)
+
+    def _priced(
+        self, tail: int, head: int, start: Label, before: Sub, after: Sub, target: Sub
+    ) -> tuple[float, float]:
+        """The cost of an edge, and how much more it is where it is broadcast."""
+        model = self.model
+        sent = self._sent(tail, start, before)
         if model.constants is None:
             # As below, without the names of the sub-joins that a path ends with.
-            cost, spread = sent, sent * (model.chi(broadcast=True) - 1)
-        else:
-            made, store = self._sent(head, start, after), graph.mir(target).id
-            cost = model.price(sent, made, store)
-            spread = model.price(sent, made, store, broadcast=True) - cost
-        graph.cost.append(cost)
-        graph.spread.append(spread)
+            return sent, sent * (model.chi(broadcast=True) - 1)
+        made, store = self._sent(head, start, after), self.graph.mir(target).id
+        cost = model.price(sent, made, store)
+        return cost, model.price(sent, made, store, broadcast=True) - cost
 
     def _sent(self, state: int, start: Label, sub: Sub) -> float:
         """Tuples per unit of time that a state holds."""
@@ -469,6 +542,8 @@ class _Scope:
         self.subs: dict[int, Sub] = {}
         #: What may be probed: masks of stores -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
+        #: Stores, and attributes that the query joins them by.
+        self.attributes: set[tuple[Sub, AttrRef]] = set()
         if self.whole & (self.whole - 1):
             for mask in self.sets:
                 single = not mask & (mask - 1)
@@ -547,7 +622,9 @@ class _Scope:
                     # As in :func:`candidates.joining_attributes`.
                     inside = [m for one, m in members if one & mask]
                     for m in inside[:1] if both & (both - 1) else inside:
-                        found.setdefault(self._in_store(m, mask), 1 << len(found))
+                        attribute = self._in_store(m, mask)
+                        found.setdefault(attribute, 1 << len(found))
+                        self.attributes.add((sub, attribute))
 
     def _in_store(self, attribute: AttrRef, mask: int) -> AttrRef:
         if mask & (mask - 1):

@@ -18,7 +18,7 @@ import structlog
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.control import fetch_ruleset, read_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import Kind, canonical, read_document
 from anabranch_runtime.storage.durable import durable
@@ -55,9 +55,12 @@ class Rulesets:
         if found is None:
             body = self._body(name)
             if body is None:
-                body = json.loads(self._control.ruleset_text(name))
-                self._durable.write(_path(self._folder, name), KIND, body)
-            found = self._known[name] = rulesets.from_json(body)
+                text = self._control.ruleset_text(name)
+                self._durable.write(_path(self._folder, name), KIND, json.loads(text))
+                found = read_ruleset(text, name)
+            else:
+                found = rulesets.from_json(body)
+            self._known[name] = found
         return found
 
     def keep(self, ruleset: Ruleset, text: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,6 +45,9 @@ from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import PlanningRecord
 
 _LOG = structlog.get_logger(__name__)
+
+#: Makes a plan of queries under statistics.
+Make = Callable[[Sequence[JoinQuery], Statistics, Options], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,33 +187,36 @@ def outcome(joint: Joint) -> Planned:
     )
 
 
-def plan_jointly(queries: Sequence[JoinQuery], task: Task) -> Joint:
+def plan_jointly(queries: Sequence[JoinQuery], task: Task, make: Make | None = None) -> Joint:
     """Plan ``queries`` jointly; a single query never makes it fail.
 
     No single query is at fault where a memory budget is too small: it is left out then, and
     :attr:`Joint.fallback` says so.
+
+    Args:
+        make: makes the joint plan; None: :func:`~anabranch_planner.passes.optimise`.
     """
     try:
-        return _plan_jointly(tuple(queries), task)
+        return _plan_jointly(tuple(queries), task, make)
     except PlannerError as cause:
         if cause.code != "memory-limit":
             raise
         _LOG.warning("memory budget left out", error=str(cause))
         options = task.options.model_copy(update={"memory": None})
-        found = _plan_jointly(tuple(queries), replace(task, options=options))
+        found = _plan_jointly(tuple(queries), replace(task, options=options), make)
         return replace(found, fallback=f"planned without the memory budget: {cause.message}")
 
 
-def _plan_jointly(queries: tuple[JoinQuery, ...], task: Task) -> Joint:
+def _plan_jointly(queries: tuple[JoinQuery, ...], task: Task, make: Make | None) -> Joint:
     optimizer = task.options.optimizer
     try:
-        return Joint(task, _attempt(queries, task, optimizer), queries)
+        return Joint(task, _attempt(queries, task, optimizer, make), queries)
     except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
         _raise_budget(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
     sound, rejected = _isolate(queries, task)
     try:
-        return Joint(task, _attempt(sound, task, optimizer), sound, rejected)
+        return Joint(task, _attempt(sound, task, optimizer, make), sound, rejected)
     except Exception as cause:  # noqa: BLE001 - the fallback is reported in the record
         _raise_budget(cause)
         _LOG.error("joint plan failed again", error=repr(cause))
@@ -261,12 +267,14 @@ def problem_of(cause: Exception) -> ProblemRecord:
     )
 
 
-def _solve(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Plan:
+def _solve(
+    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer, make: Make | None
+) -> Plan:
     if not queries:
         empty: tuple[()] = ()
         objective = task.options.objective
         return Plan(optimizer, objective, empty, empty, empty, empty, 0.0, 0.0, 0.0, "empty")
-    return optimise(queries, task.statistics, _options(queries, task, optimizer))
+    return (make or optimise)(queries, task.statistics, _options(queries, task, optimizer))
 
 
 def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Options:
@@ -296,9 +304,11 @@ def _switching(task: Task) -> Switching | None:
     return Switching(task.running, task.options.switching)
 
 
-def _attempt(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Attempt:
+def _attempt(
+    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer, make: Make | None = None
+) -> Attempt:
     started = time.perf_counter()
-    plan = _solve(queries, task, optimizer)
+    plan = _solve(queries, task, optimizer, make)
     solve_ms = (time.perf_counter() - started) * 1000
     return Attempt(plan, make_rules(plan, epoch_request(queries, task)), solve_ms)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import structlog
 from redis.exceptions import RedisError
@@ -44,13 +45,14 @@ from anabranch_service.planning.request import (
     on_terms_of,
     plan_request,
     read_registered,
+    running_epoch,
 )
 from anabranch_service.planning.reviser import Reviser
 from anabranch_service.planning.sharing import decide_sharing
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
-from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.publication import Publication, Sealed, seal
 from anabranch_service.registry.records import EpochRecord, Explanation, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings
@@ -58,6 +60,8 @@ from anabranch_service.settings import Settings
 _LOG = structlog.get_logger(__name__)
 
 _LONGEST_PAUSE = 2.0
+#: A planned epoch, as this process makes it or as the planner's does.
+_Made = TypeVar("_Made", Prepared, Sealed)
 
 
 #: Queries from which on plans are made in a process of their own.
@@ -243,15 +247,16 @@ class EpochLoop:
         """Plan and publish ``epoch``; what is published in the end, whoever did it."""
         fulfilled: Approvals | None = None
         try:
-            record, text, fulfilled = await self._plan(epoch, boundary, publication)
+            sealed, fulfilled = await self._plan(epoch, boundary, publication)
         except (RedisError, LeadershipLost):
             raise
         except Exception as cause:
             carried = await self._carry_over(epoch, cause)
             if carried is None:
                 raise
-            record, text = carried
-        if not await publication.epoch(record, text):
+            sealed = await asyncio.to_thread(seal, *carried)
+        record = sealed.record
+        if not await self._put(sealed, publication):
             return await self.store.epoch(epoch)
         if fulfilled is not None:
             await publication.hold(fulfilled, None)
@@ -272,36 +277,71 @@ class EpochLoop:
         )
         return record
 
+    async def _put(self, sealed: Sealed, publication: Publication) -> bool:
+        """Publish ``sealed``; False if its epoch had been published before.
+
+        Raises:
+            CorruptRecord: nothing has changed since an epoch that Redis has lost.
+        """
+        before = sealed.record.same_as
+        if before is None:
+            return await publication.epoch(sealed)
+        if await publication.epoch_again(sealed, before):
+            return True
+        if sealed.record.epoch in await self.store.published():
+            return False
+        # The process would say the same again, so another one plans.
+        await asyncio.to_thread(self.process.close)
+        raise CorruptRecord(
+            "corrupt-registry",
+            f"the ruleset of epoch {before} is gone, which is to go on",
+            remedy="something else removed it; the next epoch is planned anew",
+        )
+
     async def _plan(
         self, epoch: int, boundary: Boundary, publication: Publication
-    ) -> tuple[EpochRecord, str, Approvals | None]:
+    ) -> tuple[Sealed, Approvals | None]:
         """What to publish; the last is what is done with it, where a plan was approved."""
-        snapshot = _snapshot(boundary)
-        found = await read_registered(self.store, self.settings, self.clock(), snapshot, epoch)
+        snapshot, now = _snapshot(boundary), self.clock()
+        found = await read_registered(
+            self.store, self.settings, now, snapshot, epoch, running=False
+        )
         found = await self._share(found, publication)
         manual, first = found.options.approval is Approval.MANUAL, await self._rations_first(found)
-        apart = len(found.wanted) >= APART and not (manual or first)
-        prepare = self._prepare_apart if apart else self._prepare
-        found, prepared = await asyncio.to_thread(self._planned, found, epoch, prepare)
-        seen, answer = await self.store.approvals(), prepared.answer
-        if answer is None:
+        seen = await self.store.approvals()
+        if len(found.wanted) >= APART and not (manual or first):
+            sealed = await self._planned_apart(found, epoch)
             await publication.hold(seen, None, forget=True)
-            return prepared.record, prepared.text, None
+            return sealed, None
+        found = replace(found, running=await running_epoch(self.store, epoch))
+        found, prepared = await asyncio.to_thread(self._planned, found, epoch, self._prepare)
+        answer = prepared.answer
         weighed = Weighed(answer, forget=True)
         if manual:
             weighed = await self._weigh(found, answer, seen)
             prepared = Prepared.of(weighed.answer, self.clock())
         if first:
             await self._ration(weighed.answer, found, publication)
-        record, text = prepared.record, prepared.text
+        sealed = await asyncio.to_thread(seal, prepared.record, prepared.text)
         if weighed.approved:
-            return record, text, seen
+            return sealed, seen
         await publication.hold(
             seen, weighed.held, weighed.record, weighed.text, forget=weighed.forget
         )
         if weighed.held is not None and weighed.held.digest != (seen.held and seen.held.digest):
             _LOG.info("plan held", version=weighed.held.digest, waiting=weighed.held.waiting)
-        return record, text, None
+        return sealed, None
+
+    async def _planned_apart(self, found: Registered, epoch: int) -> Sealed:
+        """The plan by the planner's process, which has what runs if it has planned that."""
+        published = [n for n in await self.store.published() if n < epoch]
+        after = published[-1] if published else None
+        prepare = partial(self._prepare_apart, after)
+        try:
+            return (await asyncio.to_thread(self._planned, found, epoch, prepare))[1]
+        except _RunningWanted:
+            found = replace(found, running=await running_epoch(self.store, epoch))
+            return (await asyncio.to_thread(self._planned, found, epoch, prepare))[1]
 
     def _explain_later(self, record: EpochRecord, publication: Publication) -> None:
         """Explain the epoch of ``record`` as soon as the one before it is; then only the newest."""
@@ -313,11 +353,21 @@ class EpochLoop:
         while self._unexplained is not None:
             (record, publication), self._unexplained = self._unexplained, None
             try:
-                found = await asyncio.to_thread(self._explanation, record.epoch)
+                found = await self._explained(record)
                 if found is not None:
                     await publication.explanation(record, found)
             except Exception as cause:  # noqa: BLE001 - an explanation is not worth the loop
                 _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
+
+    async def _explained(self, record: EpochRecord) -> Explanation | None:
+        """What explains the epoch of ``record``; None: another has been planned since."""
+        before, found = record.same_as, None
+        if before is not None:
+            found = await self.store.explanation(before)
+        found = found or await asyncio.to_thread(self._explanation, record.epoch)
+        if found is None or before is None:
+            return found
+        return found.model_copy(update={"diff": None, "diff_reason": record.diff_reason})
 
     def _explanation(self, epoch: int) -> Explanation | None:
         """What explains ``epoch``; None: another has been planned since."""
@@ -391,18 +441,18 @@ class EpochLoop:
             await publication.rations(schedule)
 
     def _planned(
-        self, found: Registered, epoch: int, prepare: Callable[[PlanningRequest], Prepared]
-    ) -> tuple[Registered, Prepared]:
+        self, found: Registered, epoch: int, prepare: Callable[[PlanningRequest], _Made]
+    ) -> tuple[Registered, _Made]:
         """The plan of what is registered, where a run that is rejected leaves its place to the one
         before it; runs in a thread.
         """
         prepared = prepare(self._request(found, epoch))
-        rejected = prepared.record.rejected
+        rejected: Mapping[str, ProblemRecord] = prepared.rejected
         places = {query_of(name) for name in rejected}
-        staying = [q for q in found.replaced if query_of(q.id) in places]
+        staying: list[QueryRecord] = [q for q in found.replaced if query_of(q.id) in places]
         if not staying:
             return found, prepared
-        others = [q for q in found.wanted if q.id not in rejected]
+        others: list[QueryRecord] = [q for q in found.wanted if q.id not in rejected]
         found = replace(found, wanted=[*others, *staying])
         return found, prepare(self._request(found, epoch)).rejecting(rejected)
 
@@ -417,9 +467,12 @@ class EpochLoop:
         validate_plan(answer.planned.plan, answer.planned.queries)
         return Prepared.of(answer, self.clock())
 
-    def _prepare_apart(self, request: PlanningRequest) -> Prepared:
-        """The same in the planner's process."""
-        return self.process.prepare(request, self.clock())
+    def _prepare_apart(self, after: int | None, request: PlanningRequest) -> Sealed:
+        """The same in the planner's process; ``after``: the newest epoch."""
+        found = self.process.prepare(request, self.clock(), after)
+        if found is None:
+            raise _RunningWanted
+        return found
 
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
         """The newest earlier epoch under a new number: planning failed, what runs goes on."""
@@ -458,6 +511,10 @@ class EpochLoop:
         self.metrics.published.inc()
         self.metrics.rejected.inc(len(record.rejected))
         self.metrics.solve.labels(record.optimizer).observe(record.solve_ms / 1000)
+
+
+class _RunningWanted(Exception):
+    """The planner's process has not planned what runs."""
 
 
 def settled(

@@ -21,7 +21,8 @@ from typing import cast
 import structlog
 
 from anabranch_contract.errors import PlannerError
-from anabranch_service.planning.request import PlanningRequest, Prepared
+from anabranch_service.planning.request import PlanningRequest
+from anabranch_service.registry.publication import Sealed
 from anabranch_service.registry.records import Explanation
 
 _LOG = structlog.get_logger(__name__)
@@ -34,10 +35,15 @@ NICE = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A request for an epoch that would be published at a time."""
+    """A request for an epoch that would be published at a time.
+
+    Attributes:
+        after: the newest epoch that has been published; None: none has.
+    """
 
     request: PlanningRequest
     now: datetime
+    after: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +62,7 @@ class Explain:
 
 Asked = Plan | HandOver | Explain
 #: What comes back, or why it does not.
-Answer = Prepared | bytes | None | Explanation | Exception
+Answer = Sealed | bytes | None | Explanation | Exception
 
 
 class PlannerProcess:
@@ -68,14 +74,23 @@ class PlannerProcess:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def prepare(self, request: PlanningRequest, now: datetime) -> Prepared:
-        """Plan an epoch that is published at ``now``.
+    def prepare(
+        self, request: PlanningRequest, now: datetime, after: int | None = None
+    ) -> Sealed | None:
+        """Plan an epoch that is published at ``now``, from the last one that was planned here.
+
+        Args:
+            request: what runs (``running``) may be left out.
+            after: the newest epoch that has been published; None: none has.
+
+        Returns:
+            None: ``running`` is left out, and the process has not planned the epoch ``after``.
 
         Raises:
             PlannerError: ``planner-stopped``: it took too long, or the process died; or whatever
                 planning raises.
         """
-        return cast("Prepared", self._answer(Plan(request, now)))
+        return cast("Sealed | None", self._answer(Plan(request, now, after)))
 
     def hand_over(self, epoch: int) -> bytes | None:
         """What :meth:`explain` takes, of the plan of ``epoch``; None: that is not the newest one

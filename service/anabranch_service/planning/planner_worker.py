@@ -5,18 +5,34 @@ See :mod:`.planner_process`, which starts it.
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import BinaryIO, cast
 
+from anabranch_contract.plans.ruleset import digest, renumbered
+from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.validate import validate_plan
+from anabranch_planner.search.assemble import gap
 from anabranch_service.collection import collect_rarely
+from anabranch_service.planning.epoch import finite
+from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.planner_process import Answer, Asked, HandOver, Plan
-from anabranch_service.planning.request import PlanningAnswer, Prepared, explained, plan_only
+from anabranch_service.planning.request import (
+    PlanningAnswer,
+    PlanningRequest,
+    Prepared,
+    explained,
+    plan_only,
+)
+from anabranch_service.planning.what_if import Running
+from anabranch_service.registry.publication import Sealed, seal, seal_again
+from anabranch_service.registry.records import EpochRecord
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -32,10 +48,11 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 class _Planner:
-    """The process from within: it answers, and keeps its last plan until it is handed over."""
+    """The process from within: it answers, and keeps its last plan for the next one."""
 
     def __init__(self) -> None:
-        self._last: PlanningAnswer | None = None
+        self._follower = Follower()
+        self._last: _Last | None = None
 
     def answer(self, asked: Asked) -> Answer:
         """The answer to one request."""
@@ -45,16 +62,84 @@ class _Planner:
             return self._hand_over(asked.epoch)
         return explained(pickle.loads(asked.plan)).explanation()
 
-    def _prepare(self, asked: Plan) -> Prepared:
-        answer = self._last = plan_only(asked.request)
+    def _prepare(self, asked: Plan) -> Sealed | None:
+        request, last = asked.request, self._last
+        if last is not None and last.record.epoch != asked.after:
+            # What this process has planned was not published, or something else has been since.
+            last, self._last, self._follower = None, None, Follower()
+        if last is not None:
+            request = replace(request, running=last.running())
+        elif asked.after is not None and request.running is None:
+            return None
+        self._follower.weight = request.task.options.switching
+        if last is not None and self._stays(last, request):
+            return self._again(last, request, asked.now)
+        answer = plan_only(request, self._follower)
         validate_plan(answer.planned.plan, answer.planned.queries)
-        return replace(Prepared.of(answer, asked.now), answer=None)
+        made = Prepared.of(answer, asked.now)
+        sealed = seal(made.record, made.text)
+        self._last = _Last(made.record, made.text, request, answer)
+        return sealed
+
+    def _stays(self, last: _Last, request: PlanningRequest) -> bool:
+        """Whether what was planned last is still what is wanted."""
+        if _but_for_figures(request) != _but_for_figures(last.request):
+            return False
+        figures = estimate(request.task.statistics, request.queries, request.samples)
+        return not last.answer.planned.fallback and self._follower.stays(request.queries, figures)
+
+    def _again(self, last: _Last, request: PlanningRequest, now: datetime) -> Sealed:
+        """The last plan under another number."""
+        epoch = request.task.epoch
+        record = last.record.again(epoch, now)
+        plan = last.answer.planned.plan
+        bound = plan.bound - plan.switching
+        text = renumbered(last.text, epoch)
+        record = record.model_copy(
+            update={
+                "statistics_epoch": request.statistics_epoch,
+                "ruleset_digest": digest(text),
+                "method": "as before",
+                "solve_ms": 0.0,
+                "bound": finite(min(bound, last.record.cost)),
+                "gap": gap(last.record.cost, bound) if math.isfinite(bound) else None,
+            }
+        )
+        whole = record.with_details(last.record.details())
+        self._last = replace(last, record=whole, text=text)
+        return seal_again(record)
 
     def _hand_over(self, epoch: int) -> bytes | None:
-        last, self._last = self._last, None
-        if last is None or last.planned.ruleset.epoch != epoch:
+        last = self._last
+        if last is None or last.record.epoch != epoch:
             return None
-        return pickle.dumps(last.without_rules(), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(last.answer.without_rules(), pickle.HIGHEST_PROTOCOL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last plan of the process.
+
+    Attributes:
+        record, text: of its newest epoch, and of its ruleset.
+        request, answer: by which it was made.
+    """
+
+    record: EpochRecord
+    text: str
+    request: PlanningRequest
+    answer: PlanningAnswer
+
+    def running(self) -> Running:
+        """The plan as what the next one is compared with, and charged for changing."""
+        return Running(self.record, self.answer.planned.queries)
+
+
+def _but_for_figures(request: PlanningRequest) -> tuple[object, ...]:
+    """What a plan depends on but its queries and statistics."""
+    task = request.task
+    terms = (task.options, task.sinks, task.freshness, task.past, task.formulation, task.widths)
+    return (task.streams, request.rejected, *terms)
 
 
 def _pickled(work: Callable[[], Answer]) -> bytes:

@@ -29,6 +29,7 @@ from anabranch_service.planning.epoch import (
     plan_jointly,
     problem_of,
 )
+from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.rates import foresee, read_periods
 from anabranch_service.planning.what_if import (
@@ -98,6 +99,7 @@ async def read_registered(
     before: int | None = None,
     *,
     foreseen: bool = True,
+    running: bool = True,
 ) -> Registered:
     """Read the input of a plan.
 
@@ -105,6 +107,7 @@ async def read_registered(
         snapshot: the newest statistics.
         before: the epoch that is planned; its predecessor runs. None: the newest one runs.
         foreseen: whether rates are to be forecast, of periods that are read here.
+        running: whether to read what runs.
     """
     activations, queries = await store.activations(), await store.queries()
     length = settings.series_periods
@@ -118,14 +121,14 @@ async def read_registered(
         options=await store.planning() or default_planning(settings),
         snapshot=snapshot,
         samples={} if snapshot is None else await store.samples(),
-        running=await _running(store, before),
+        running=await running_epoch(store, before) if running else None,
         mode=settings.mode,
         periods=await read_periods(store, settings.mode, snapshot, length) if foreseen else (),
         length=length,
     )
 
 
-async def _running(store: Store, before: int | None) -> EpochRecord | None:
+async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
     """The newest epoch, with the steps and stores of its newest revision."""
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
@@ -258,12 +261,12 @@ class Prepared:
 
     Attributes:
         text: of its ruleset.
-        answer: what it follows from; None where it was planned in another process.
+        answer: what it follows from.
     """
 
     record: EpochRecord
     text: str
-    answer: PlanningAnswer | None = None
+    answer: PlanningAnswer
 
     @classmethod
     def of(cls, answer: PlanningAnswer, now: datetime) -> Prepared:
@@ -280,13 +283,18 @@ class Prepared:
             explained=answer.explained,
             **answer.figures(),
         )
-        return cls(record, text, answer)
+        return cls(record.with_digest(), text, answer)
+
+    @property
+    def rejected(self) -> Mapping[str, ProblemRecord]:
+        """The queries that can't be planned, and why."""
+        return self.record.rejected
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> Prepared:
         """This one, with ``others`` among the queries that it rejects."""
         rejected = {**others, **self.record.rejected}
-        answer = None if self.answer is None else replace(self.answer, rejected=rejected)
-        return Prepared(self.record.model_copy(update={"rejected": rejected}), self.text, answer)
+        record = self.record.model_copy(update={"rejected": rejected})
+        return Prepared(record, self.text, replace(self.answer, rejected=rejected))
 
 
 def plan_request(found: Registered, forms: NormalForms, seconds: float) -> PlanningRequest:
@@ -319,15 +327,23 @@ def answer_request(request: PlanningRequest) -> PlanningAnswer:
     return explained(plan_only(request))
 
 
-def plan_only(request: PlanningRequest) -> PlanningAnswer:
-    """Plan ``request``, and leave the explanation to :func:`explained`."""
+def plan_only(request: PlanningRequest, follower: Follower | None = None) -> PlanningAnswer:
+    """Plan ``request``, and leave the explanation to :func:`explained`.
+
+    Args:
+        follower: makes the plan from the one before; None: it is made anew.
+    """
     task = replace(
         request.task,
         statistics=estimate(request.task.statistics, request.queries, request.samples),
         running=rewired_from(request.running),
         backfills=decided_in(request.running),
     )
-    planned = outcome(plan_jointly(request.queries, task))
+    if follower is None:
+        planned = outcome(plan_jointly(request.queries, task))
+    else:
+        planned = outcome(plan_jointly(request.queries, task, follower.make))
+        task = replace(task, statistics=follower.taken or task.statistics)
     rejected = {**request.rejected, **planned.rejected}
     return PlanningAnswer(request, task, planned, unexplained(planned), rejected, explained=False)
 

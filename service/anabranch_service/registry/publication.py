@@ -5,7 +5,8 @@ Each write is one script that the leader alone may run (:mod:`.lease`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from anabranch_contract.packed import pack
@@ -13,6 +14,7 @@ from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_service.registry.approvals import HOLD, Approvals, HeldPlan
 from anabranch_service.registry.history import KEPT, HistoryPoint
 from anabranch_service.registry.lease import Term, fenced, run_fenced
@@ -63,8 +65,72 @@ redis.call('SET', KEYS[2], 1)
 return length - at - 1
 """)
 
+#: KEYS leader, ruleset and copy, details and copy, record, summaries, bytes, published; ARGV owner,
+#: token, epoch, record, summary, its bytes.
+_AGAIN = fenced("""
+if redis.call('EXISTS', KEYS[2], KEYS[4]) ~= 2 then return 0 end
+if redis.call('COPY', KEYS[2], KEYS[3]) ~= 1 then return 0 end
+redis.call('COPY', KEYS[4], KEYS[5], 'REPLACE')
+redis.call('SET', KEYS[6], ARGV[4])
+redis.call('HSET', KEYS[7], ARGV[3], ARGV[5])
+local size = redis.call('STRLEN', KEYS[3]) + redis.call('STRLEN', KEYS[5]) + tonumber(ARGV[6])
+redis.call('HSET', KEYS[8], ARGV[3], size)
+redis.call('ZADD', KEYS[9], ARGV[3], ARGV[3])
+return 1
+""")
+
 #: Epochs that are kept however long they are: a state that is rolled back needs the newest few.
 LEAST_EPOCHS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """An epoch as it is kept.
+
+    Attributes:
+        record: without what is long in it. ``text``: its document. ``summary``: what lists show.
+        ruleset, details: packed; empty where they are those of an earlier epoch.
+    """
+
+    record: EpochRecord
+    text: str
+    summary: str
+    ruleset: str = ""
+    details: str = ""
+
+    @property
+    def rejected(self) -> Mapping[str, ProblemRecord]:
+        """The queries that can't be planned, and why."""
+        return self.record.rejected
+
+    def rejecting(self, others: Mapping[str, ProblemRecord]) -> Sealed:
+        """This one, with ``others`` among the queries that it rejects."""
+        rejected = {**others, **self.record.rejected}
+        record = self.record.model_copy(update={"rejected": rejected})
+        return replace(self, record=record, text=record.model_dump_json())
+
+    @property
+    def size(self) -> int:
+        """Characters of what is kept of it alone."""
+        return len(self.text) + len(self.ruleset) + len(self.details)
+
+
+def seal(record: EpochRecord, ruleset: str) -> Sealed:
+    """The epoch of ``record``, which goes by ``ruleset``."""
+    light = record.without_details()
+    return Sealed(
+        light,
+        light.model_dump_json(),
+        record.summary().model_dump_json(),
+        pack(ruleset),
+        pack(record.details().model_dump_json()),
+    )
+
+
+def seal_again(record: EpochRecord) -> Sealed:
+    """The epoch of ``record``, which goes by what an earlier one goes by."""
+    return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
+
 
 #: A command, its key, its other arguments.
 _Command = tuple[str, str, tuple[Any, ...]]
@@ -84,19 +150,35 @@ class Publication:
         self._advance = register(_ADVANCE)
         self._pass_over = register(_PASS_OVER)
         self._hold = register(_HOLD)
+        self._again = register(_AGAIN)
 
-    async def epoch(self, record: EpochRecord, ruleset: str) -> bool:
+    async def epoch(self, sealed: Sealed) -> bool:
         """Publish an epoch, all of it or nothing; False if it had been published before."""
-        keys, number = self.store.keys, record.epoch
-        texts = pack(ruleset), pack(record.model_dump_json())
+        store, keys, number = self.store, self.store.keys, sealed.record.epoch
         answers = await self._write(
-            ("SET", keys.ruleset(number), (texts[0], "NX")),
-            ("SET", keys.epoch(number), (texts[1], "NX")),
-            ("HSETNX", self.store.summaries_key, (number, record.summary().model_dump_json())),
-            ("HSETNX", self.store.epoch_bytes_key, (number, sum(map(len, texts)))),
+            ("SET", keys.ruleset(number), (sealed.ruleset, "NX")),
+            ("SET", store.details_key(number), (sealed.details, "NX")),
+            ("SET", keys.epoch(number), (sealed.text, "NX")),
+            ("HSETNX", store.summaries_key, (number, sealed.summary)),
+            ("HSETNX", store.epoch_bytes_key, (number, sealed.size)),
             ("ZADD", keys.published, (number, number)),
         )
         return bool(answers[0])
+
+    async def epoch_again(self, sealed: Sealed, before: int) -> bool:
+        """Publish an epoch for which nothing has changed since the one ``before``. Redis copies
+        what is long, so that no epoch depends on another.
+
+        Returns:
+            Whether it has been published now; not where Redis has one of that number already, or
+            lacks the one before.
+        """
+        store, keys, number = self.store, self.store.keys, sealed.record.epoch
+        names = [keys.ruleset(before), keys.ruleset(number), store.details_key(before)]
+        names += [store.details_key(number), keys.epoch(number), store.summaries_key]
+        names += [store.epoch_bytes_key, keys.published]
+        given = [number, sealed.text, sealed.summary, sealed.size]
+        return bool(await self._run(self._again, names, given))
 
     async def explanation(self, record: EpochRecord, found: Explanation) -> None:
         """Keep what has been worked out about the epoch of ``record`` after its publication."""
@@ -133,6 +215,7 @@ class Publication:
             for key in (
                 keys.ruleset(n),
                 keys.epoch(n),
+                store.details_key(n),
                 keys.statistics(n),
                 store.revisions_key(n),
                 *[keys.ruleset(RulesetId(n, r)) for r in await store.revision_numbers(n)],

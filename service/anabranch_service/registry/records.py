@@ -233,15 +233,54 @@ class Explanation(Closed):
         )
 
 
+class PlanDetails(Closed):
+    """What is long in an epoch's record, and kept beside it."""
+
+    explain: dict[str, Any]
+    footprint: dict[str, Any] | None
+
+
 class EpochRecord(PublishedEpoch):
     """An epoch as it was published.
 
     Attributes:
         footprint: the plan's steps and stores, for comparison with later plans; None in epochs
             that an older version published.
+        plan: a digest of them, of the queries and of the parallelism; None likewise.
     """
 
     footprint: dict[str, Any] | None = None
+    plan: str | None = None
+
+    def with_digest(self) -> EpochRecord:
+        """The record, with the digest of its plan."""
+        return self.model_copy(update={"plan": self._digest()})
+
+    def details(self) -> PlanDetails:
+        """What is long in it."""
+        return PlanDetails(explain=self.explain, footprint=self.footprint)
+
+    def without_details(self) -> EpochRecord:
+        """The rest."""
+        return self.model_copy(update={"explain": {}, "footprint": None})
+
+    def with_details(self, found: PlanDetails) -> EpochRecord:
+        """All of it."""
+        return self.model_copy(update=dict(found))
+
+    def again(self, epoch: int, now: datetime) -> EpochRecord:
+        """The record of a later epoch, for which nothing has changed, without what is long."""
+        unchanged = f"nothing has changed since epoch {self.epoch}"
+        changes = {
+            "epoch": epoch,
+            "published_at": now,
+            "switching_cost": 0.0,
+            "diff": None,
+            "diff_reason": unchanged,
+            "explained": False,
+            "same_as": self.epoch,
+        }
+        return EpochRecord.model_validate(dict(self.without_details()) | changes)
 
     def with_explanation(self, found: Explanation) -> EpochRecord:
         """The record with what has been worked out since."""
@@ -249,20 +288,21 @@ class EpochRecord(PublishedEpoch):
 
     def summary(self) -> KeptSummary:
         """What lists show of it."""
-        totals = None if self.diff is None else self.diff.totals
-        return KeptSummary.of(
-            self,
-            plan=None if self.footprint is None else self._digest(self.footprint),
-            changes=None
-            if totals is None
-            else ChangeCounts(
+        changes = None
+        if self.same_as is not None:
+            changes = ChangeCounts(steps_added=0, steps_removed=0, stores_built=0, stores_dropped=0)
+        elif self.diff is not None:
+            totals = self.diff.totals
+            changes = ChangeCounts(
                 steps_added=totals["added"].count,
                 steps_removed=totals["removed"].count,
                 stores_built=totals["built"].count,
                 stores_dropped=totals["dropped"].count,
-            ),
-        )
+            )
+        return KeptSummary.of(self, plan=self.plan or self._digest(), changes=changes)
 
-    def _digest(self, footprint: dict[str, Any]) -> str:
-        parts = [footprint, sorted(self.queries), self.parallelism]
+    def _digest(self) -> str | None:
+        if self.footprint is None:
+            return None
+        parts = [self.footprint, sorted(self.queries), self.parallelism]
         return digest(json.dumps(parts, sort_keys=True))[:16]

@@ -23,7 +23,7 @@ from redis.exceptions import ResponseError, WatchError
 from anabranch_contract import codec
 from anabranch_contract.packed import unpack
 from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import RulesetId, renumbered
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
@@ -51,6 +51,7 @@ from anabranch_service.registry.records import (
     EpochRecord,
     Explanation,
     KeptRevision,
+    PlanDetails,
     PlanningRecord,
     QueryRecord,
     StreamRecord,
@@ -484,12 +485,27 @@ class Store:
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.get(self.keys.epoch(number))
             pipe.hget(self.explanations_key, str(number))
-            text, later = map(_unpacked, await pipe.execute())
+            pipe.get(self.details_key(number))
+            text, later, details = map(_unpacked, await pipe.execute())
         record = _strict(EpochRecord, str(number), text)
-        if record is None or later is None:
-            return record
-        found = _lenient(Explanation, f"explanation of {number}", later)
-        return record if found is None else record.with_explanation(found)
+        if record is None:
+            return None
+        if details is not None:
+            found = _lenient(PlanDetails, f"details of {number}", details)
+            record = record if found is None else record.with_details(found)
+        explanation = None
+        if later is not None:
+            explanation = _lenient(Explanation, f"explanation of {number}", later)
+        return record if explanation is None else record.with_explanation(explanation)
+
+    async def explanation(self, number: int) -> Explanation | None:
+        """What has been worked out about an epoch after its publication; None: nothing."""
+        text = _unpacked(await _text(self.redis.hget(self.explanations_key, str(number))))
+        return None if text is None else _lenient(Explanation, f"explanation of {number}", text)
+
+    def details_key(self, number: int) -> str:
+        """What is long in the record of an epoch; none of an earlier release's."""
+        return self._own("plans", str(number))
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
         """The record of the newest epoch (published ``before`` another), or None."""
@@ -547,7 +563,10 @@ class Store:
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
         """The wire text of one epoch's ruleset, or of a revision of it, or None."""
-        return _unpacked(await _text(self.redis.get(self.keys.ruleset(name))))
+        text = _unpacked(await _text(self.redis.get(self.keys.ruleset(name))))
+        epoch = name if isinstance(name, int) else name.epoch
+        # Where nothing had changed it is a copy of an earlier epoch's.
+        return None if text is None else renumbered(text, epoch)
 
     async def answer(self) -> RevisionAnswer | None:
         """The newest answer to interim measurements, or None."""

@@ -265,8 +265,9 @@ def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: Settings) -> Non
         assert published() == list(range(40 - LEAST_EPOCHS + 1, 41))
         sizes = redis.hgetall(f"{keys.namespace}:epochs:bytes")
         assert sorted(map(int, sizes)) == published()
-        texts = [len(str(redis.get(key(40)))) for key in (keys.ruleset, keys.epoch)]
-        assert int(sizes["40"]) == sum(texts)
+        kept = (keys.ruleset(40), keys.epoch(40), f"{keys.namespace}:plans:40")
+        assert int(sizes["40"]) == sum(len(str(redis.get(key))) for key in kept)
+        assert len(list(redis.scan_iter(f"{keys.namespace}:plans:*"))) == len(sizes)
 
 
 def test_a_boundary_is_answered_once_by_two_services(settings: Settings) -> None:

@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import digest
 from anabranch_service.planning import loop, planner_process
 from anabranch_service.planning.planner_process import NICE, PlannerProcess
 from anabranch_service.planning.what_if import LATER
@@ -21,7 +23,7 @@ from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.worlds.service import Service
 
@@ -130,10 +132,90 @@ def test_an_explanation_that_fails_says_so(apart: Service) -> None:
     explained(apart, 0)
     (explainer,) = children(NICE)
     explainer.kill()
+    apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     apart.plan(0)
     assert "its process died" in explained(apart, 1)["diff_reason"]
+    apart.post("/v1/queries", {"id": "later", "sql": CHAIN})
     apart.plan(1)
     assert explained(apart, 2)["diff_reason"] == ""
+
+
+def test_an_epoch_for_which_nothing_has_changed_is_a_copy(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    for boundary in range(-1, 4):
+        apart.plan(boundary)
+    first, last = explained(apart, 0), explained(apart, 4)
+    assert [apart.get(f"/v1/epochs/{n}")["same_as"] for n in range(5)] == [None, 0, 1, 2, 3]
+    assert (last["method"], last["diff"]) == ("as before", None)
+    assert last["diff_reason"] == "nothing has changed since epoch 3"
+    for name in ("queries", "cost", "gap", "explain", "individual_cost", "shares", "reasons"):
+        assert last[name] == first[name], name
+    rules = [apart.get(f"/v1/epochs/{n}/ruleset") for n in (0, 4)]
+    assert [r.pop("epoch") for r in rules] == [0, 4]
+    assert rules[0] == rules[1]
+    text = apart.http.get("/v1/epochs/4/ruleset").text
+    assert digest(text) == last["ruleset_digest"]
+    assert rulesets.loads(text).epoch == 4
+    lines = apart.get("/v1/epochs")["items"]
+    assert len({line["plan"] for line in lines}) == 1
+    assert {line["changes"] and line["changes"]["steps_added"] for line in lines[:4]} == {0}
+    # What changes something is a plan of its own, that is charged for changing this one.
+    apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    apart.plan(4)
+    record = explained(apart, 5)
+    assert (record["same_as"], record["queries"]) == (None, ["pair", "chain"])
+    assert record["diff"]["epoch"] == 4
+    assert record["switching_cost"] > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda shop: shop.call("PATCH", "/v1/settings", 200, {"parallelism": 3}),
+        lambda shop: shop.call("PATCH", "/v1/queries/pair", 200, {"slo": {"freshness": {"o": "1 hour"}}}),
+        lambda shop: shop.call("DELETE", "/v1/queries/chain", 202),
+        lambda shop: shop.post("/v1/streams", {"name": "more", "columns": [{"name": "a", "type": "int"}]}),
+    ],
+    ids=["setting", "freshness", "deletion", "stream"],
+)
+def test_whatever_changes_is_a_plan_of_its_own(
+    apart: Service, change: Callable[[Service], object]
+) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    apart.plan(-1)
+    apart.plan(0)
+    assert apart.get("/v1/epochs/1")["same_as"] == 0
+    change(apart)
+    apart.plan(1)
+    assert apart.get("/v1/epochs/2")["same_as"] is None
+    apart.plan(2)
+    assert apart.get("/v1/epochs/3")["same_as"] == 2
+
+
+def test_where_redis_has_lost_what_goes_on_the_next_epoch_is_planned_anew(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    apart.plan(0)
+    apart.redis.delete(apart.keys.ruleset(1))
+    apart.plan(1)
+    record = apart.get("/v1/epochs/2")
+    assert (record["same_as"], record["queries"]) == (None, ["pair"])
+    assert apart.get("/v1/epochs/2/ruleset")["queries"][0]["id"] == "pair"
+
+
+def test_another_service_goes_on_from_what_this_one_has_published(apart: Service) -> None:
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    (child,) = children()
+    child.kill()
+    # The next process asks for what runs: a plan that is the same is not charged for changing it.
+    apart.plan(0)
+    apart.plan(1)
+    record = apart.get("/v1/epochs/2")
+    assert (record["fallback"], record["switching_cost"], record["same_as"]) == ("", 0.0, None)
+    apart.plan(2)
+    assert apart.get("/v1/epochs/3")["same_as"] == 2
 
 
 def test_what_can_not_be_planned_is_rejected_as_ever(apart: Service) -> None:

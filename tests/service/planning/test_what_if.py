@@ -110,8 +110,8 @@ def test_an_epoch_says_who_costs_what_and_what_changed(shop: Service) -> None:
     assert second["reasons"]["shared"]
     # What is kept to compare with later plans is not for the API.
     assert "footprint" not in second
-    record = json.loads(str(shop.redis.get(shop.keys.epoch(1))))
-    assert from_json(record["footprint"]).steps
+    details = json.loads(str(shop.redis.get(f"{shop.keys.namespace}:plans:1")))
+    assert from_json(details["footprint"]).steps
 
 
 def test_a_query_that_is_gone_is_still_part_of_the_running_plan(shop: Service) -> None:
@@ -131,6 +131,7 @@ def test_epochs_of_an_older_version_can_be_read_but_not_compared_with(shop: Serv
     shop.plan(-1)
     key = shop.keys.epoch(0)
     record = json.loads(str(shop.redis.get(key)))
+    record |= json.loads(str(shop.redis.getdel(f"{shop.keys.namespace}:plans:0")))
     for name in ("footprint", "shares", "diff", "diff_reason", "reasons"):
         del record[name]
     shop.redis.set(key, json.dumps(record))

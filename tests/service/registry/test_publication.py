@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from anabranch_service.clock import utc_now
 from anabranch_service.planning.loop import settled
 from anabranch_service.registry.approvals import Approvals, HeldPlan
 from anabranch_service.registry.lease import LeadershipLost, Term
-from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.publication import Publication, seal, seal_again
 from anabranch_service.registry.records import EpochRecord, KeptRevision
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
@@ -47,7 +48,7 @@ def everything(service: Service) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "write",
     [
-        *("epoch", "forget", "revision", "measured", "answer", "rations", "hold"),
+        *("epoch", "again", "forget", "revision", "measured", "answer", "rations", "hold"),
         *("query", "lineage", "advance"),
     ],
 )
@@ -69,7 +70,10 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
         async with Redis.from_url(shop.settings.redis_url, decode_responses=True) as redis:
             late = Publication(Store(redis, shop.keys.namespace), STALE)
             writes: dict[str, Callable[[], Awaitable[object]]] = {
-                "epoch": lambda: late.epoch(record.model_copy(update={"epoch": 99}), text),
+                "epoch": lambda: late.epoch(seal(record.model_copy(update={"epoch": 99}), text)),
+                "again": lambda: late.epoch_again(
+                    seal_again(record.again(99, datetime.now(UTC))), record.epoch
+                ),
                 "forget": lambda: late.forget_epochs(1, 1 << 30),
                 "revision": lambda: late.revision(revision, text, RevisionAnswer(0)),
                 "measured": lambda: late.measured(revision),
