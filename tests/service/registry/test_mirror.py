@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ def _mirror(connection: AsyncRedis, keys: Keys, read: list[str]) -> Mirror[int]:
         read.append(name)
         return None if text == "bad" else int(text)
 
-    return Mirror(connection, keys.changes, keys.queries, "queries", one)
+    return Mirror(connection, keys.changes, keys.queries, "queries", one, order=lambda n: n)
 
 
 def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +33,7 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mirror, "PAGE", 3)
     keys = Keys("mirrored")
     server, rng, texts = Redis.from_url(redis, decode_responses=True), Random(3), dict[str, str]()
+    numbers = count(4)
 
     def change() -> None:
         name = f"q{rng.randrange(12)}"
@@ -40,7 +42,7 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
             del texts[name]
             remove(server, keys, "queries", name)
         else:
-            texts[name] = rng.choice(("bad", "1", "2", "3"))
+            texts[name] = rng.choice(("bad", "1", "2", "3", str(next(numbers))))
             put(server, keys, "queries", name, texts[name])
 
     async def play() -> None:
@@ -57,6 +59,7 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
                 server.delete(keys.changes)
             now = await found.all()
             assert now == {n: int(t) for n, t in texts.items() if t != "bad"}
+            assert list(now.values()) == sorted(now.values())
         await connection.aclose()
 
     asyncio.run(play())
