@@ -45,15 +45,27 @@ class Mirror(Generic[_T]):
         self._upto: str | None = None
         self._texts: dict[str, str] = {}
         self._found: dict[str, _T] = {}
+        #: Whether others may hold ``_found``: then it is copied before it changes.
+        self._lent = False
         self._lock = asyncio.Lock()
         self.version = 0
 
     async def all(self) -> Mapping[str, _T]:
         """Name -> record, as of now, sorted by ``order``. It does not change afterwards."""
         async with self._lock:
-            if self._upto is None or not await self._follow(self._upto):
-                await self._load()
-        return MappingProxyType(self._found)
+            await self._look()
+            self._lent = True
+            return MappingProxyType(self._found)
+
+    async def count(self) -> int:
+        """How many records there are now."""
+        async with self._lock:
+            await self._look()
+            return len(self._found)
+
+    async def _look(self) -> None:
+        if self._upto is None or not await self._follow(self._upto):
+            await self._load()
 
     async def _load(self) -> None:
         """Read everything. Where there is no journal yet, the next look reads everything again."""
@@ -88,9 +100,8 @@ class Mirror(Generic[_T]):
         gone &= self._texts.keys()
         if not changed and not gone:
             return
-        # Others may hold what was returned before. A copy of a whole dict takes microseconds, which
-        # a comprehension over thousands of records does not.
-        found = self._found.copy()
+        found = self._found.copy() if self._lent else self._found
+        self._lent = False
         for name in gone:
             found.pop(name, None)
         read: dict[str, _T] = {}

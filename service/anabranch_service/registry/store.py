@@ -338,6 +338,10 @@ class Store:
         """
         return list((await self._queries.all()).values())
 
+    async def count_queries(self) -> int:
+        """How many runs of queries there are."""
+        return await self._queries.count()
+
     async def newest_queries(self) -> Sequence[Listed]:
         """Of every query its newest run, in order of registration, with what it is found by."""
         found = await self._queries.all()

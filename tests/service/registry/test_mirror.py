@@ -49,6 +49,7 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
         connection = AsyncRedis.from_url(redis, decode_responses=True)
         found = _mirror(connection, keys, [])
         assert await found.all() == {}
+        kept, before = await found.all(), dict[str, int]()
         for _ in range(300):
             for _ in range(rng.randrange(5)):
                 change()
@@ -57,7 +58,12 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
                 server.xtrim(keys.changes, maxlen=rng.randrange(3))
             elif fate < 0.15:
                 server.delete(keys.changes)
+            if rng.random() < 0.5:
+                assert await found.count() == sum(t != "bad" for t in texts.values())
+                continue
             now = await found.all()
+            assert kept == before, "what was returned stays"
+            kept, before = now, dict(now)
             assert now == {n: int(t) for n, t in texts.items() if t != "bad"}
             assert list(now.values()) == sorted(now.values())
         await connection.aclose()
