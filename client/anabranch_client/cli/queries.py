@@ -37,8 +37,8 @@ queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end
 
 Name = Annotated[str, typer.Argument(help="Its name.")]
 
-#: Queries that are asked for at once.
-_PAGE = 1000
+#: Queries that are asked for at once, and that a table shows unless told.
+_PAGE, _SHOWN = 1000, 100
 
 
 _Title = Annotated[str | None, typer.Option(help="What people call it.")]
@@ -193,7 +193,10 @@ def query_list(
     tag: Annotated[
         list[str] | None, typer.Option(help="Those that have it (repeat: all of them).")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show so many at most.")] = 100,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Show so many at most; default: 100, and all with --json."),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
@@ -202,6 +205,8 @@ def query_list(
 
     Where there are more than are shown, standard error says so.
     """
+    most = limit or (None if as_json else _SHOWN)
+    most = None if everything else most
     with connect(url) as client:
         found = client.queries(
             find=find,
@@ -209,13 +214,13 @@ def query_list(
             status=status or (),
             owner=owner,
             tags=tag or (),
-            page=_PAGE if everything else min(limit + 1, _PAGE),
+            page=_PAGE if most is None else min(most + 1, _PAGE),
         )
-        shown = list(found if everything else islice(found, limit + 1))
-    more = not everything and len(shown) > limit
-    show(shown[:limit] if more else shown, queries_table, as_json)
-    if more:
-        sys.stderr.write(f"-- the first {limit:,} are shown: --limit, or --all, shows more\n")
+        # One more says whether there are more.
+        shown = list(found if most is None else islice(found, most + 1))
+    show(shown[:most], queries_table, as_json)
+    if most is not None and len(shown) > most:
+        sys.stderr.write(f"-- the first {most:,} are shown: --limit, or --all, shows more\n")
 
 
 @queries.command("show")
