@@ -5,7 +5,8 @@
 The service and Valkey run as processes, without a runtime; queries are registered over HTTP. Per
 level: CPU milliseconds of the service for a registration,
 one after the other; registrations a second of eight clients at once, and how many were refused or
-failed; and how long lists take (medians).
+failed; how long lists take (medians); and CPU milliseconds of the service for a page of queries:
+the first hundred, and those with words that few have.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 SINGLE, EACH, CLIENTS = 20, 10, 8
 #: Queries of one request, where they are only to be there.
 BATCH = 250
-#: Looks at each list.
-LOOKS = 5
+#: Looks at each list; the kernel counts CPU time in hundredths of a second.
+LOOKS = 20
 LISTS = ("/v1/queries?limit=100", "/v1/epochs?limit=200", "/v1/queries/q0000")
+PAGE, FOUND = LISTS[0], "/v1/queries?limit=100&find=q0007&stream=s00&status=pending"
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def _at(
         parts = [many[at::CLIENTS] for at in range(CLIENTS)]
         codes = list(itertools.chain.from_iterable(pool.map(lambda p: _client(url, p), parts)))
     taken, spent = time.monotonic() - began, cpu(service) - before
+    pages = {path: _page_cpu(http, path, service) for path in (PAGE, FOUND)}
     lists = {path: statistics.median(_look(http, path) for _ in range(LOOKS)) for path in LISTS}
     return {
         # The kernel counts CPU time in hundredths of a second: the mean says more than the median.
@@ -98,6 +101,7 @@ def _at(
         "per_second": round(len(many) / taken, 1),
         "cpu_ms_at_once": round(1000 * spent / len(many), 2),
         "failed": sum(code != 201 for code in codes),
+        "page_cpu_ms": pages,
         "lists_ms": {path: round(taken, 1) for path, taken in lists.items()},
     }
 
@@ -117,6 +121,14 @@ def _look(http: httpx.Client, path: str) -> float:
     return 1000 * (time.monotonic() - began)
 
 
+def _page_cpu(http: httpx.Client, path: str, service: psutil.Process) -> float:
+    """CPU milliseconds of the service for one look."""
+    before = cpu(service)
+    for _ in range(LOOKS):
+        _look(http, path)
+    return round(1000 * (cpu(service) - before) / LOOKS, 1)
+
+
 def cpu(process: psutil.Process) -> float:
     """CPU seconds of a process so far."""
     times = process.cpu_times()
@@ -125,7 +137,16 @@ def cpu(process: psutil.Process) -> float:
 
 def tables(found: dict[str, Any]) -> list[Grid]:
     """A row per level."""
-    head = ("queries", "CPU ms", "answer ms", "8 clients, per s", "failed", *LISTS)
+    head = (
+        "queries",
+        "CPU ms",
+        "answer ms",
+        "8 clients, per s",
+        "failed",
+        *LISTS,
+        "page, CPU ms",
+        "search, CPU ms",
+    )
     rows = tuple(
         (
             f"{level['queries']:,}",
@@ -134,6 +155,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
             f"{level['per_second']:.0f}",
             str(level["failed"]),
             *(f"{level['lists_ms'][path]:.0f}" for path in LISTS),
+            *(f"{level['page_cpu_ms'][path]:.1f}" for path in (PAGE, FOUND)),
         )
         for level in found["levels"]
     )

@@ -69,6 +69,11 @@ def targets(found: dict[str, dict[str, Any]]) -> Grid:
                 f"{most['per_second']:.0f}, {most['failed']} failed",
                 _met(most["per_second"] >= 50 and not most["failed"]),
             ),
+            _row(
+                f"CPU of a page of 100 queries at {most['queries']:,}, ms",
+                20,
+                most["page_cpu_ms"][registration.PAGE],
+            ),
             _row("list of 200 epochs, ms", 50, most["lists_ms"]["/v1/epochs?limit=200"]),
         ]
     levels = found.get("epochs", {}).get("levels", [])

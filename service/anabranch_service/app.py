@@ -45,6 +45,7 @@ from anabranch_service.routes import (
     plans,
     queries,
     query_batches,
+    query_list,
     results,
     runs,
     series,
@@ -148,7 +149,8 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     app.state.routers = [
         module.router
         for module in (
-            *(explain, source_tests, query_batches, streams, queries, runs, results, epochs, state),
+            *(explain, source_tests, query_batches, streams, query_list, queries),
+            *(runs, results, epochs, state),
             *(plans, approval, series, history, batches, settings, access, leader),
             *(health, system, pages),
         )

@@ -9,25 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect
-from anabranch_client.cli.runs import DryRun, Yes, confirm
-from anabranch_client.errors import ApiError, ClientError, UsageError, all_of
+from anabranch_client.cli.runs import Yes, confirm
+from anabranch_client.cli.statements import DryRun
+from anabranch_client.declared.declaration import Declaration, read_declaration
+from anabranch_client.errors import ApiError, UsageError, all_of
 from anabranch_client.render.changes import change_detail
-from anabranch_client.render.excerpt import excerpt
 from anabranch_client.render.tables import print_json, print_table
-from anabranch_client.replay.document import YamlFile, read_yaml
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryChange
 
-#: What a file may have, and of a query what the file may have for all.
-_PARTS = ("queries", "owner", "tags")
 #: Statuses of queries that an apply may withdraw.
 _GOING_ON = ("pending", "active", "paused")
-#: Cells of an excerpt.
-_WIDTH = 80
 
 
 def apply(
-    file: Annotated[Path, typer.Option("--file", "-f", help="The declaration, YAML.")],
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="The declaration: .yaml, .jsonl, or SQL.")
+    ],
     dry_run: DryRun = False,
     prune: Annotated[
         bool,
@@ -41,9 +39,8 @@ def apply(
 
     Everything is checked before anything is changed. What would be done is shown, and asked.
     """
-    found = read_yaml(file, "declaration")
-    bodies = declared(found, file)
-    owner = found.document.get("owner") if isinstance(found.document, dict) else None
+    declared = read_declaration(file)
+    bodies, owner = _bodies(declared), declared.owner
     if prune and owner is None:
         raise UsageError(
             "only the queries of one owner can be withdrawn",
@@ -51,7 +48,7 @@ def apply(
             remedy="declare an owner at the top of the file",
         )
     with connect(url) as client:
-        changes = _check(client, bodies, found, file)
+        changes = _check(client, declared)
         gone = [] if not prune else _not_declared(client, str(owner), bodies)
         if not as_json:
             for name, change in changes.items():
@@ -74,55 +71,50 @@ def apply(
         typer.echo(_summary(list(actions.values()), dry_run=dry_run))
 
 
-def declared(found: YamlFile, path: Path) -> dict[str, dict[str, Any]]:
+def _bodies(declared: Declaration) -> dict[str, dict[str, Any]]:
     """Query -> the body that makes it what the file says.
 
     Raises:
-        UsageError: the file has another shape; names the line.
+        UsageError: some have no name, by which they could be found again.
     """
-    document = found.document
-    if not isinstance(document, dict) or not isinstance(document.get("queries"), dict):
-        raise UsageError(
-            f"{path} declares no queries",
-            field="queries",
-            remedy="write queries: {name: {sql: ...}}",
+    errors = [
+        declared.refusal(
+            one,
+            "it has no name",
+            field="id",
+            remedy='write "-- name: ..." in the line before it, or "id" in JSON',
+            kind=UsageError,
         )
-    for part in document:
-        if part not in _PARTS:
-            raise _at(found, path, (part,), f"there is no {part!r} in a declaration", "remove it")
-    common = {part: document[part] for part in ("owner", "tags") if part in document}
-    bodies = {}
-    for name, given in document["queries"].items():
-        if not isinstance(given, dict):
-            raise _at(
-                found, path, ("queries", name), "a query has fields", "write sql: ... below it"
-            )
-        bodies[str(name)] = {**common, **given}
-    return bodies
+        for one in declared.queries
+        if one.name is None
+    ]
+    if errors:
+        raise all_of(errors)
+    return {str(one.name): dict(one.body) for one in declared.queries}
 
 
-def _check(
-    client: Client, bodies: dict[str, dict[str, Any]], found: YamlFile, path: Path
-) -> dict[str, QueryChange]:
+def _check(client: Client, declared: Declaration) -> dict[str, QueryChange]:
     """Query -> what a PUT would do.
 
     Raises:
         ClientError: the service would refuse some; each with its line.
     """
     changes, errors = {}, []
-    for name, body in bodies.items():
+    for one in declared.queries:
+        name = str(one.name)
         try:
-            changes[name] = client.put_query(name, body, dry_run=True)
+            changes[name] = client.put_query(name, dict(one.body), dry_run=True)
         except ApiError as cause:
             if cause.status in (0, 401, 403) or cause.status >= 500:
                 raise
-            place = ("queries", name, *cause.field.split("."))
-            error = ClientError(
-                cause.message, field=_where(found, path, place), remedy=cause.remedy
+            refused = declared.refusal(
+                one,
+                cause.message,
+                field=cause.field,
+                remedy=cause.remedy,
+                position=cause.position,
             )
-            if cause.position is not None and isinstance(body.get("sql"), str):
-                error.excerpt = excerpt(body["sql"], *cause.position, _WIDTH)
-            errors.append(error)
+            errors.append(refused)
     if errors:
         raise all_of(errors)
     return changes
@@ -130,21 +122,11 @@ def _check(
 
 def _not_declared(client: Client, owner: str, bodies: dict[str, dict[str, Any]]) -> list[str]:
     def others() -> Iterator[str]:
-        for query in client.queries():
-            if query.owner == owner and query.status in _GOING_ON and query.id not in bodies:
+        for query in client.queries(owner=owner, status=_GOING_ON):
+            if query.id not in bodies:
                 yield query.id
 
     return list(others())
-
-
-def _at(found: YamlFile, path: Path, place: tuple[Any, ...], what: str, remedy: str) -> UsageError:
-    return UsageError(what, field=_where(found, path, place), remedy=remedy)
-
-
-def _where(found: YamlFile, path: Path, place: tuple[Any, ...]) -> str:
-    line = found.line(place)
-    named = ".".join(str(part) for part in place if part != "")
-    return f"{path}: {named}" if line is None else f"{path}, line {line}: {named}"
 
 
 def _summary(actions: list[str], *, dry_run: bool) -> str:

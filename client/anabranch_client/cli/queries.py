@@ -6,13 +6,16 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
+from anabranch_client.cli.batch import Each, add_several, has_several
 from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.statements import (
     Dialect,
+    DryRun,
     File,
     Sql,
     Structured,
@@ -22,6 +25,7 @@ from anabranch_client.cli.statements import (
     read_statement,
     read_window,
 )
+from anabranch_client.declared.declaration import read_declaration
 from anabranch_client.errors import UsageError
 from anabranch_client.render.explain import explain_detail
 from anabranch_client.render.tables import queries_table, query_detail
@@ -32,6 +36,9 @@ from anabranch_client.rest.tail import TailEvent
 queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
 
 Name = Annotated[str, typer.Argument(help="Its name.")]
+
+#: Queries that are asked for at once, and that a table shows unless told.
+_PAGE, _SHOWN = 1000, 100
 
 
 _Title = Annotated[str | None, typer.Option(help="What people call it.")]
@@ -84,10 +91,48 @@ def query_add(
     owner: _Owner = None,
     tags: _Tags = None,
     past: Past = None,
+    each: Each = False,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Register a query."""
+    """Register a query, or all queries of a file.
+
+    A file of several SQL statements ("-- name: ..." before one names it), .yaml or .jsonl is
+    registered as a whole, or not at all; options are for those of its queries that do not say so
+    themselves.
+    """
+    if sql is None and file is not None and has_several(file):
+        if name is not None or structured is not None:
+            raise UsageError(
+                f"{file} has queries with names of their own",
+                field="--name" if name is not None else "--structured",
+                remedy="leave it out: what is registered stands in the file",
+            )
+        common = {
+            "dialect": dialect,
+            "window": read_window(window),
+            "ttl": ttl,
+            "expires_at": expires_at,
+            "sink": sink_document(sink, sink_option, sink_path),
+            "priority": priority,
+            "slo": slo_document(latency_goal, freshness, completeness),
+            "title": title,
+            "owner": owner,
+            "tags": tags,
+            "past": past,
+        }
+        given = {field: value for field, value in common.items() if value is not None}
+        declared = read_declaration(file, given)
+        with connect(url) as client:
+            add_several(client, declared, each=each, dry_run=dry_run, as_json=as_json)
+        return
+    if each or dry_run:
+        raise UsageError(
+            "it is for the queries of a file",
+            field="--each" if each else "--dry-run",
+            remedy="query explain shows what a statement would cost",
+        )
     document = read_document(structured)
     statement = None if document else read_statement(sql, file)
     with connect(url) as client, quoting({"sql": statement}, as_json):
@@ -133,10 +178,49 @@ def query_explain(
 
 
 @queries.command("list")
-def query_list(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """List all queries."""
+def query_list(
+    find: Annotated[
+        str | None,
+        typer.Option(help="A text in the id, title, owner, a tag or the statement."),
+    ] = None,
+    stream: Annotated[
+        list[str] | None, typer.Option(help="Those that read it (repeat: all of them).")
+    ] = None,
+    status: Annotated[
+        list[str] | None, typer.Option(help="Those in this state (repeat: any of them).")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose they are.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Those that have it (repeat: all of them).")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Show so many at most; default: 100, and all with --json."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """List queries in order of registration: those that fit all that is given.
+
+    Where there are more than are shown, standard error says so.
+    """
+    most = limit or (None if as_json else _SHOWN)
+    most = None if everything else most
     with connect(url) as client:
-        show(list(client.queries()), queries_table, as_json)
+        found = client.queries(
+            find=find,
+            streams=stream or (),
+            status=status or (),
+            owner=owner,
+            tags=tag or (),
+            page=_PAGE if most is None else min(most + 1, _PAGE),
+        )
+        # One more says whether there are more.
+        shown = list(found if most is None else islice(found, most + 1))
+    show(shown[:most], queries_table, as_json)
+    if most is not None and len(shown) > most:
+        sys.stderr.write(f"-- the first {most:,} are shown: --limit, or --all, shows more\n")
 
 
 @queries.command("show")

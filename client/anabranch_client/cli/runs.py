@@ -12,6 +12,7 @@ from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.cli.queries import Name, Past, sink_document
 from anabranch_client.cli.statements import (
     Dialect,
+    DryRun,
     File,
     Sql,
     Structured,
@@ -28,7 +29,6 @@ from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryOut
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 #: Fields of a query that a body has as well.
 _KEPT = ("sql", "query", "window", "priority", "title", "owner", "tags", "expires_at", "past")

@@ -24,6 +24,7 @@ Windows = Annotated[
     list[str] | None,
     typer.Option("--window", help="A duration for all aliases, or alias=duration (repeat)."),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Dialect = Annotated[
     str | None, typer.Option(help="The statement's, by sqlglot's name; default: spark.")
 ]

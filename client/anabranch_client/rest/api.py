@@ -172,16 +172,37 @@ class Calls:
 
     @method
     def create_queries(
-        self, queries: Sequence[JsonObject], *, atomic: bool = True
+        self, queries: Sequence[JsonObject], *, atomic: bool = True, dry_run: bool = False
     ) -> Call[QueryBatchOut]:
-        """Register many queries at once, each as REST has it: all or none, or each that can be."""
+        """Register many queries at once, each as REST has it: all or none, or each that can be.
+
+        ``dry_run``: only check them, and say what would be done.
+        """
         body = {"queries": list(queries), "atomic": atomic}
-        return Call("POST", "/v1/queries:batch", QueryBatchOut.read, body)
+        params = {"dry_run": "true"} if dry_run else {}
+        return Call("POST", "/v1/queries:batch", QueryBatchOut.read, body, params=params)
 
     @pages
-    def queries(self, after: Mapping[str, str]) -> Call[calls.Page[QueryOut]]:
-        """All queries in order of registration, page by page."""
-        return Call("GET", "/v1/queries", QueryList.read, params=after)
+    def queries(
+        self,
+        after: Mapping[str, str],
+        *,
+        find: str | None = None,
+        streams: Sequence[str] = (),
+        status: Sequence[str] = (),
+        owner: str | None = None,
+        tags: Sequence[str] = (),
+        page: int | None = None,
+    ) -> Call[calls.Page[QueryOut]]:
+        """Queries in order of registration, page by page: those that fit all that is given.
+
+        ``find`` is a text in the id, title, owner, a tag or the statement. Queries read all of
+        ``streams``, have all ``tags``, and are in any ``status``. ``page``: how many are asked for
+        at a time, 100 unless told, 1000 at most.
+        """
+        given = _given(find=find, owner=owner, limit=None if page is None else str(page))
+        several = {"stream": list(streams), "status": list(status), "tag": list(tags)}
+        return Call("GET", "/v1/queries", QueryList.read, params={**given, **several, **after})
 
     @method
     def query(self, name: str) -> Call[QueryOut]:

@@ -31,7 +31,7 @@ class Call(Generic[T]):
     path: str
     read: Callable[[Any], T]
     body: JsonObject | None = None
-    params: Mapping[str, str] | None = None
+    params: Mapping[str, str | Sequence[str]] | None = None
     headers: Mapping[str, str] | None = None
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
@@ -143,39 +143,48 @@ class Page(Protocol[T_co]):
         """Where the next part begins; None: this is the last one."""
 
 
-class pages(Generic[T]):
-    """A method of both clients that reads a list page by page."""
+class pages(Generic[P, T]):
+    """A method of both clients that reads a list page by page, a page when it is needed."""
 
-    def __init__(self, describe: Callable[[Any, Mapping[str, str]], Call[Page[T]]]) -> None:
+    def __init__(
+        self, describe: Callable[Concatenate[Any, Mapping[str, str], P], Call[Page[T]]]
+    ) -> None:
         self._describe = describe
 
     @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[[], Iterator[T]]: ...
+    def __get__(self, client: Blocking, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, client: Asynchronous, owner: type) -> Callable[[], AsyncIterator[T]]: ...
+    def __get__(self, client: Asynchronous, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
     def __get__(self, client: None, owner: type) -> Callable[..., Call[Page[T]]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
         if client is None:
             return self._describe
         whole = _all_awaited if isinstance(client, Asynchronous) else _all
-        return update_wrapper(lambda: whole(client, self._describe), self._describe)
+
+        def read(*args: P.args, **options: P.kwargs) -> Any:
+            def describe(after: Mapping[str, str]) -> Call[Page[T]]:
+                return self._describe(client, after, *args, **options)
+
+            return whole(client, describe)
+
+        return update_wrapper(read, self._describe)
 
 
-def _all(client: Blocking, describe: Callable[..., Call[Page[T]]]) -> Iterator[T]:
+def _all(client: Blocking, describe: Callable[[Mapping[str, str]], Call[Page[T]]]) -> Iterator[T]:
     after: dict[str, str] | None = {}
     while after is not None:
-        page = client.send(describe(client, after))
+        page = client.send(describe(after))
         yield from page.items
         after = _after(page)
 
 
 async def _all_awaited(
-    client: Asynchronous, describe: Callable[..., Call[Page[T]]]
+    client: Asynchronous, describe: Callable[[Mapping[str, str]], Call[Page[T]]]
 ) -> AsyncIterator[T]:
     after: dict[str, str] | None = {}
     while after is not None:
-        page = await client.send(describe(client, after))
+        page = await client.send(describe(after))
         for item in page.items:
             yield item
         after = _after(page)

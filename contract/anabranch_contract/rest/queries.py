@@ -422,6 +422,9 @@ class RunList(Document):
     items: list[RunOut]
 
 
+#: Queries of one batch.
+MAX_BATCH = 500
+
 _EXAMPLE = "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin"
 
 
@@ -438,7 +441,7 @@ class QueryBatchIn(Closed):
         }
     )
 
-    queries: Annotated[list[QueryIn], Field(min_length=1, max_length=500)]
+    queries: Annotated[list[QueryIn], Field(min_length=1, max_length=MAX_BATCH)]
     atomic: bool = Field(default=True, description="All of them or none. False: each that can be.")
 
 
@@ -450,11 +453,12 @@ class QueryBatchItem(Document):
 
 
 class QueryBatchOut(Document):
-    """What became of a batch, in the order of its queries."""
+    """What became of a batch, in the order of its queries; in a dry run, what would."""
 
     items: list[QueryBatchItem]
     registered: int
     refused: int
+    dry_run: bool = False
 
 
 class QueryChange(Document):

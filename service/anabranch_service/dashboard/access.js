@@ -68,12 +68,12 @@ export async function submit(path, method, body, headers = {}) {
   return answer;
 }
 
-/** All queries, page by page. */
-export async function readQueries() {
+/** All queries, page by page, or those that `search` (of `GET /v1/queries`, such as `&stream=a`) looks for. */
+export async function readQueries(search = "") {
   const items = [];
   let cursor = "";
   do {
-    const page = await read(`/v1/queries?limit=500${cursor}`);
+    const page = await read(`/v1/queries?limit=500${search}${cursor}`);
     items.push(...page.items);
     cursor = page.next_cursor === null ? null : `&cursor=${page.next_cursor}`;
   } while (cursor !== null);

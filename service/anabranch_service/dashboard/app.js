@@ -16,6 +16,8 @@ import { changes, shares, showRevisions } from "./comments.js";
 const POLL_MS = 1000;
 /** Series change every few seconds only. */
 const SERIES_MS = 3000;
+/** More queries than this are asked for in so many times as long as it takes. */
+const [FEW, SHARE] = [100, 20];
 /** Of the picture of a series, in pixels. */
 const COURSE = { width: 180, height: 26 };
 const PALETTE = [
@@ -25,6 +27,7 @@ const PALETTE = [
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const selected = { epoch: null, query: asked() };
 const cache = new Map();
+const known = { queries: [], until: 0 };
 let drawn = "";
 let order = [];
 /** The queries that are views. */
@@ -279,7 +282,7 @@ function showChanges(epoch) {
 
 function showQueries(queries) {
   for (const query of queries) colour(query.id);
-  list.show(queries);
+  list.know(queries);
   map.named(queries);
   views = new Set(queries.filter((q) => q.normalised.view).map((q) => q.id));
   offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
@@ -575,6 +578,16 @@ function showHistory(epochs, shown) {
   );
 }
 
+/** All queries; where there are many of them, as they were some seconds ago: the list is of now. */
+async function knownQueries() {
+  if (performance.now() < known.until) return known.queries;
+  const began = performance.now();
+  known.queries = await readQueries();
+  const ended = performance.now();
+  known.until = known.queries.length > FEW ? ended + SHARE * (ended - began) : 0;
+  return known.queries;
+}
+
 /** The revisions of an epoch, oldest first; null without an epoch. */
 async function readRevisions(epoch) {
   return epoch ? (await read(`/v1/epochs/${epoch.epoch}/revisions`)).items : null;
@@ -584,10 +597,11 @@ async function refresh() {
   try {
     const [current, queries, epochs, state, kept] = await Promise.all([
       read("/v1/epochs/current"),
-      readQueries(),
+      knownQueries(),
       read("/v1/epochs?limit=200"),
       read("/v1/state"),
       read("/v1/streams"),
+      list.refresh(),
     ]);
     const pinned = selected.epoch === null ? null : await readEpoch(selected.epoch);
     const line = pinned && epochs.items.find((e) => e.epoch === pinned.epoch);

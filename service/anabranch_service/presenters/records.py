@@ -105,6 +105,8 @@ def _source_out(record: StreamRecord) -> SourceOut:
 
 def sink_out(sink: SinkRecord) -> SinkRecord:
     """A sink; plain secrets that an earlier release has taken are masked."""
+    if not sink.options and sink.path is None:
+        return sink
     path = None if sink.path is None else masked_text(sink.path)
     return sink.model_copy(update={"options": masked_options(sink.options), "path": path})
 

@@ -34,25 +34,38 @@ class Mirror(Generic[_T]):
         key: str,
         kind: str,
         read: Callable[[str, str], _T | None],
+        order: Callable[[_T], int] | None = None,
     ) -> None:
         """``kind``: what the journal calls the records. ``read``: name and text -> the record; None
-        where it can't be read.
+        where it can't be read. ``order``: what the records are sorted by; None: nothing.
         """
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
-        self._read = read
+        self._read, self._order = read, order
         #: The newest change that is in ``_found``; None: nothing has been read.
         self._upto: str | None = None
         self._texts: dict[str, str] = {}
         self._found: dict[str, _T] = {}
+        #: Whether others may hold ``_found``: then it is copied before it changes.
+        self._lent = False
         self._lock = asyncio.Lock()
         self.version = 0
 
     async def all(self) -> Mapping[str, _T]:
-        """Name -> record, as of now. It does not change afterwards."""
+        """Name -> record, as of now, sorted by ``order``. It does not change afterwards."""
         async with self._lock:
-            if self._upto is None or not await self._follow(self._upto):
-                await self._load()
-        return MappingProxyType(self._found)
+            await self._look()
+            self._lent = True
+            return MappingProxyType(self._found)
+
+    async def count(self) -> int:
+        """How many records there are now."""
+        async with self._lock:
+            await self._look()
+            return len(self._found)
+
+    async def _look(self) -> None:
+        if self._upto is None or not await self._follow(self._upto):
+            await self._load()
 
     async def _load(self) -> None:
         """Read everything. Where there is no journal yet, the next look reads everything again."""
@@ -87,14 +100,43 @@ class Mirror(Generic[_T]):
         gone &= self._texts.keys()
         if not changed and not gone:
             return
-        read = {name: self._read(name, text) for name, text in changed.items()}
-        found = {name: one for name, one in self._found.items() if name not in gone}
-        for name, one in read.items():
+        found = self._found.copy() if self._lent else self._found
+        self._lent = False
+        for name in gone:
+            found.pop(name, None)
+        read: dict[str, _T] = {}
+        for name, text in changed.items():
+            one = self._read(name, text)
             if one is None:
                 found.pop(name, None)
             else:
-                found[name] = one
-        # Others may hold what was returned before.
-        self._found = found
-        self._texts = {n: t for n, t in self._texts.items() if n not in gone} | changed
+                read[name] = one
+        self._found = _merged(found, read, self._order)
+        for name in gone:
+            del self._texts[name]
+        self._texts |= changed
         self.version += 1
+
+
+def _merged(
+    found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
+) -> dict[str, _T]:
+    """``found``, which is sorted, with the records of ``read``. Most of these come last, or stay
+    where they are, so that others are not looked at.
+    """
+    if order is None:
+        found |= read
+        return found
+
+    def place(item: tuple[str, _T]) -> int:
+        return order(item[1])
+
+    for name, one in read.items():
+        if name in found and order(found[name]) != order(one):
+            del found[name]
+    last = order(found[next(reversed(found))]) if found else None
+    new = [order(one) for name, one in read.items() if name not in found]
+    found |= dict(sorted(read.items(), key=place))
+    if last is None or all(number > last for number in new):
+        return found
+    return dict(sorted(found.items(), key=place))

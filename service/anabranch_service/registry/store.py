@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -56,6 +57,7 @@ from anabranch_service.registry.records import (
     QueryRecord,
     StreamRecord,
 )
+from anabranch_service.registry.search import Listed, listed
 from anabranch_service.registry.source_status import Sources
 from anabranch_service.registry.statements import NormalForms, usable_streams
 
@@ -176,19 +178,29 @@ class Store:
         self._refuse = redis.register_script(REFUSE)
         keys = self.keys
         self._streams = self._mirror(StreamRecord, keys.changes, keys.streams, "streams")
-        self._queries = self._mirror(QueryRecord, keys.changes, keys.queries, "queries")
+        self._queries = self._mirror(
+            QueryRecord, keys.changes, keys.queries, "queries", attrgetter("sequence")
+        )
         self._activations = self._mirror(
             Activation, keys.activation_changes, keys.activations, "activations"
         )
         #: The version of the streams that are in the planner's form, and these.
         self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
-        #: The version of the queries that are in order of registration, and these.
-        self._in_order: tuple[int, tuple[QueryRecord, ...]] = -1, ()
+        #: The version of the queries of which these are the newest runs.
+        self._newest: tuple[int, Sequence[Listed]] = -1, ()
 
-    def _mirror(self, kind: type[_T], journal: str, key: str, name: str) -> Mirror[_T]:
-        return Mirror(
-            self.redis, journal, key, name, lambda record, text: _lenient(kind, record, text)
-        )
+    def _mirror(
+        self,
+        kind: type[_T],
+        journal: str,
+        key: str,
+        name: str,
+        order: Callable[[_T], int] | None = None,
+    ) -> Mirror[_T]:
+        def read(record: str, text: str) -> _T | None:
+            return _lenient(kind, record, text)
+
+        return Mirror(self.redis, journal, key, name, read, order)
 
     def _own(self, *parts: str) -> str:
         """A key that only the service uses."""
@@ -326,11 +338,18 @@ class Store:
         """All runs of all queries in order of registration; unreadable records are logged and left
         out.
         """
+        return list((await self._queries.all()).values())
+
+    async def count_queries(self) -> int:
+        """How many runs of queries there are."""
+        return await self._queries.count()
+
+    async def newest_queries(self) -> Sequence[Listed]:
+        """Of every query its newest run, in order of registration, with what it is found by."""
         found = await self._queries.all()
-        if self._in_order[0] != self._queries.version:
-            ordered = tuple(sorted(found.values(), key=lambda r: r.sequence))
-            self._in_order = self._queries.version, ordered
-        return list(self._in_order[1])
+        if self._newest[0] != self._queries.version:
+            self._newest = self._queries.version, listed(found.values(), self._newest[1])
+        return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
         """The newest run of the query ``name``, or the run of this name; None: there is none."""
@@ -703,9 +722,9 @@ class Store:
         """One store's segments and readers, or None likewise."""
         return await self._field(StoreParts, self.keys.state_parts, store, "parts of ")
 
-    async def activations(self) -> dict[str, Activation]:
+    async def activations(self) -> Mapping[str, Activation]:
         """Query -> its activation by the runtime."""
-        return dict(await self._activations.all())
+        return await self._activations.all()
 
     async def activation(self, name: str) -> Activation | None:
         """The activation of one query."""

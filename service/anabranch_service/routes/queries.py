@@ -1,4 +1,4 @@
-"""``/v1/queries``: register, follow, change and end continuous queries."""
+"""``/v1/queries``: register, show, change and end continuous queries."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import hashlib
 import json
 from typing import Annotated
 
-from fastapi import Header, Query, Response
+from fastapi import Header, Response
 
-from anabranch_contract.protocol.activations import joined_rows
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.queries import QueryIn, QueryList, QueryOut, QueryPatch, SinkRecord
+from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryPatch, SinkRecord
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
-from anabranch_service.presenters.records import floors_of, query_out, sink_out
-from anabranch_service.registry.lifecycle import GOING_ON, Status, newest_runs, status_of
+from anabranch_service.presenters.records import query_out, sink_out
+from anabranch_service.registry.lifecycle import GOING_ON, status_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.routes.registration import (
     begin,
@@ -68,45 +67,6 @@ async def add_query(
         response.headers["ETag"] = etag(record)
         return answer
     return await get_query(name, ctx, response)
-
-
-@router.get("")
-@needs(Need.READ)
-async def list_queries(
-    ctx: Ctx,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
-    status: Status | None = None,
-    owner: Annotated[str | None, Query(max_length=200)] = None,
-    tag: Annotated[
-        list[str] | None, Query(max_length=32, description="Those that have all of these.")
-    ] = None,
-) -> QueryList:
-    """Queries, each by its newest run, in order of registration."""
-    activations, progress = await ctx.store.activations(), await ctx.store.progress()
-    sources, now = await ctx.store.sources(), ctx.clock()
-    floors, approvals = floors_of(progress, await ctx.store.rations()), await ctx.store.approvals()
-    after = int(cursor) if cursor is not None else -1
-    page: list[QueryRecord] = []
-    for record in newest_runs(await ctx.store.queries()):
-        if record.sequence <= after or (owner is not None and record.owner != owner):
-            continue
-        if not set(tag or ()) <= set(record.tags):
-            continue
-        state = status_of(record, activations.get(record.id), progress, now)
-        if status is None or state is status:
-            page.append(record)
-    more = len(page) > limit
-    page = page[:limit]
-
-    def item(record: QueryRecord) -> QueryOut:
-        activation, joined = activations.get(record.id), joined_rows(activations, record.id)
-        return query_out(record, activation, progress, sources, now, floors, joined, approvals)
-
-    return QueryList(
-        items=[item(record) for record in page],
-        next_cursor=str(page[-1].sequence) if more else None,
-    )
 
 
 @router.get("/{name}")

@@ -110,10 +110,10 @@ async def prepare(
 
 async def _check_room(ctx: Context, run: str, now: datetime) -> None:
     """Refuse a query beside as many as there may be. Few look at who lives: all may be counted."""
-    most, queries = ctx.settings.max_queries, await ctx.store.queries()
-    if len(queries) < most:
+    most = ctx.settings.max_queries
+    if await ctx.store.count_queries() < most:
         return
-    wanted, _ = to_plan(queries, await ctx.store.activations(), now)
+    wanted, _ = to_plan(await ctx.store.queries(), await ctx.store.activations(), now)
     check_room("queries", sum(query_of(q.id) != query_of(run) for q in wanted), most)
 
 

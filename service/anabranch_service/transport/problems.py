@@ -58,6 +58,7 @@ def install(app: FastAPI) -> None:
 
 async def _structured_error(request: Request, cause: Exception) -> Response:
     assert isinstance(cause, StructuredError)
+    several = isinstance(cause, SeveralInvalid)
     named = cause.errors if isinstance(cause, SeveralInvalid) else (cause,)
     return problem(
         request.url.path,
@@ -65,12 +66,13 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
         cause.code,
         cause.detail,
         cause.remedy,
-        errors=[_named(error) for error in named if error.field],
+        errors=[_named(error, remedy=several) for error in named if error.field],
         headers=cause.headers if isinstance(cause, ServiceError) else None,
     )
 
 
-def _named(error: StructuredError) -> dict[str, str | int]:
+def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
+    """An error of a field, with a remedy of its own where the answer's is that of another."""
     found: dict[str, str | int] = {
         "field": error.field,
         "code": error.code,
@@ -78,6 +80,8 @@ def _named(error: StructuredError) -> dict[str, str | int]:
     }
     if error.position is not None:
         found["line"], found["column"] = error.position
+    if remedy and error.remedy:
+        found["remedy"] = error.remedy
     return found
 
 

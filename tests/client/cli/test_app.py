@@ -268,6 +268,31 @@ def test_queries_by_argument_file_and_standard_input(
     assert len(list(shop.queries())) == 3
 
 
+def test_queries_are_listed_by_what_is_looked_for(url: str, shop: Client) -> None:
+    bodies = [
+        {"id": f"q{n:03}", "sql": JOIN, "owner": ("web", "data")[n % 2], "tags": [f"t{n % 3}"]}
+        for n in range(120)
+    ]
+    shop.create_queries(bodies)
+    shop.delete_query("q005")
+
+    def ids(*options: str) -> list[str]:
+        return [q["id"] for q in answer("query", "list", *options, url=url)]
+
+    assert ids("--all") == ids() == [f"q{n:03}" for n in range(120)]
+    assert ids("--find", "Q01", "--owner", "web") == ["q010", "q012", "q014", "q016", "q018"]
+    assert ids("--tag", "t2", "--status", "expired", "--status", "active") == ["q005"]
+    assert len(ids("--stream", "orders", "--stream", "customers", "--tag", "t1")) == 40
+    assert ids("--stream", "nowhere") == []
+    assert ids("--limit", "100", "--owner", "web") == ids("--all", "--owner", "web")
+    cut = run("query", "list", "--limit", "3", url=url)
+    assert cut.stderr == "-- the first 3 are shown: --limit, or --all, shows more\n"
+    assert ("q002" in cut.stdout, "q003" in cut.stdout) == (True, False)
+    assert "first 100 are shown" in run("query", "list", url=url).stderr
+    assert run("query", "list", "--limit", "120", url=url).stderr == ""
+    one_line(run("query", "list", "--status", "odd", url=url), 1, "status")
+
+
 def test_what_a_query_needs(url: str, shop: Client, service: Service) -> None:
     columns = (("customer_id", "bigint"), ("ts", "timestamp"))
     shop.create_stream("trips", columns, event_time="ts")

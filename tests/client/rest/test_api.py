@@ -70,6 +70,7 @@ def test_all_pages_are_read(shop: Client, service: Service) -> None:
     for name in names:
         shop.create_query(JOIN, name=name)
     assert [q.id for q in shop.queries()] == names
+    assert [q.id for q in shop.queries(find="q0", page=7)] == names[:-1]
 
 
 def test_epochs_explain_themselves(shop: Client, service: Service) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.service.conftest import PAIR
+from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
 
@@ -51,6 +51,42 @@ def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Servic
         page.locator("#map-find").fill("team:web")
         expect(page.locator(f'#map .node[data-id="query:{LONGEST}"]:not(.dim)')).to_have_count(1)
         expect(page.locator("#map .node.query.dim")).to_have_count(7)
+    assert not complaints
+
+
+def test_queries_are_found_by_stream_and_status_page_by_page(
+    browser: Browser, shop: Service
+) -> None:
+    bodies = [{"id": f"q{n:03}", "sql": PAIR if n % 2 else CHAIN} for n in range(230)]
+    shop.post("/v1/queries:batch", {"queries": bodies}, 200)
+    shop.call("DELETE", "/v1/queries/q227", 202)
+    with opened(browser, shop) as (page, complaints):
+        rows, count = page.locator("#queries tbody tr"), page.locator("#queries-count")
+        expect(count).to_have_text("0 active of 230; 1 to 100 are shown")
+        expect(rows).to_have_count(100)
+        back, on = (page.get_by_role("button", name=name) for name in ("Previous", "Next"))
+        expect(back).to_be_disabled()
+        on.click()
+        expect(count).to_contain_text("101 to 200 are shown")
+        expect(rows.first).to_contain_text("q100")
+        on.click()
+        expect(rows).to_have_count(30)
+        expect(on).to_be_disabled()
+        back.click()
+        expect(rows.first).to_contain_text("q100")
+        page.locator("#find-stream").select_option("items")
+        expect(count).to_contain_text("more than 100 found; 1 to 100 are shown")
+        page.locator("#find-stream").select_option("")
+        page.locator("#find-status").select_option("expired")
+        expect(rows).to_have_count(1)
+        expect(count).to_contain_text("1 found")
+        expect(rows).to_contain_text("q227")
+        expect(on).to_be_hidden()
+        assert page.url.endswith("?status=expired")
+        page.reload()
+        expect(rows).to_contain_text("q227")
+        page.set_viewport_size({"width": 390, "height": 900})
+        nothing_is_cut(page)
     assert not complaints
 
 

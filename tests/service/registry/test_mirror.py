@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ def _mirror(connection: AsyncRedis, keys: Keys, read: list[str]) -> Mirror[int]:
         read.append(name)
         return None if text == "bad" else int(text)
 
-    return Mirror(connection, keys.changes, keys.queries, "queries", one)
+    return Mirror(connection, keys.changes, keys.queries, "queries", one, order=lambda n: n)
 
 
 def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,6 +33,7 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mirror, "PAGE", 3)
     keys = Keys("mirrored")
     server, rng, texts = Redis.from_url(redis, decode_responses=True), Random(3), dict[str, str]()
+    numbers = count(4)
 
     def change() -> None:
         name = f"q{rng.randrange(12)}"
@@ -40,13 +42,14 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
             del texts[name]
             remove(server, keys, "queries", name)
         else:
-            texts[name] = rng.choice(("bad", "1", "2", "3"))
+            texts[name] = rng.choice(("bad", "1", "2", "3", str(next(numbers))))
             put(server, keys, "queries", name, texts[name])
 
     async def play() -> None:
         connection = AsyncRedis.from_url(redis, decode_responses=True)
         found = _mirror(connection, keys, [])
         assert await found.all() == {}
+        kept, before = await found.all(), dict[str, int]()
         for _ in range(300):
             for _ in range(rng.randrange(5)):
                 change()
@@ -55,8 +58,14 @@ def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPa
                 server.xtrim(keys.changes, maxlen=rng.randrange(3))
             elif fate < 0.15:
                 server.delete(keys.changes)
+            if rng.random() < 0.5:
+                assert await found.count() == sum(t != "bad" for t in texts.values())
+                continue
             now = await found.all()
+            assert kept == before, "what was returned stays"
+            kept, before = now, dict(now)
             assert now == {n: int(t) for n, t in texts.items() if t != "bad"}
+            assert list(now.values()) == sorted(now.values())
         await connection.aclose()
 
     asyncio.run(play())

@@ -43,6 +43,7 @@ def test_one_bad_statement_among_many(shop: Service) -> None:
         ("queries.61.ttl", "bad-duration"),
     ]
     assert refused["errors"][0]["line"] == 1
+    assert all(error["remedy"] for error in refused["errors"])
     assert "(and 2 more)" in refused["detail"]
     assert registered(shop) == []
     answer = batch(shop, *many, atomic=False)
@@ -61,6 +62,24 @@ def test_two_of_a_batch_do_not_share_a_sink(shop: Service) -> None:
     assert (refused["errors"][0]["field"], refused["code"]) == ("queries.1.sink", "sink-in-use")
     answer = batch(shop, *both, atomic=False)
     assert (answer["registered"], answer["items"][1]["problem"]["code"]) == (1, "sink-in-use")
+
+
+def test_a_dry_run_checks_all_and_stores_nothing(shop: Service) -> None:
+    def tried(*queries: dict[str, Any], status: int = 200, **more: Any) -> Any:
+        body = {"queries": list(queries), **more}
+        return shop.post("/v1/queries:batch?dry_run=true", body, status)
+
+    good, bad = {"id": "a", "sql": PAIR}, {"id": "b", "sql": "SELECT"}
+    answer = tried(good, {"sql": CHAIN})
+    assert (answer["dry_run"], answer["registered"]) == (True, 2)
+    assert answer["items"][0]["query"]["normalised"]["output"]
+    assert tried(good, bad, status=422)["errors"][0]["field"] == "queries.1.sql"
+    each = tried(good, bad, good, atomic=False)
+    assert (each["registered"], each["refused"]) == (1, 2)
+    assert [item["problem"] and item["problem"]["field"] for item in each["items"]] == [
+        None, "sql", "id"
+    ]  # fmt: skip
+    assert registered(shop) == []
 
 
 def test_of_batches_at_once_each_is_whole(shop: Service) -> None:

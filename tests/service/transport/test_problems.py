@@ -95,7 +95,11 @@ def test_a_wrong_method_is_answered_with_all_right_ones(
 @pytest.mark.parametrize(
     ("path", "name", "remedy"),
     [
-        ("/v1/queries?limits=3", "limits", "there are cursor, limit, owner, status, tag"),
+        (
+            "/v1/queries?limits=3",
+            "limits",
+            "there are cursor, find, limit, owner, status, stream, tag",
+        ),
         ("/v1/streams?limits=3", "limits", "there are cursor, limit"),
         ("/v1/leader?limit=3", "limit", "there is none"),
         ("/v1/settings?a=1&b=2", "a", "there is none"),

@@ -1,11 +1,12 @@
-// The list of queries on the first page: searched, and drawn anew only where a query has changed.
+// The list of queries on the first page: searched and paged by the service, drawn anew only where a query has changed.
 
-import { breakable, make } from "../dom.js";
-import { choices, fits, searchOf, wanted } from "./view.js";
+import { read } from "../access.js";
+import { breakable, make, say } from "../dom.js";
+import { ROWS, choices, counted, requestOf, searchOf, wanted } from "./view.js";
 
-/** Rows that are shown; more make every look at the page slow, and are found by the search. */
-const MOST = 100;
 const COLUMNS = 8;
+/** What is chosen from, and what choosing nothing is called. */
+const CHOICES = { stream: "any", owner: "anybody", tag: "any", status: "any" };
 
 const at = (id) => document.getElementById(id);
 
@@ -44,43 +45,66 @@ export class QueryList {
     this.dot = dot;
     this.queries = [];
     this.shown = new Map();
-    const { text, owner, tag } = wanted(location.search);
-    at("find").value = text;
-    this.chosen = { owner, tag };
+    this.page = null;
+    /** Where the pages up to the one that is shown begin. */
+    this.cursors = [null];
+    this.asked = 0;
+    const { find, ...chosen } = wanted(location.search);
+    at("find").value = find;
+    this.chosen = chosen;
     at("find").addEventListener("input", () => this.search());
-    for (const [id, name] of [["find-owner", "owner"], ["find-tag", "tag"]]) {
-      at(id).addEventListener("change", ({ target }) => this.choose({ [name]: target.value }));
+    for (const name of Object.keys(CHOICES)) {
+      at(`find-${name}`).addEventListener("change", ({ target }) => this.choose({ [name]: target.value }));
     }
+    at("queries-before").addEventListener("click", () => this.turn(this.cursors.slice(0, -1)));
+    at("queries-after").addEventListener("click", () => this.turn([...this.cursors, this.page.next_cursor]));
   }
 
-  /** Look for an owner, or a tag. */
+  /** Look for an owner, a tag, a stream or a status. */
   choose(what) {
     Object.assign(this.chosen, what);
     this.search();
   }
 
   search() {
-    const query = searchOf(this.filter());
-    history.replaceState(null, "", `${location.pathname}${query}${location.hash}`);
-    this.show(this.queries);
+    history.replaceState(null, "", `${location.pathname}${searchOf(this.sought())}${location.hash}`);
+    this.turn([null]);
   }
 
-  filter() {
-    return { text: at("find").value, ...this.chosen };
+  turn(cursors) {
+    this.cursors = cursors;
+    this.refresh().catch(say);
   }
 
-  show(queries) {
+  sought() {
+    return { find: at("find").value, ...this.chosen };
+  }
+
+  /** All queries, which are counted and chosen from. */
+  know(queries) {
     this.queries = queries;
     this.offer(choices(queries));
-    const filter = this.filter();
-    const found = queries.filter((query) => fits(query, filter));
-    const live = queries.filter((q) => q.status === "active").length;
-    const searched = found.length < queries.length ? `; ${found.length.toLocaleString("en")} found` : "";
-    const cut = found.length > MOST ? `; the first ${MOST} are shown, search for others` : "";
-    at("queries-count").textContent = `${live} active of ${queries.length}${searched}${cut}`;
+    if (this.page) this.show();
+  }
+
+  /** Ask for the page anew; an answer that comes after another was asked for is passed over. */
+  async refresh() {
+    const asked = ++this.asked;
+    const page = await read(requestOf(this.sought(), this.cursors.at(-1)));
+    if (asked !== this.asked) return;
+    this.page = page;
+    this.show();
+  }
+
+  show() {
+    const { items, next_cursor: next } = this.page;
+    at("queries-count").textContent = counted(this.queries, this.sought(), this.page, ROWS * (this.cursors.length - 1));
+    at("queries-pages").hidden = next === null && this.cursors.length === 1;
+    at("queries-before").disabled = this.cursors.length === 1;
+    at("queries-after").disabled = next === null;
     const before = this.shown;
     this.shown = new Map();
-    const rows = found.slice(0, MOST).map((query) => {
+    const rows = items.map((query) => {
       const key = JSON.stringify(query);
       const known = before.get(query.id);
       const row = known?.key === key ? known.row : this.row(query);
@@ -89,21 +113,21 @@ export class QueryList {
     });
     const body = at("queries").tBodies[0];
     if (rows.length && rows.length === body.rows.length && rows.every((row, i) => row === body.rows[i])) return;
-    const none = make("td", { className: "empty", text: queries.length ? "No query is called so." : "No queries yet: write one in What if." });
+    const none = make("td", { className: "empty", text: this.queries.length ? "No query is called so." : "No queries yet: write one in What if." });
     none.colSpan = COLUMNS;
     body.replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   }
 
-  /** Owners and tags to choose from; lists that stay the same are left alone, they may be open. */
-  offer({ owners, tags }) {
-    for (const [id, all, chosen, names] of [["find-owner", "anybody", this.chosen.owner, owners], ["find-tag", "any", this.chosen.tag, tags]]) {
-      const select = at(id);
+  /** What there is to choose from; lists that stay the same are left alone, they may be open. */
+  offer(found) {
+    for (const [name, all] of Object.entries(CHOICES)) {
+      const [select, chosen, names] = [at(`find-${name}`), this.chosen[name], found[name]];
       const listed = chosen && !names.includes(chosen) ? [chosen, ...names] : names;
       select.parentElement.hidden = !listed.length;
       const key = JSON.stringify(listed);
       if (select.dataset.names !== key) {
         select.dataset.names = key;
-        select.replaceChildren(make("option", { value: "", text: all }), ...listed.map((name) => make("option", { value: name, text: name })));
+        select.replaceChildren(make("option", { value: "", text: all }), ...listed.map((one) => make("option", { value: one, text: one })));
       }
       select.value = chosen;
     }

@@ -1,35 +1,49 @@
-// Queries as a list that is searched: by words, owner and tags. No document, no requests.
+// What the list of queries is searched by. No document, no requests: the service does the searching.
 
-/** The words in which a query is looked for. */
-function words(query) {
-  return [query.id, query.title, query.owner, ...(query.tags ?? []), query.sql].filter(Boolean).join("\n").toLowerCase();
-}
+/** Rows of a page: more make every look at the page slow. */
+export const ROWS = 100;
 
-/** Whether a query is what is looked for; `text` may be in any of its words. */
-export function fits(query, { text = "", owner = "", tag = "" }) {
-  if (owner && query.owner !== owner) return false;
-  if (tag && !(query.tags ?? []).includes(tag)) return false;
-  return !text || words(query).includes(text.trim().toLowerCase());
-}
+/** What is looked for, by its names in addresses: of this page, and of `GET /v1/queries`. */
+const NAMES = ["find", "stream", "owner", "tag", "status"];
 
 const sorted = (found) => [...new Set(found)].sort((a, b) => a.localeCompare(b));
 
-/** Owners and tags that there are. */
+/** What there is to choose from: name in addresses -> values. */
 export function choices(queries) {
   return {
-    owners: sorted(queries.map(({ owner }) => owner).filter(Boolean)),
-    tags: sorted(queries.flatMap(({ tags }) => tags ?? [])),
+    stream: sorted(queries.flatMap(({ normalised }) => normalised.aliases.map(({ stream }) => stream))),
+    owner: sorted(queries.map(({ owner }) => owner).filter(Boolean)),
+    tag: sorted(queries.flatMap(({ tags }) => tags ?? [])),
+    status: sorted(queries.map(({ status }) => status)),
   };
 }
 
 /** What an address asks for, and the address that does. */
 export function wanted(search) {
   const given = new URLSearchParams(search);
-  return { text: given.get("find") ?? "", owner: given.get("owner") ?? "", tag: given.get("tag") ?? "" };
+  return Object.fromEntries(NAMES.map((name) => [name, given.get(name) ?? ""]));
 }
 
-export function searchOf({ text, owner, tag }) {
+export function searchOf(sought) {
   const given = new URLSearchParams();
-  for (const [name, value] of [["find", text], ["owner", owner], ["tag", tag]]) if (value) given.set(name, value);
+  for (const name of NAMES) if (sought[name].trim()) given.set(name, sought[name].trim());
   return given.size ? `?${given}` : "";
+}
+
+/** The request for a page of what is looked for, from `cursor` on (null: the first one). */
+export function requestOf(sought, cursor) {
+  const given = new URLSearchParams(searchOf(sought));
+  given.set("limit", ROWS);
+  if (cursor !== null) given.set("cursor", cursor);
+  return `/v1/queries?${given}`;
+}
+
+/** How many queries there are, and which of those that were looked for are shown: `before` come before them. */
+export function counted(queries, sought, page, before) {
+  const live = queries.filter(({ status }) => status === "active").length;
+  const upto = before + page.items.length;
+  const more = page.next_cursor !== null;
+  const found = searchOf(sought) ? `; ${more ? "more than " : ""}${upto.toLocaleString("en")} found` : "";
+  const part = more || before ? `; ${(before + 1).toLocaleString("en")} to ${upto.toLocaleString("en")} are shown` : "";
+  return `${live.toLocaleString("en")} active of ${queries.length.toLocaleString("en")}${found}${part}`;
 }

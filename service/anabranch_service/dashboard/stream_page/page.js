@@ -17,6 +17,8 @@ const MOST_READERS = 60;
 const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/streams/${encodeURIComponent(name)}`;
+/** The queries that read it now, or will. */
+const READERS = `&stream=${encodeURIComponent(name)}&status=active&status=pending&status=expiring`;
 
 const hours = new History(at("hours"), at("hours-note"), {
   path: `/v1/history?stream=${encodeURIComponent(name)}`,
@@ -80,9 +82,9 @@ function showRate(values) {
 
 /** Queries that read it, and what a sample says of its columns. */
 async function showSlow() {
-  const [queries, sample, streams] = await Promise.all([readQueries(), read(`${path}/sample`), read("/v1/streams")]);
+  const [found, sample, streams] = await Promise.all([readQueries(READERS), read(`${path}/sample`), read("/v1/streams")]);
   others = streams.items;
-  readers = queries.filter(({ status, normalised }) => ["active", "pending", "expiring"].includes(status) && normalised.aliases.some((alias) => alias.stream === stream.name));
+  readers = found;
   at("queries").replaceChildren(
     ...(readers.length
       ? readers.slice(0, MOST_READERS).map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))

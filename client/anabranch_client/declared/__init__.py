@@ -1,0 +1,1 @@
+"""Files that declare queries: YAML, JSON lines, or SQL."""

@@ -1,0 +1,211 @@
+"""Queries that a file declares, and the lines that they stand in.
+
+What the file is follows from its name: ``.yaml`` and ``.yml`` declare queries by name, ``.jsonl``
+has a body of ``POST /v1/queries`` in every line, all else is SQL (:mod:`.statements`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anabranch_client.declared.statements import FileStatement, statements
+from anabranch_client.errors import ClientError, UsageError, all_of
+from anabranch_client.render.excerpt import excerpt
+from anabranch_client.replay.document import YamlFile, read_yaml
+
+#: What a YAML file may have, and of a query what the file may have for all.
+_PARTS = ("queries", "owner", "tags")
+#: Cells of an excerpt.
+_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One query of a file.
+
+    Attributes:
+        name: its id; None: it is to be chosen.
+        body: what the query is, as REST has it, without its id.
+        label: what errors call it. ``line``: parts of a field -> the line of it.
+        statement: the statement in its file; None: it is a text within a document.
+    """
+
+    name: str | None
+    body: Mapping[str, Any]
+    label: str
+    line: Callable[[Sequence[str]], int | None]
+    statement: FileStatement | None = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The body of its registration."""
+        return dict(self.body) if self.name is None else {**self.body, "id": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A file that declares queries.
+
+    Attributes:
+        text: the file's. ``owner``: of all its queries, if it declares one.
+    """
+
+    path: Path
+    text: str
+    queries: tuple[Declared, ...]
+    owner: str | None = None
+
+    def refusal(
+        self,
+        query: Declared,
+        message: str,
+        *,
+        field: str = "",
+        remedy: str = "",
+        position: tuple[int, int] | None = None,
+        kind: type[ClientError] = ClientError,
+    ) -> ClientError:
+        """What is wrong with a field of a query, with its line, and the line of its statement that
+        ``position`` (line and column in it, from 1) is in.
+        """
+        parts = [part for part in field.split(".") if part]
+        line, sql = query.line(parts), query.body.get("sql")
+        shown = ""
+        if position is not None and query.statement is not None:
+            position = query.statement.place(*position)
+            line, shown = position[0], excerpt(self.text, *position, _WIDTH)
+        elif position is not None and isinstance(sql, str):
+            shown = excerpt(sql, *position, _WIDTH)
+        place = _place(self.path, line, ".".join((query.label, *parts)))
+        error = kind(message, field=place, remedy=remedy)
+        error.excerpt = shown
+        return error
+
+
+def read_declaration(path: Path, common: Mapping[str, Any] | None = None) -> Declaration:
+    """The queries that the file at ``path`` declares.
+
+    Args:
+        common: fields of the queries that do not say these themselves.
+
+    Raises:
+        UsageError: the file can't be read, has another shape, or two queries of a name; all of
+            these, with their lines.
+    """
+    common = common or {}
+    suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        found = _of_yaml(path, common)
+    else:
+        text = _text(path)
+        read = _of_json_lines if suffix == ".jsonl" else _of_sql
+        found = Declaration(path, text, tuple(read(path, text, common)))
+    if not found.queries:
+        raise UsageError(f"{path} declares no queries", remedy="write one at least")
+    _check_names(found)
+    return found
+
+
+def _of_yaml(path: Path, common: Mapping[str, Any]) -> Declaration:
+    found = read_yaml(path, "declaration")
+    document = found.document
+    if not isinstance(document, dict) or not isinstance(document.get("queries"), dict):
+        raise UsageError(
+            f"{path} declares no queries",
+            field="queries",
+            remedy="write queries: {name: {sql: ...}}",
+        )
+    for part in document:
+        if part not in _PARTS:
+            place = _place(path, found.line((part,)), str(part))
+            what = f"there is no {part!r} in a declaration"
+            raise UsageError(what, field=place, remedy="remove it")
+    shared = {**common, **{part: document[part] for part in _PARTS[1:] if part in document}}
+    queries: list[Declared] = []
+    for name, given in document["queries"].items():
+        if not isinstance(given, dict):
+            place = _place(path, found.line(("queries", name)), f"queries.{name}")
+            raise UsageError("a query has fields", field=place, remedy="write sql: ... below it")
+        label, line = f"queries.{name}", _yaml_line(found, str(name))
+        queries.append(Declared(str(name), {**shared, **given}, label, line))
+    return Declaration(path, "", tuple(queries), document.get("owner"))
+
+
+def _yaml_line(found: YamlFile, name: str) -> Callable[[Sequence[str]], int | None]:
+    return lambda parts: found.line(("queries", name, *parts))
+
+
+def _of_json_lines(path: Path, text: str, common: Mapping[str, Any]) -> Iterable[Declared]:
+    queries: list[Declared] = []
+    errors: list[UsageError] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line, object_pairs_hook=_distinct)
+            if not isinstance(given, dict):
+                raise ValueError("it is no object")
+        except ValueError as cause:
+            place = _place(path, number, "")
+            remedy = 'write {"id": ..., "sql": ...} in each line'
+            errors.append(UsageError(f"no query: {cause}", field=place, remedy=remedy))
+            continue
+        name = given.pop("id", None)
+        label = f"query {len(queries) + 1}" if name is None else str(name)
+        line_of = _always(number)
+        named = None if name is None else str(name)
+        queries.append(Declared(named, {**common, **given}, label, line_of))
+    if errors:
+        raise all_of(errors)
+    return queries
+
+
+def _of_sql(path: Path, text: str, common: Mapping[str, Any]) -> Iterable[Declared]:
+    for number, one in enumerate(statements(text), 1):
+        label = one.name or f"statement {number}"
+        yield Declared(one.name, {**common, "sql": one.text}, label, _always(one.line), one)
+
+
+def _always(line: int) -> Callable[[Sequence[str]], int | None]:
+    return lambda parts: line
+
+
+def _check_names(found: Declaration) -> None:
+    first: dict[str, int | None] = {}
+    errors = []
+    for query in found.queries:
+        if query.name is None:
+            continue
+        if query.name not in first:
+            first[query.name] = query.line(())
+            continue
+        what = f"line {first[query.name]} has a query {query.name!r}, too"
+        remedy = "give each a name of its own"
+        errors.append(found.refusal(query, what, field="id", remedy=remedy, kind=UsageError))
+    if errors:
+        raise all_of(errors)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs more than once in an object")
+    return found
+
+
+def _place(path: Path, line: int | None, named: str) -> str:
+    where = f"{path}" if line is None else f"{path}, line {line}"
+    return f"{where}: {named}" if named else where
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise UsageError(
+            f"cannot read {path}: {cause}", field="--file", remedy="name a text file"
+        ) from cause

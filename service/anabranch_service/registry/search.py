@@ -1,0 +1,83 @@
+"""Queries by what they are found by: pure functions over records.
+
+What is compared is worked out once per record, not once per look: a thousand statements are long.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from anabranch_contract.queries.runs import query_of
+from anabranch_service.registry.records import QueryRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run of a query.
+
+    Attributes:
+        query: its id. ``streams``: those that it reads.
+        words: id, title, owner, tags and statement, in lines, of which the case is folded.
+    """
+
+    record: QueryRecord
+    query: str
+    words: str
+    streams: frozenset[str]
+
+    @classmethod
+    def of(cls, record: QueryRecord) -> Listed:
+        """What ``record`` is found by."""
+        query, statement = query_of(record.id), record.sql
+        if statement is None:
+            statement = json.dumps(record.query, ensure_ascii=False)
+        named = (query, record.title, record.owner, *record.tags, statement)
+        words = "\n".join(word for word in named if word).casefold()
+        return cls(record, query, words, frozenset(a.stream for a in record.normalised.aliases))
+
+
+def listed(records: Iterable[QueryRecord], before: Sequence[Listed] = ()) -> tuple[Listed, ...]:
+    """Of every query its newest run; ``records`` are in order of registration, and so are these.
+
+    Args:
+        before: an earlier answer; what it has of a record that has not changed is taken from it.
+    """
+    known = {one.record.id: one for one in before}
+    found: dict[str, Listed] = {}
+    for record in records:
+        one = known.get(record.id)
+        # Records that have not changed are the same object.
+        if one is None or one.record is not record:
+            one = Listed.of(record)
+        found.pop(one.query, None)
+        found[one.query] = one
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What queries are looked for by; empty parts match all.
+
+    Attributes:
+        text: in one of :attr:`Listed.words`; the case of letters does not count.
+        streams, tags: a query has all of them.
+    """
+
+    text: str = ""
+    owner: str | None = None
+    streams: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+
+    def among(self, queries: Iterable[Listed]) -> Iterable[Listed]:
+        """Those that are looked for."""
+        text = self.text.casefold()
+        for one in queries:
+            if (
+                text in one.words
+                and self.streams <= one.streams
+                and self.owner in (None, one.record.owner)
+                and self.tags.issubset(one.record.tags)
+            ):
+                yield one

@@ -1,0 +1,85 @@
+"""``GET /v1/queries``: queries page by page, and those that are looked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Annotated
+
+from fastapi import Query
+
+from anabranch_contract.protocol.activations import joined_rows
+from anabranch_contract.rest.queries import QueryList, QueryOut
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Ctx
+from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.registry.lifecycle import Status, status_of
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.search import Listed, Sought
+
+router = guarded_router("/v1/queries", tag="queries")
+
+#: Streams, and tags, that may be asked for at once; a query has no more tags.
+_MOST = 32
+
+
+@router.get("")
+@needs(Need.READ)
+async def list_queries(
+    ctx: Ctx,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    find: Annotated[
+        str,
+        Query(max_length=200, description="Text in id, title, owner, a tag or the statement."),
+    ] = "",
+    stream: Annotated[
+        list[str] | None,
+        Query(max_length=_MOST, description="Those that read all of these."),
+    ] = None,
+    status: Annotated[
+        list[Status] | None, Query(max_length=len(Status), description="Those in any of these.")
+    ] = None,
+    owner: Annotated[str | None, Query(max_length=200)] = None,
+    tag: Annotated[
+        list[str] | None,
+        Query(max_length=_MOST, description="Those that have all of these."),
+    ] = None,
+) -> QueryList:
+    """Queries, each by its newest run, in order of registration."""
+    store, now = ctx.store, ctx.clock()
+    activations, progress = await store.activations(), await store.progress()
+    sources, approvals = await store.sources(), await store.approvals()
+    floors = floors_of(progress, await store.rations())
+    sought = Sought(find.strip(), owner, frozenset(stream or ()), frozenset(tag or ()))
+
+    def in_state(record: QueryRecord) -> bool:
+        return not status or status_of(record, activations.get(record.id), progress, now) in status
+
+    def item(record: QueryRecord) -> QueryOut:
+        activation, joined = activations.get(record.id), joined_rows(activations, record.id)
+        return query_out(record, activation, progress, sources, now, floors, joined, approvals)
+
+    found = sought.among(_after(await store.newest_queries(), cursor))
+    fitting = (one.record for one in found if in_state(one.record))
+    # Records behind the page are not looked at.
+    page = list(islice(fitting, limit + 1))
+    more = len(page) > limit
+    del page[limit:]
+    return QueryList(
+        items=[item(record) for record in page],
+        next_cursor=str(page[-1].sequence) if more else None,
+    )
+
+
+def _after(queries: Sequence[Listed], cursor: str | None) -> Iterator[Listed]:
+    """The queries after ``cursor``, in order of registration."""
+    if cursor is None:
+        return iter(queries)
+    return islice(queries, bisect_right(queries, int(cursor), key=_sequence), None)
+
+
+def _sequence(one: Listed) -> int:
+    return one.record.sequence
