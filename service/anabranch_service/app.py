@@ -22,6 +22,7 @@ from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock, utc_now
 from anabranch_service.context import Context
 from anabranch_service.lineage.emitter import Emitter
+from anabranch_service.planning.forgetter import Forgetter
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.recorder import Recorder
@@ -84,6 +85,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     loop = EpochLoop(store, lease, config, metrics, clock)
     emitter = Emitter(store, lease, config, metrics, clock)
     recorder = Recorder(store, lease)
+    forgetter = Forgetter(store, lease, config.ended_days, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
     work = Work(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
@@ -96,6 +98,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         task = asyncio.create_task(loop.run(), name="epoch-loop")
         telling = asyncio.create_task(emitter.run(), name="lineage")
         recording = asyncio.create_task(recorder.run(), name="history")
+        forgetting = asyncio.create_task(forgetter.run(), name="ended")
         renewing = asyncio.create_task(renew_streams(store), name="renewal")
         watching = asyncio.create_task(health.watch(app.state.context), name="health")
         try:
@@ -104,6 +107,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             renewing.cancel()
             telling.cancel()
             recording.cancel()
+            forgetting.cancel()
             watching.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:

@@ -66,6 +66,7 @@ class Settings:
     lineage_token_file: Annotated[str, "holds the bearer token that goes with them"] = ""
     kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
     kept_bytes: Annotated[int, "bytes of rulesets and records of epochs to keep"] = 256 << 20
+    ended_days: Annotated[float, "days for which queries that have ended are shown"] = 7.0
     log_level: Annotated[LogLevel, "least level to log"] = "info"
     auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
     admin_token_file: Annotated[str, "the first administrator's token; made if missing"] = (
@@ -104,6 +105,8 @@ class Settings:
         _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
         # The runtime goes by the newest few, and after a roll back by some before them.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
+        # The runtime may have to be told which queries have failed for as long as it is away.
+        _require(self.ended_days >= 0.01, "ended_days", "must be at least 0.01")
         _require(self.kept_bytes >= 1 << 16, "kept_bytes", "must be at least 65536")
         _require(
             not self.lineage_url

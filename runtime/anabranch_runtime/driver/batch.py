@@ -9,6 +9,7 @@ from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_se
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.failed_queries import take_out
+from anabranch_runtime.epochs.forgetting import forget
 from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
@@ -87,7 +88,7 @@ def begin(
 
 def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
     state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
-    return catch_up.owe_past(state, ruleset)
+    return forget(catch_up.owe_past(state, ruleset), ruleset)
 
 
 def replaced_segments(

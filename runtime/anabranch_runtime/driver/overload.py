@@ -153,7 +153,7 @@ def _room(
     read = tuple((one.rows, one.rest) for one in works if one.rows)
     if not read or elapsed <= 0:
         return 1.0, 0.0
-    fixed, per_row = fit(read)
+    fixed, per_row, _ = fit(read)
     arrived = _arrived(works, before, length)
     backlog = max(works[-1].waiting - arrived * length, 0.0) / DRAIN
     due = arrived * length + backlog

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 #: Epochs whose first batch is kept.
-REMEMBERED_EPOCHS = 4096
+REMEMBERED_EPOCHS = 1024
 #: Earlier activations of a query that are kept.
 REMEMBERED_ACTIVATIONS = 64
 
@@ -178,10 +178,8 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
         else:
             history = [x for x in known.history if x[1] != known.max_tau]
             history.append((state.next_batch, known.max_tau))
-            # Without its oldest entries a bound from later on is given: still an upper bound.
-            kept = tuple(history[-REMEMBERED_EPOCHS:])
             since = None if name in forgotten else known.latest_since
-            streams[name] = replace(known, spec=spec, history=kept, latest_since=since)
+            streams[name] = replace(known, spec=spec, history=tuple(history), latest_since=since)
     stores = {
         name: store for name, store in state.stores.items() if not changed & set(store.streams)
     }

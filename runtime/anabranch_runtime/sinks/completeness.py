@@ -74,7 +74,9 @@ class CompletenessFiles:
         """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
         for path in (self.results / HOME).glob("*.json"):
             known = joined_rows(queries, path.stem)
-            if known is None or not known.incomplete:
+            # Of a query that ended long ago the state says nothing any more.
+            ahead = known is None and codec.loads(path.read_bytes(), Completeness).batch > batch
+            if ahead or (known is not None and not known.incomplete):
                 path.unlink()
         self.show(queries, batch, at_once=True)
 

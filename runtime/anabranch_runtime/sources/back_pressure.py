@@ -3,17 +3,29 @@ more memory than there is.
 
 Design. A batch costs ``fixed + rows / rate`` seconds. Both are fitted to the last batches by least
 squares, later ones weighing more. The next batch gets the rows that fill what ``target`` leaves
-beside ``fixed``, and never less than what takes as long as ``fixed`` itself: with a fixed cost near
-the target, or more, a batch that only minded the target would spend its time on nothing but
-the fixed cost, ever more input would wait, and latency would be worse in the end. So throughput is
-never below half of what unlimited batches have, and a batch takes at most ``max(target, 2 fixed)``.
+beside ``fixed``, and never less than what takes ``MARGIN`` times as long as ``fixed`` itself: with
+a fixed cost near the target, or more, a batch that only minded the target would spend its time on
+nothing but the fixed cost, ever more input would wait, and latency would be worse in the end. So
+throughput is about half of what unlimited batches have, or more, and a batch takes about
+``max(target, (1 + MARGIN) fixed)``.
+
+The fixed cost is at most ``CAP`` of the *mean* time of the last batches. It must not be bounded by
+the fastest: batches differ, and one that was lucky would have the rest of the fixed cost taken for
+the rows' (``(mean - fixed) / rows``). Fewer rows would then be allowed, by which each seems dearer
+still, down to ``LEAST_ROWS``. By the mean a limit can't collapse: where batches have become so
+small that only the fixed cost is left, the fit says so, and the limit grows.
 
 Memory is fitted in the same way, as the part of its share that the fullest task of a batch took.
 
 Batches of equal size don't show what is fixed. So what was fitted is remembered while they are
 alike, and every ``PROBE``-th full batch is smaller than it could be, which shows the difference.
+Where the fixed cost decides the limit (it is above half of the target) more depends on the
+difference: full batches are then larger and smaller by ``SWING`` in turns, which costs some percent
+of throughput and shows it through noise of a third.
+
 Small batches say what is fixed but nothing about the rate: one that used less than half of what it
-was allowed never raises the limit, and one that was slow always lowers it.
+was allowed never raises the limit, and lowers it where the fixed cost decides only if it took
+longer than a full one should.
 
 Pure: replays are not touched by any of it, as a batch's content is fixed by Spark's offset log
 before it starts.
@@ -22,7 +34,7 @@ before it starts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +49,15 @@ STEP = 2.0
 MEMORY, FADING = 12, 0.85
 #: Every so many batches one gets ``PROBE_PART`` of what it could.
 PROBE, PROBE_PART = 6, 0.7
+#: By how much batches are larger and smaller in turns where the fixed cost decides.
+SWING = 0.3
+#: Seconds that rows get at least, in parts of the fixed cost. Above 1, because an estimate that is
+#: too low costs more throughput than one that is too high by as much brings.
+MARGIN = 1.15
+#: The most that is taken for fixed, in parts of the mean time of batches.
+CAP = 0.7
 #: Standard deviation of the sizes, in parts of their mean, from which a fit counts in full.
-TELLING = 0.2
+TELLING = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +67,11 @@ class BackPressure:
     Attributes:
         limit: rows that the next batch may bring.
         batches: (rows, seconds) of the last ones, oldest first.
-        fixed: fixed seconds of a batch; None: not known yet.
+        fixed: the estimate of the fixed seconds of a batch; None: not known yet.
         fullness: (rows, part of its share of memory that a task took) of the last ones.
         base: what of that is fixed; None: not known yet.
         seen: batches seen so far.
-        full: what the limit would be without the probe that it may be.
+        full: what the limit would be if it did not vary to show what is fixed.
     """
 
     limit: int = FIRST_ROWS
@@ -85,32 +104,62 @@ def observe(
     if rows <= 0 or seconds <= 0:
         return pressure
     batches = (*pressure.batches, (rows, seconds))[-MEMORY:]
-    fixed, per_row = fit(batches, pressure.fixed)
-    wanted = MOST_ROWS if target is None else max(target - fixed, fixed) / per_row
-    fullness, base = pressure.fullness, pressure.base
+    fixed, per_row, known = fit(batches, pressure.fixed)
+    wanted = MOST_ROWS if target is None else max(target - fixed, MARGIN * fixed) / per_row
+    fullness, base, room = pressure.fullness, pressure.base, float(MOST_ROWS)
     if full > 0:
         fullness = (*fullness, (rows, full))[-MEMORY:]
-        base, per_row = fit(fullness, base)
-        wanted = min(wanted, max(1.0 - base, 0.0) / per_row)
+        held, per_row, base = fit(fullness, base)
+        room = max(1.0 - held, 0.0) / per_row
+    # Whether the limit is decided by the fixed cost.
+    dear = target is not None and fixed > target / 2
     low, high = pressure.full / STEP, pressure.full * STEP
     if rows < pressure.limit / 2:
         # Nothing is known of batches as large as the limit.
-        slow = target is not None and seconds > target
-        high = max(rows, low) if slow or full > 1.0 else pressure.full
-    best = min(max(round(min(max(wanted, low), high)), LEAST_ROWS), MOST_ROWS)
+        meant = (1 + MARGIN) * (pressure.fixed or 0.0)
+        if full > 1.0 or (target is not None and seconds > max(target, meant)):
+            high = max(rows, low)
+        else:
+            low, high = (pressure.full if dear else low), pressure.full
+    best = _bounded(min(max(min(wanted, room), low), high))
     seen = pressure.seen + 1
-    limit = best if seen % PROBE else max(round(best * PROBE_PART), LEAST_ROWS)
-    return BackPressure(limit, batches, fixed, fullness, base, seen, best)
+    limit = best
+    if dear:
+        most = max(room, best)
+        limit = _bounded(min(best * (1 + SWING), most) if seen % 2 else best * (1 - SWING))
+    elif not seen % PROBE:
+        limit = round(best * PROBE_PART)
+        limit = limit if limit >= LEAST_ROWS else round(best / PROBE_PART)
+    return BackPressure(limit, batches, known, fullness, base, seen, best)
 
 
-def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> tuple[float, float]:
-    """Fixed seconds of a batch (at least 0) and seconds per row (above 0) that fit best.
+def _bounded(rows: float) -> int:
+    return min(max(round(rows), LEAST_ROWS), MOST_ROWS)
 
-    ``known`` is what was thought to be fixed before: it counts the more, the more the batches are
-    alike. Without it that is half of the fastest batch's time.
 
-    >>> fixed, per_row = fit(((1000, 0.3), (2000, 0.4), (4000, 0.6)))
-    >>> round(fixed, 6), round(per_row, 9)
+class Line(NamedTuple):
+    """What a batch costs by its rows.
+
+    Attributes:
+        fixed: seconds of a batch that its rows have no part in; 0 or more, and less than the mean.
+        per_row: seconds of a row; above 0.
+        estimate: what is thought to be fixed, to be handed in with the next batches. It may be more
+            than ``fixed``, of which rows must have left something.
+    """
+
+    fixed: float
+    per_row: float
+    estimate: float
+
+
+def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> Line:
+    """The line that fits (rows, seconds) of ``batches`` best, oldest first.
+
+    ``known`` is the estimate before: it counts the more, the more the batches are alike. Without it
+    that is half of the mean time.
+
+    >>> line = fit(((1000, 0.3), (2000, 0.4), (4000, 0.6)))
+    >>> round(line.fixed, 6), round(line.per_row, 9)
     (0.2, 0.0001)
     """
     count = len(batches)
@@ -122,14 +171,13 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> t
     for weight, (rows, seconds) in zip(weights, batches, strict=True):
         spread += weight * (rows - mean_rows) ** 2 / total
         covariance += weight * (rows - mean_rows) * (seconds - mean_seconds) / total
-    fastest = min(s for _, s in batches)
-    fixed = fastest / 2 if known is None else known
+    estimate = mean_seconds / 2 if known is None else known
     if spread > 0:
-        trust = min(spread**0.5 / (TELLING * mean_rows), 1.0)
-        fixed += trust * (mean_seconds - covariance / spread * mean_rows - fixed)
-    # Noise may tilt the line: a batch can't be quicker than its fixed cost, nor that negative.
-    fixed = min(max(fixed, 0.0), 0.95 * fastest)
-    return fixed, max((mean_seconds - fixed) / mean_rows, 1e-12)
+        # Noise may tilt the line: nothing is negative, and rows make no batch faster.
+        found = min(max(mean_seconds - covariance / spread * mean_rows, 0.0), mean_seconds)
+        estimate += min(spread**0.5 / (TELLING * mean_rows), 1.0) * (found - estimate)
+    fixed = min(estimate, CAP * mean_seconds)
+    return Line(fixed, max((mean_seconds - fixed) / mean_rows, 1e-12), estimate)
 
 
 def shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:

@@ -103,8 +103,9 @@ class StreamState:
         max_tau: greatest event time seen (microseconds), late tuples included, those that were
             ahead not.
         min_tau: least event time of the tuples that were not late.
-        history: (batch, greatest event time before it) at epoch starts, newest last: of several
-            with one maximum the newest.
+        history: (batch, greatest event time before it) at epoch starts, newest last, as far as
+            what stores cover is asked for (``epochs.forgetting``): of several with one maximum the
+            newest.
         active_at: the clock's reading (``State.clock``) of the last batch that brought a tuple.
         floor: what the watermark has been raised to while the stream was idle.
         latest_since: the first of the batches, without a gap up to now, in which queries read the

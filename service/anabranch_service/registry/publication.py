@@ -5,6 +5,7 @@ Each write is one script that the leader alone may run (:mod:`.lease`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_service.registry.approvals import HOLD, Approvals, HeldPlan
 from anabranch_service.registry.history import KEPT, HistoryPoint
@@ -304,6 +306,41 @@ class Publication:
     async def forget_lineage(self, runs: Sequence[str]) -> None:
         """Forget such notes."""
         await self._write(*(("HDEL", self.store.keys.lineage, (run,)) for run in runs))
+
+    async def forget_runs(
+        self,
+        runs: Sequence[str],
+        activations: Sequence[str],
+        *,
+        fresh: Mapping[str, float],
+        stale: Sequence[str],
+    ) -> None:
+        """Remove the records of runs, and activations.
+
+        Args:
+            fresh: runs that have been seen to have ended -> when, seconds since 1970.
+            stale: runs whose notes of that are to be removed.
+        """
+        store, keys = self.store, self.store.keys
+        commands: list[_Command] = []
+        if fresh:
+            noted = [x for run, at in fresh.items() for x in (run, at)]
+            commands.append(("HSET", store.ended_key, tuple(noted)))
+        if stale:
+            commands.append(("HDEL", store.ended_key, tuple(stale)))
+        # A run that somebody has registered meanwhile is the newest, and stays it.
+        commands += [("HSETNX", store.runs_key, (query_of(run), run)) for run in runs]
+        if runs:
+            commands.append(("HDEL", keys.queries, tuple(runs)))
+            commands.append(("HDEL", keys.views, tuple(runs)))
+            note = ("MAXLEN", "~", CHANGES_KEPT, "*", "queries", json.dumps(list(runs)))
+            commands.append(("XADD", keys.changes, note))
+        if activations:
+            commands.append(("HDEL", keys.activations, tuple(activations)))
+            note = ("MAXLEN", "~", CHANGES_KEPT, "*", "activations", json.dumps(list(activations)))
+            commands.append(("XADD", keys.activation_changes, note))
+        if commands:
+            await self._write(*commands)
 
     async def advance(self, text: str) -> None:
         """Record that the boundary ``text`` has been answered, if nobody else did."""

@@ -216,7 +216,7 @@ class Store:
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),
             **dict.fromkeys((keys.samples, keys.views, keys.state_parts), "hash"),
-            **dict.fromkeys((keys.tokens, keys.token_uses, self._own("runs")), "hash"),
+            **dict.fromkeys((keys.tokens, keys.token_uses, self.runs_key), "hash"),
             **dict.fromkeys((keys.leader, keys.lineage, keys.approval), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
             **dict.fromkeys((keys.heartbeat, keys.lease, self._own("sequence")), "string"),
@@ -356,8 +356,29 @@ class Store:
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
-            run = await self._hget(self._own("runs"), name) or name
+            run = await self._hget(self.runs_key, name) or name
         return await self.run(run)
+
+    async def last_run(self, query: str) -> str | None:
+        """The name of the newest run that a query without a record has had; None: it has had none,
+        or is not forgotten.
+        """
+        return await self._hget(self.runs_key, query)
+
+    async def ended(self) -> dict[str, float]:
+        """Run -> when it was first seen to have ended, in seconds since 1970."""
+        found = await cast("Any", self.redis.hgetall(self.ended_key))
+        return {name: float(at) for name, at in found.items()}
+
+    @property
+    def ended_key(self) -> str:
+        """A hash: run -> when it was first seen to have ended."""
+        return self._own("ended")
+
+    @property
+    def runs_key(self) -> str:
+        """A hash: query -> its newest run, where that is not its first or has been forgotten."""
+        return self._own("runs")
 
     async def run(self, name: str) -> QueryRecord | None:
         """The run of this very name, or None."""
@@ -384,7 +405,7 @@ class Store:
                 self.keys.queries,
                 self.keys.streams,
                 self._own("idempotency", idempotency_key),
-                self._own("runs"),
+                self.runs_key,
                 self.keys.changes,
             ],
             args=[
@@ -411,7 +432,7 @@ class Store:
             given += [record.id, record.model_dump_json(), query, len(streams), *streams]
         keys = self.keys
         at, outcome, detail = await self._add_queries(
-            keys=[keys.queries, keys.streams, self._own("runs"), keys.changes],
+            keys=[keys.queries, keys.streams, self.runs_key, keys.changes],
             args=[CHANGES_KEPT, len(records), *given],
         )
         return int(at), Added(outcome, detail)

@@ -66,7 +66,17 @@ async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
     before = await ctx.store.query(name)
     if before is not None and await status_now(ctx, before) in LIVE:
         raise taken(name)
-    return await prepare(ctx, name if before is None else next_run(before.id), body, now, before)
+    return await prepare(ctx, await run_after(ctx, name, before), body, now, before)
+
+
+async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str:
+    """The name of a query's next run.
+
+    Args:
+        before: its newest run; None: it has none (any more).
+    """
+    last = await ctx.store.last_run(query) if before is None else before.id
+    return query if last is None else next_run(last)
 
 
 async def prepare(

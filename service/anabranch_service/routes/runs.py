@@ -27,6 +27,7 @@ from anabranch_service.routes.registration import (
     is_understood,
     prepare,
     register,
+    run_after,
     shown,
     status_now,
 )
@@ -68,9 +69,7 @@ async def put_query(
     if before is None or state not in LIVE:
         if if_match is not None and before is None:
             known(None, "query", name)
-        begun = await prepare(
-            ctx, name if before is None else next_run(before.id), body, now, before
-        )
+        begun = await prepare(ctx, await run_after(ctx, name, before), body, now, before)
         return await _begin(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
     check_version(before, if_match)
     terms = await ctx.work.read(_terms, body, ctx.settings)

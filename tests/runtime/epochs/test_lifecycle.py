@@ -195,18 +195,6 @@ def test_bounds_of_earlier_event_times_do_not_grow_with_idle_epochs() -> None:
     assert found.max_tau_before(5) == MINUTE
 
 
-def test_only_so_many_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "REMEMBERED_EPOCHS", 3)
-    state = enter_epoch(State(), rules(0, {"q": RS}), 0)
-    for epoch in range(1, 9):
-        state = after(enter_epoch(state, rules(epoch, {"q": RS}), epoch), 1, R=epoch * MINUTE)
-
-    assert len(state.streams["R"].history) == 3
-    bound = state.streams["R"].max_tau_before(1)
-    assert bound is not None
-    assert bound >= MINUTE
-
-
 def test_epochs_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "REMEMBERED_EPOCHS", 3)
     state = State()

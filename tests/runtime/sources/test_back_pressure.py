@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from statistics import mean, median
 
 import pytest
 
 from anabranch_runtime.sources.back_pressure import (
     FIRST_ROWS,
     LEAST_ROWS,
+    MARGIN,
     MOST_ROWS,
     BackPressure,
     fit,
@@ -41,7 +44,151 @@ def test_noise_is_followed_on_average() -> None:
     seen = saturated(200, 0.2, 50_000, 1.0, noise=0.3)[50:]
     mean = sum(s for _, s in seen) / len(seen)
     assert 0.85 <= mean <= 1.15
-    assert max(s for _, s in seen) < 2.2
+    assert max(s for _, s in seen) < 2.3
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Batches of seconds that cost ``fixed`` and ``per_row`` each, times random factors.
+
+    Attributes:
+        fixed: mean fixed seconds. ``per_row``: mean seconds of a row.
+        noise: fixed costs and those of rows vary by as much to both sides, each by itself.
+        odd: share of the batches that have ``oddly`` times the fixed cost.
+    """
+
+    fixed: float
+    per_row: float = 1e-4
+    noise: float = 1 / 3
+    odd: float = 0.0
+    oddly: float = 1.0
+
+    @property
+    def best(self) -> float:
+        """Rows a second of the best constant limit: rows take as long as what is fixed, or fill a
+        second with it.
+        """
+        fixed = self.fixed * (1 + self.odd * (self.oddly - 1))
+        return max(1 - fixed, fixed) / self.per_row / max(1, 2 * fixed)
+
+    def seconds(self, rows: int, chance: random.Random) -> float:
+        fixed = self.fixed * (self.oddly if chance.random() < self.odd else 1.0)
+        one, other = (1 + self.noise * chance.uniform(-1, 1) for _ in range(2))
+        return fixed * one + rows * self.per_row * other
+
+
+def follow(
+    pipelines: list[Pipeline], seed: int, rates: list[float] | None = None
+) -> list[tuple[int, float, float]]:
+    """(rows, seconds, rows that wait) of a batch of each pipeline, with a target of a second.
+
+    Args:
+        rates: rows that arrive a second, by batch; None: there is always enough.
+    """
+    chance, pressure, waiting, seen = random.Random(seed), BackPressure(), 0.0, []
+    for at, pipeline in enumerate(pipelines):
+        rows = pressure.limit if rates is None else max(min(pressure.limit, round(waiting)), 1)
+        seconds = pipeline.seconds(rows, chance)
+        waiting += 0.0 if rates is None else seconds * rates[at] - rows
+        seen.append((rows, seconds, waiting))
+        pressure = observe(pressure, rows, seconds, 1.0)
+    return seen
+
+
+def throughput(seen: list[tuple[int, float, float]]) -> float:
+    return sum(r for r, _, _ in seen) / sum(s for _, s, _ in seen)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        Pipeline(3.0),
+        Pipeline(3.0, 1e-3),
+        Pipeline(3.0, 1e-5),
+        Pipeline(3.0, noise=0.6),
+        Pipeline(3.0, odd=0.1, oddly=0.1),
+        Pipeline(3.0, odd=0.05, oddly=5.0),
+        Pipeline(0.6, 2e-5),
+        Pipeline(0.3, 2e-5),
+        Pipeline(0.02, 1e-5),
+    ],
+    ids=["3 s", "dear rows", "cheap rows", "noisy", "lucky", "unlucky", "0.6 s", "0.3 s", "small"],
+)
+def test_a_noisy_fixed_cost_costs_no_throughput(pipeline: Pipeline) -> None:
+    """A batch that was lucky must not have the fixed cost taken for the rows'."""
+    runs = [follow([pipeline] * 260, seed)[60:] for seed in range(12)]
+    found = [throughput(run) / pipeline.best for run in runs]
+    assert median(found) >= 0.95
+    assert min(found) >= 0.8
+    # Nor do batches grow: they take about as long as is meant.
+    fixed = pipeline.fixed * (1 + pipeline.odd * (pipeline.oddly - 1))
+    meant = max(1.0, (1 + MARGIN) * fixed)
+    assert median(mean(s for _, s, _ in run) for run in runs) <= 1.1 * meant
+    assert max(mean(s for _, s, _ in run) for run in runs) <= 1.5 * meant
+
+
+@pytest.mark.parametrize("limit", [LEAST_ROWS, 400, 3_000_000])
+@pytest.mark.parametrize("fixed", [None, 0.0, 30.0])
+def test_no_limit_is_a_trap(limit: int, fixed: float | None) -> None:
+    """Whatever the limit and the estimate are, they come right."""
+    pipeline, found = Pipeline(3.0), []
+    for seed in range(8):
+        chance, pressure, seen = (
+            random.Random(seed),
+            BackPressure(limit, fixed=fixed, full=limit),
+            [],
+        )
+        for _ in range(90):
+            seconds = pipeline.seconds(pressure.limit, chance)
+            seen.append((pressure.limit, seconds, 0.0))
+            pressure = observe(pressure, pressure.limit, seconds, 1.0)
+        found.append(throughput(seen[30:]) / pipeline.best)
+    assert median(found) >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Pipeline(0.2, 1e-5), Pipeline(3.0, 1e-5)),
+        (Pipeline(3.0, 1e-5), Pipeline(0.2, 1e-5)),
+        (Pipeline(0.2, 1e-5), Pipeline(3.0, 1e-4)),
+        (Pipeline(3.0, 1e-4), Pipeline(3.0, 1e-5)),
+        (Pipeline(3.0, 1e-5), Pipeline(3.0, 1e-4)),
+    ],
+    ids=["dearer batches", "cheaper batches", "dearer both", "cheaper rows", "dearer rows"],
+)
+def test_costs_that_change_are_followed(before: Pipeline, after: Pipeline) -> None:
+    """As when queries come and go: within twenty batches."""
+    runs = [follow([before] * 60 + [after] * 60, seed)[80:] for seed in range(12)]
+    assert median(throughput(run) for run in runs) >= 0.9 * after.best
+    meant = max(1.0, (1 + MARGIN) * after.fixed)
+    assert median(mean(s for _, s, _ in run) for run in runs) <= 1.25 * meant
+
+
+def test_a_burst_is_worked_off() -> None:
+    """A light load, twenty batches of three times as much as there is time for, a light load."""
+    pipeline = Pipeline(3.0)
+    light, burst = 0.4 * pipeline.best, 3 * pipeline.best
+    rates = [light] * 60 + [burst] * 20 + [light] * 300
+    for seed in range(12):
+        seen = follow([pipeline] * len(rates), seed, rates)
+        calm = [w for _, _, w in seen[40:60]]
+        assert seen[79][2] > 20 * max(calm)
+        # While it is worked off, batches do as much as any would; then as little waits as before.
+        assert throughput(seen[70:120]) >= 0.85 * pipeline.best
+        assert mean(w for _, _, w in seen[-20:]) <= 2 * mean(calm)
+        assert mean(s for _, s, _ in seen[-20:]) <= 1.25 * mean(s for _, s, _ in seen[40:60])
+
+
+@pytest.mark.parametrize("rows", [(500, 500), (100, 900)])
+def test_a_light_load_does_not_lower_the_limit_for_its_fixed_cost(rows: tuple[int, int]) -> None:
+    """Batches of few rows are as slow as the fixed cost makes them, whatever the limit is."""
+    pipeline = Pipeline(3.0)
+    pressure, chance = BackPressure(30_000, fixed=3.0, full=30_000), random.Random(3)
+    for _ in range(100):
+        size = chance.randint(*rows)
+        pressure = observe(pressure, size, pipeline.seconds(size, chance), 1.0)
+    assert pressure.full == 30_000
 
 
 @pytest.mark.parametrize("fixed", [0.8, 1.0, 3.0])
@@ -84,7 +231,8 @@ def test_one_hiccup_is_forgotten() -> None:
 
 def test_empty_batches_say_nothing_and_bounds_hold() -> None:
     assert observe(BackPressure(500), 0, 1.0, 1.0) == BackPressure(500)
-    assert observe(BackPressure(LEAST_ROWS, full=LEAST_ROWS), 100, 900.0, 1.0).limit == LEAST_ROWS
+    least = BackPressure(LEAST_ROWS, fixed=0.1, full=LEAST_ROWS)
+    assert observe(least, 100, 900.0, 1.0, 9.0).limit == LEAST_ROWS
     assert observe(BackPressure(MOST_ROWS, full=MOST_ROWS), MOST_ROWS, 1e-3, 1.0).limit == MOST_ROWS
 
 
@@ -95,9 +243,9 @@ def test_a_fit_is_never_negative() -> None:
         batches = tuple(
             (chance.randint(1, 10**6), chance.uniform(1e-4, 10.0)) for _ in range(count)
         )
-        fixed, per_row = fit(batches)
-        assert 0 <= fixed <= min(s for _, s in batches)
-        assert per_row > 0
+        line = fit(batches)
+        assert 0 <= line.fixed <= line.estimate < max(s for _, s in batches) + 1e-9
+        assert line.per_row > 0
 
 
 def test_what_waits_is_shared_in_proportion() -> None:

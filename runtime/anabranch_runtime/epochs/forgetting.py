@@ -1,0 +1,76 @@
+"""What a state need not say any more when an epoch begins: it is bounded by what is stored and what
+runs, not by how long the pipeline has run or how many queries have ended.
+
+* **Activations** of queries that have ended, :data:`GRACE` epochs later: by then the control plane
+  has them, which keeps them for as long as the query is registered. They stay while something is
+  owed to the query, or is still to come of its past; of an outer join both go together or none. A
+  query that has failed stays: a ruleset that was published before, and goes on where planning
+  fails, may still name it, and the activation is what keeps it out.
+* **Event times by batch** of a stream (``StreamState.history``) are asked for the first batch that
+  a store covers (``lifecycle``: what an activation may see), so one entry per such batch is enough.
+  What is kept answers exactly as all entries would.
+* **Counts and sketches** of relations that no rule and no store is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_runtime.state.measures import STORE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_runtime.state.manifest import State, StoreState, StreamState
+
+#: Epochs for which the activation of a query that has ended is kept.
+GRACE = 8
+
+
+def forget(state: State, ruleset: Ruleset) -> State:
+    """``state``, in which an epoch has begun by ``ruleset``, less what nobody will ask for."""
+    relations = {str(r.id) for r in ruleset.relations}
+    for store in state.stores.values():
+        relations |= {str(r) for r in store.spec.relations}
+    return replace(
+        state,
+        queries=_queries(state, ruleset),
+        streams={name: _stream(name, one, state.stores) for name, one in state.streams.items()},
+        arrivals={r: count for r, count in state.arrivals.items() if r in relations},
+        sketches={
+            owner: keys
+            for owner, keys in state.sketches.items()
+            if owner.startswith(STORE) or owner in relations
+        },
+    )
+
+
+def _queries(state: State, ruleset: Ruleset) -> dict[str, Activation]:
+    if len(state.epoch_starts) < GRACE:
+        return state.queries
+    since = state.epoch_starts[-GRACE][1]
+    needed = {registered(str(q.id)) for q in ruleset.queries}
+    needed |= {registered(str(q)) for q in state.debt.queries | state.debt.past}
+    for name, one in state.queries.items():
+        waits = one.owed or (one.past is not None and one.past.pending)
+        if one.expired_batch is None or one.expired_batch >= since or one.failure or waits:
+            needed.add(registered(name))
+    return {name: one for name, one in state.queries.items() if registered(name) in needed}
+
+
+def _stream(name: str, stream: StreamState, stores: Mapping[str, StoreState]) -> StreamState:
+    kept: set[tuple[int, int | None]] = set()
+    for store in stores.values():
+        if store.streams != (name,):
+            continue
+        starts = {first for first, _ in store.intervals}
+        if store.open_since is not None:
+            starts.add(store.open_since)
+        for first in starts - {0}:
+            # As StreamState.max_tau_before answers.
+            kept.update([entry for entry in stream.history if entry[0] >= first][:1])
+    return replace(stream, history=tuple(sorted(kept, key=lambda entry: entry[0])))

@@ -1,0 +1,109 @@
+"""Forgets queries that ended long ago, as the leader.
+
+When a run was first seen to have ended is kept beside its record. A run goes with its record, its
+activations and its view's rows; the newest run of a query goes last, when no other is left. What
+stays is the name of that run, some 30 bytes: an id that is registered again goes on counting, so no
+new run has the results folder of an earlier one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.queries.runs import query_of
+from anabranch_service.clock import Clock
+from anabranch_service.registry.lease import LeadershipLost, Lease
+from anabranch_service.registry.lifecycle import LIVE, Status, newest_runs, status_of
+from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.store import Store
+
+#: Seconds between two looks.
+EVERY = 60.0
+#: Runs that are forgotten at once.
+MOST = 500
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Forgetter:
+    """Looks once a minute for what has ended for longer than ``days``."""
+
+    def __init__(self, store: Store, lease: Lease, days: float, clock: Clock) -> None:
+        self._store, self._lease, self._clock = store, lease, clock
+        self._seconds = days * 86_400
+
+    async def run(self) -> None:
+        """Look once a minute until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                while await self.turn() == MOST:
+                    await asyncio.sleep(0)
+            except LeadershipLost:
+                pass
+            except Exception as cause:  # noqa: BLE001 - the next look does what this one has not
+                _LOG.warning("ended queries not forgotten", reason=repr(cause))
+
+    async def turn(self) -> int:
+        """Forget what has ended for long enough, if this process leads; how many runs.
+
+        Raises:
+            LeadershipLost: another service leads.
+        """
+        term = self._lease.term
+        if term is None:
+            return 0
+        store, now = self._store, self._clock()
+        records, activations = await store.queries(), await store.activations()
+        progress, known = await store.progress(), await store.ended()
+        newest = {one.id for one in newest_runs(records)}
+
+        def is_over(one: QueryRecord) -> bool:
+            state = status_of(one, activations.get(one.id), progress, now)
+            # One that was paused has ended once another run has come after it.
+            return state not in LIVE or (state is Status.PAUSED and one.id not in newest)
+
+        ended = {one.id for one in records if is_over(one)}
+        seconds = now.timestamp()
+        due = {run for run in ended if seconds - known.get(run, seconds) >= self._seconds}
+        names = whole(records, due)[:MOST]
+        chosen, present = set(names), {one.id for one in records}
+        # The runtime has those of failed queries for as long as it runs. It may have written others
+        # again of runs that are forgotten.
+        gone = [
+            name
+            for name, one in activations.items()
+            if one.failure is None
+            and one.expired_batch is not None
+            and (registered(name) in chosen or registered(name) not in present)
+        ]
+        await Publication(store, term).forget_runs(
+            names,
+            gone[: 2 * MOST],
+            fresh=dict.fromkeys(sorted(ended - known.keys())[:MOST], seconds),
+            stale=[run for run in known if run not in ended or run in chosen][: 2 * MOST],
+        )
+        if names:
+            _LOG.info("ended queries forgotten", runs=len(names))
+        return len(names)
+
+
+def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
+    """The runs that may go of those that are ``due``, oldest first: a newest one only with or after
+    all others of its query.
+
+    ``records`` are in order of registration.
+    """
+    records = list(records)
+    newest = {one.id for one in newest_runs(records)}
+    kept = {query_of(one.id) for one in records if one.id not in due}
+    return [
+        one.id
+        for one in records
+        if one.id in due and (one.id not in newest or query_of(one.id) not in kept)
+    ]
