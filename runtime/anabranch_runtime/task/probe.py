@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.columns.arrays import plain
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
@@ -71,6 +72,21 @@ class EdgeMeter:
     calls: int = 0
     looked: int = 0
     made: int = 0
+
+    @property
+    def counts(self) -> EdgeStatistics:
+        """What has been counted so far."""
+        return EdgeStatistics(
+            self.probes,
+            self.matches,
+            self.seconds,
+            self.pairs,
+            self.hits,
+            self.found,
+            self.calls,
+            self.looked,
+            self.made,
+        )
 
 
 @dataclass(frozen=True, slots=True)
