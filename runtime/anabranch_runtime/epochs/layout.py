@@ -112,6 +112,7 @@ class Routes:
         for owner, parts in ruleset.sketches:
             self.sketches[owner].append(parts)
         self.levels = ruleset.levels
+        self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
 
 
 routes = per_ruleset(Routes)
@@ -140,6 +141,7 @@ class Layout:
         self.starts: Mapping[RelationId, list[Label]] = found.starts
         self.sketches: Mapping[RelationId, list[tuple[tuple[str, str], ...]]] = found.sketches
         self.levels = found.levels
+        self._conjuncts = found.conjuncts
         self._derived = found.derived
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
@@ -160,11 +162,11 @@ class Layout:
 
     def missing_filter(self, target: str, store: str) -> tuple[Expr, ...]:
         """Conjuncts of relation ``target`` that ``store``'s rows need not satisfy."""
-        relation = self.relations.get(RelationId(target))
-        if relation is None or not relation.filter:
+        wanted = self._conjuncts.get(RelationId(target))
+        if not wanted:
             return ()
         satisfied = self.stores[store].filter
-        return tuple(f for f in relation.filter if str(f) not in satisfied)
+        return tuple(f for text, f in wanted if text not in satisfied)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
         """Key attribute ``ref`` of all rows of a table in ``store``'s layout."""
