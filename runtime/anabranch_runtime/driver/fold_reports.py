@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.steps import Step
+    from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State, StoreState
@@ -48,10 +49,7 @@ def fold(
         clock=clock,
         stores=_stores(state, fresh),
         written=(state.written[0] + sum(s.bytes for s in fresh), state.written[1]),
-        queries={
-            name: replace(q, results=q.results + sum(r.results.get(name, 0) for r in reports))
-            for name, q in state.queries.items()
-        },
+        queries=_queries(state, reports),
         arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
         edges=_edges(state, reports),
         reads=sum_reads(state.reads, *(r.reads for r in reports), stores=state.stores),
@@ -141,14 +139,26 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     return streams
 
 
+def _queries(state: State, reports: Sequence[TaskReport]) -> dict[str, Activation]:
+    queries = dict(state.queries)
+    for report in reports:
+        for name, count in report.results.items():
+            known = queries.get(name)
+            if known is not None and count:
+                queries[name] = replace(known, results=known.results + count)
+    return queries
+
+
 def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
     added: dict[str, list[Segment]] = {}
     for segment in fresh:
         added.setdefault(segment.store, []).append(segment)
-    return {
-        name: replace(store, segments=(*store.segments, *added.get(name, ())))
-        for name, store in state.stores.items()
-    }
+    stores = dict(state.stores)
+    for name, segments in added.items():
+        known = stores.get(name)
+        if known is not None:
+            stores[name] = replace(known, segments=(*known.segments, *segments))
+    return stores
 
 
 def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeStatistics]:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.batch_input import Sources
     from anabranch_runtime.sources.rate_limiter import RateLimiter
     from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.slices import Backfill
     from anabranch_runtime.state.unread import FeedState
+    from anabranch_runtime.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class ProgressReporter:
     telemetry: Telemetry = field(default_factory=Telemetry)
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
+    #: Store -> its segments and backfill in the last report, and their bytes.
+    _stored: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = field(
+        default_factory=dict
+    )
     #: What was last reported as owed; -1: an earlier run may have reported something.
     _owed: int | None = -1
 
@@ -94,7 +100,7 @@ class ProgressReporter:
                 results={q: a.results for q, a in state.queries.items()},
                 shown=shown.rows,
                 probes=state.probes,
-                state_bytes=state.bytes,
+                state_bytes=self._bytes(state),
                 batch_seconds=self.batch_seconds,
                 processing_seconds=state.processing_seconds,
                 exhausted=exhausted,
@@ -116,6 +122,17 @@ class ProgressReporter:
             ),
             state.queries,
         )
+
+    def _bytes(self, state: State) -> int:
+        """``state.bytes``; of stores that are as they were in the last report it is known."""
+        known, self._stored = self._stored, {}
+        for name, store in state.stores.items():
+            found = known.get(name)
+            # With other segments or another backfill it is another value.
+            if found is None or found[0] is not store.segments or found[1] is not store.backfill:
+                found = (store.segments, store.backfill, store.bytes)
+            self._stored[name] = found
+        return sum(size for _, _, size in self._stored.values())
 
     def intake_changed(self, state: State) -> bool:
         """Whether a source can't be read any more, or can again, since the last report."""

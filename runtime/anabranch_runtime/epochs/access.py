@@ -2,38 +2,130 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.lifecycle import serves
-from anabranch_runtime.state.coverage import Access, tile
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.state.coverage import Access, Tile, tile
 from anabranch_runtime.state.slices import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from anabranch_contract.plans.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
+    from anabranch_contract.plans.ruleset import (
+        FillStep,
+        KeyPart,
+        ProbeRule,
+        Ruleset,
+        StoreSpec,
+    )
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Relation
-    from anabranch_runtime.state.coverage import Interval, Tile
+    from anabranch_runtime.state.coverage import Interval
     from anabranch_runtime.state.manifest import State, StoreState
 
     #: All of a rule that its access depends on.
     _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
+    #: All of a store that accesses depend on.
+    _Kept = tuple[
+        str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, ...], int | None
+    ]
+
+
+@dataclass(slots=True)
+class _Questions:
+    """What the probe rules of a ruleset ask: many of them read the same stores in the same way.
+
+    Attributes:
+        rules: one rule for each question. ``numbers``: edge -> its question.
+        relations: of the ruleset.
+        stores, batch, found: the last answers, and of what and when they were.
+    """
+
+    rules: tuple[ProbeRule, ...]
+    numbers: dict[str, int]
+    relations: dict[RelationId, Relation]
+    stores: list[_Kept] | None = None
+    batch: int = -1
+    found: list[Access] = field(default_factory=list)
+
+
+@per_ruleset
+def _questions(ruleset: Ruleset) -> _Questions:
+    asked: dict[_Asked, int] = {}
+    rules: list[ProbeRule] = []
+    numbers: dict[str, int] = {}
+    for rule in ruleset.probe_rules:
+        one = (rule.mir, rule.store, known_attributes(rule.key), tuple(rule.fill))
+        if one not in asked:
+            asked[one] = len(rules)
+            rules.append(rule)
+        numbers[rule.out] = asked[one]
+    return _Questions(tuple(rules), numbers, {r.id: r for r in ruleset.relations})
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
-    """Edge -> how its probe is answered in batch ``state.next_batch``."""
-    relations = {r.id: r for r in ruleset.relations}
-    found: dict[_Asked, Access] = {}
-    answers: dict[str, Access] = {}
-    for rule in ruleset.probe_rules:
-        # Many queries' rules read the same stores in the same way.
-        asked = (rule.mir, rule.store, known_attributes(rule.key), tuple(rule.fill))
-        if asked not in found:
-            found[asked] = _access(state, rule, relations)
-        answers[rule.out] = found[asked]
-    return answers
+    """Edge -> how its probe is answered in batch ``state.next_batch``.
+
+    From one batch to the next hardly anything changes but its number: where the same stores cover
+    the same batches, and are open as they were, the last answers hold with the new number in the
+    place of the old one. For, what a store that is open covers ends with the present batch, and
+    nothing else does. Gaps may depend on what is stored, so what has some is found anew.
+    """
+    questions, now = _questions(ruleset), state.next_batch
+    stores: list[_Kept] = [
+        (name, s.spec, s.streams, s.filter, s.intervals, s.open_since)
+        for name, s in state.stores.items()
+    ]
+    generations = Generations(state)
+    if questions.stores == stores and questions.batch <= now:
+        last = questions.batch
+        found = [
+            _access(state, rule, questions.relations, generations)
+            if access.gaps
+            else _dated(access, last, now)
+            for rule, access in zip(questions.rules, questions.found, strict=True)
+        ]
+    else:
+        found = [_access(state, r, questions.relations, generations) for r in questions.rules]
+    usable = all(s.open_since is None or s.open_since <= now for s in state.stores.values())
+    questions.stores, questions.batch = stores if usable else None, now
+    questions.found = found
+    return {edge: found[number] for edge, number in questions.numbers.items()}
+
+
+def _dated(access: Access, last: int, now: int) -> Access:
+    """The answer of batch ``last`` as that of batch ``now``; it has no gaps."""
+    if last == now:
+        return access
+    return Access(
+        tuple(
+            Tile(tile.store, (tile.interval[0], now)) if tile.interval[1] == last else tile
+            for tile in access.tiles
+        )
+    )
+
+
+class Generations:
+    """The base stores of a state by their streams; sorted out when somebody asks first."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._by_stream: dict[str, list[tuple[str, StoreState]]] | None = None
+
+    def serving(self, relation: Relation) -> list[tuple[str, StoreState]]:
+        """The stores that have all rows of ``relation``, by name."""
+        if self._by_stream is None:
+            self._by_stream = defaultdict(list)
+            for name, store in self._state.stores.items():
+                if store.is_base:
+                    self._by_stream[store.streams[0]].append((name, store))
+        conjuncts = {str(f) for f in relation.filter}
+        candidates = self._by_stream.get(relation.stream, ())
+        return [(name, store) for name, store in candidates if conjuncts.issuperset(store.filter)]
 
 
 def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
@@ -62,13 +154,17 @@ def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
     return frozenset((k.build.attribute, k.type) for k in key)
 
 
-def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]) -> Access:
+def _access(
+    state: State,
+    rule: ProbeRule,
+    relations: dict[RelationId, Relation],
+    generations: Generations,
+) -> Access:
     now = state.next_batch
     if not rule.fill:
         relation = relations[RelationId(rule.mir)]
-        return Access(
-            relation_tiles(state, relation, (0, now), rule.store, known_attributes(rule.key))
-        )
+        known = known_attributes(rule.key)
+        return Access(relation_tiles(state, relation, (0, now), rule.store, known, generations))
     usable = containers(state, rule.store)
     filled = [relations[step.relation] for step in rule.fill]
     first = max(first_batch(state, relation) for relation in filled)
@@ -78,7 +174,7 @@ def _access(state: State, rule: ProbeRule, relations: dict[RelationId, Relation]
         return Access(tuple(tiles))
     reach = (0, max(high for _, high in gaps))
     fill = tuple(
-        relation_tiles(state, relation, reach, step.store, known_attributes(step.key))
+        relation_tiles(state, relation, reach, step.store, known_attributes(step.key), generations)
         for relation, step in zip(filled, rule.fill, strict=True)
     )
     return Access(tuple(tiles), tuple(gaps), fill)
@@ -90,10 +186,13 @@ def relation_tiles(
     wanted: Interval,
     preferred: str = "",
     known: Collection[tuple[str, str]] = (),
+    generations: Generations | None = None,
 ) -> tuple[Tile, ...]:
     """Cover ``wanted`` with stores of ``relation``: the preferred copy, then copies that the
     probing tuple can be routed to, as it knows the values of these attributes in these key types,
     then the rest; stricter filters before weaker ones.
+
+    ``generations``: of ``state``, where the same caller asks about many relations.
     """
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
@@ -102,7 +201,7 @@ def relation_tiles(
         routed = partition is not None and (partition[0].attribute, partition[1]) in known
         return (name != preferred, not routed, -len(store.filter), name)
 
-    useful = sorted(((n, s) for n, s in state.stores.items() if serves(s, relation)), key=rank)
+    useful = sorted((generations or Generations(state)).serving(relation), key=rank)
     tiles, _ = tile([wanted], [(n, s.covers(state.next_batch)) for n, s in useful])
     return tuple(tiles)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.storage.segment import IndexKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -79,12 +80,10 @@ def base_layout(relation: RelationId) -> StoreLayout:
     return StoreLayout(relation, (Label(relation),), None, 1, is_base=True)
 
 
-class Layout:
-    """One ruleset, indexed for execution, with all live stores."""
+class Routes:
+    """The rules of one ruleset by what they are looked up by."""
 
-    def __init__(self, ruleset: Ruleset, stores: dict[str, StoreLayout]) -> None:
-        self.ruleset = ruleset
-        self.stores = stores
+    def __init__(self, ruleset: Ruleset) -> None:
         self.relations = {r.id: r for r in ruleset.relations}
         self.streams: dict[str, Stream] = {s.name: s for s in ruleset.streams}
         self.specs: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
@@ -94,46 +93,56 @@ class Layout:
         }
         for relation in self.relations:
             self.relation_of.setdefault(Label(relation), relation)
-        self._derived = {(s, a): e for s, a, e in ruleset.derived}
+        self.derived = {(s, a): e for s, a, e in ruleset.derived}
+        self.probes: dict[str, list[ProbeRule]] = defaultdict(list)
+        for rule in ruleset.probe_rules:
+            self.probes[rule.edge].append(rule)
+        self.outputs: dict[str, list[OutputRule]] = defaultdict(list)
+        for output in ruleset.output_rules:
+            self.outputs[output.edge].append(output)
+        self.inserts: dict[str, list[StoreSpec]] = defaultdict(list)
+        for insert in ruleset.store_rules:
+            self.inserts[insert.edge].append(self.specs[insert.store])
+        self.starts: dict[RelationId, list[Label]] = defaultdict(list)
+        alone = (q.members[0][1] for q in ruleset.queries if len(q.members) == 1)
+        starts = itertools.chain((rule.start for rule in ruleset.probe_rules), alone)
+        for label in dict.fromkeys(starts):
+            self.starts[self.relation_of[label]].append(label)
+        self.sketches: dict[RelationId, list[tuple[tuple[str, str], ...]]] = defaultdict(list)
+        for owner, parts in ruleset.sketches:
+            self.sketches[owner].append(parts)
+        self.levels = ruleset.levels
+        self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
 
-    @cached_property
-    def probes(self) -> dict[str, list[ProbeRule]]:
-        """Incoming edge -> probe rules, in level order."""
-        found: dict[str, list[ProbeRule]] = defaultdict(list)
-        for rule in self.ruleset.probe_rules:
-            found[rule.edge].append(rule)
-        return found
 
-    @cached_property
-    def outputs(self) -> dict[str, list[OutputRule]]:
-        """Incoming edge -> output rules."""
-        found: dict[str, list[OutputRule]] = defaultdict(list)
-        for rule in self.ruleset.output_rules:
-            found[rule.edge].append(rule)
-        return found
+routes = per_ruleset(Routes)
 
-    @cached_property
-    def inserts(self) -> dict[str, list[StoreSpec]]:
-        """Incoming edge -> stores that keep what arrives on it."""
-        found: dict[str, list[StoreSpec]] = defaultdict(list)
-        for rule in self.ruleset.store_rules:
-            found[rule.edge].append(self.specs[rule.store])
-        return found
 
-    @cached_property
-    def starts(self) -> dict[RelationId, list[Label]]:
-        """Relation -> the labels that its arriving tuples fill as starting tuples."""
-        found: dict[RelationId, list[Label]] = defaultdict(list)
-        for rule in self.ruleset.probe_rules:
-            relation = self.relation_of[rule.start]
-            if rule.start not in found[relation]:
-                found[relation].append(rule.start)
-        for query in self.ruleset.queries:
-            if len(query.members) == 1:
-                _, label, relation = query.members[0]
-                if label not in found[relation]:
-                    found[relation].append(label)
-        return found
+class Layout:
+    """One ruleset, indexed for execution, with all live stores.
+
+    Attributes:
+        probes: incoming edge -> probe rules, in level order. ``outputs``: -> output rules.
+        inserts: incoming edge -> stores that keep what arrives on it.
+        starts: relation -> the labels that its arriving tuples fill as starting tuples.
+        sketches: relation -> (attribute, key type) of the keys that are counted.
+        levels: stages of probes (0 where nothing is probed).
+    """
+
+    def __init__(self, ruleset: Ruleset, stores: dict[str, StoreLayout]) -> None:
+        self.ruleset = ruleset
+        self.stores = stores
+        found = routes(ruleset)
+        self.relations, self.streams = found.relations, found.streams
+        self.specs, self.queries, self.relation_of = found.specs, found.queries, found.relation_of
+        self.probes: Mapping[str, list[ProbeRule]] = found.probes
+        self.outputs: Mapping[str, list[OutputRule]] = found.outputs
+        self.inserts: Mapping[str, list[StoreSpec]] = found.inserts
+        self.starts: Mapping[RelationId, list[Label]] = found.starts
+        self.sketches: Mapping[RelationId, list[tuple[tuple[str, str], ...]]] = found.sketches
+        self.levels = found.levels
+        self._conjuncts = found.conjuncts
+        self._derived = found.derived
 
     def derived(self, label: Label, attribute: str) -> Expr | None:
         """The expression behind a derived attribute of ``label``; None for a plain column."""
@@ -153,11 +162,11 @@ class Layout:
 
     def missing_filter(self, target: str, store: str) -> tuple[Expr, ...]:
         """Conjuncts of relation ``target`` that ``store``'s rows need not satisfy."""
-        relation = self.relations.get(RelationId(target))
-        if relation is None or not relation.filter:
+        wanted = self._conjuncts.get(RelationId(target))
+        if not wanted:
             return ()
         satisfied = self.stores[store].filter
-        return tuple(f for f in relation.filter if str(f) not in satisfied)
+        return tuple(f for text, f in wanted if text not in satisfied)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
         """Key attribute ``ref`` of all rows of a table in ``store``'s layout."""

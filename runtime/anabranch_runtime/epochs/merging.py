@@ -82,6 +82,8 @@ def _groups(
     needed = needed_from(state, ruleset)
     for spec in ruleset.stores:
         store = state.stores[spec.id]
+        if len(store.segments) < fanout:
+            continue
         durations = () if needed is None else _durations(store.segments, needed(store))
         for group in _levels(store.segments):
             merge = _merge(group, durations, fanout, most=most)

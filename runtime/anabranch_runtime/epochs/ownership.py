@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract.plans.ruleset import Edge, IndexSpec, arrival_edge
+from anabranch_runtime.epochs.per_ruleset import KEPT, per_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -64,7 +64,7 @@ class Ownership:
         return self.indexes.get((store, index), _NOBODY)
 
 
-@lru_cache(maxsize=4)
+@per_ruleset
 def ownership(ruleset: Ruleset) -> Ownership:
     """The users of every part of ``ruleset``."""
     edges: dict[Edge, Queries] = {}
@@ -116,11 +116,25 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     What it keeps it keeps as it is, so a store of it holds what the whole ruleset would put there,
     but for indexes that nobody uses any more.
     """
-    gone = frozenset(q.id for q in ruleset.queries if q.id in failed)
-    return _without(ruleset, gone) if gone else ruleset
+    gone = frozenset(q.id for q in ruleset.queries if q.id in failed) if failed else _NOBODY
+    if not gone:
+        return ruleset
+    known = _rest(ruleset)
+    found = known.get(gone)
+    if found is None:
+        # Queries fail one after the other: the sets before the newest few don't come again.
+        for old in list(known)[: 1 - KEPT]:
+            known.pop(old, None)
+        found = known[gone] = _without(ruleset, gone)
+    return found
 
 
-@lru_cache(maxsize=4)
+@per_ruleset
+def _rest(ruleset: Ruleset) -> dict[Queries, Ruleset]:
+    """Failed queries of ``ruleset`` -> what is left of it: the same value each time."""
+    return {}
+
+
 def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     users = ownership(ruleset)
 

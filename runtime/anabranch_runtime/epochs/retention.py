@@ -8,18 +8,17 @@ has been dropped is remembered, so that a later query is not promised it.
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from anabranch_runtime.epochs.access import relation_tiles
-from anabranch_runtime.epochs.lifecycle import serves
+from anabranch_runtime.epochs.access import Generations, relation_tiles
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import Relation
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.storage.segment import Segment
@@ -45,27 +44,55 @@ def clocks(state: State) -> dict[str, int]:
     return found
 
 
-def horizons(
-    ruleset: Ruleset, marks: Mapping[str, int], past: Collection[str] = ()
-) -> dict[tuple[str, str], int | None]:
-    """(query, label) -> event time below which its tuples are not needed; None: none.
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """From which event time on rows are needed.
 
-    Args:
-        past: the queries that results of the past are owed to: they need all that they see.
+    Attributes:
+        behind: stream -> microseconds: rows are needed whose event times are not that far behind
+            its clock, and one stream is enough; empty: nobody needs any.
+        always: all rows are needed.
     """
-    streams = {r.id: r.stream for r in ruleset.relations}
-    found: dict[tuple[str, str], int | None] = {}
-    for query in _joins(ruleset):
-        for i, (_, label, _) in enumerate(query.members):
-            limits: list[int | None] = []
-            for j, (_, _, other) in enumerate(query.members):
-                if i == j:
-                    continue
-                mark, bound = marks.get(streams[other]), query.retention[i][j]
-                limits.append(None if mark is None or bound is None else mark - bound)
-            finite = [x for x in limits if x is not None]
-            known = len(finite) == len(limits) and query.id not in past
-            found[query.id, label] = min(finite) if known else None
+
+    behind: Mapping[str, int]
+    always: bool = False
+
+    def at(self, marks: Mapping[str, int]) -> int | None:
+        """The event time below which no row is needed; None: it is not known, or nobody reads."""
+        if self.always or any(stream not in marks for stream in self.behind):
+            return None
+        return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
+
+
+def _together(needs: Iterable[_Need]) -> _Need:
+    """What is needed if all of ``needs`` are."""
+    behind: dict[str, int] = {}
+    for need in needs:
+        if need.always:
+            return need
+        for stream, bound in need.behind.items():
+            behind[stream] = max(bound, behind.get(stream, bound))
+    return _Need(behind)
+
+
+_ALL = _Need({}, always=True)
+
+
+def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
+    """What ``query`` needs of each of its members; ``streams``: relation -> stream."""
+    found = []
+    for i, bounds in enumerate(query.retention):
+        others = [
+            (streams[relation], bounds[j])
+            for j, (_, _, relation) in enumerate(query.members)
+            if j != i
+        ]
+        if any(bound is None for _, bound in others):
+            found.append(_ALL)
+        else:
+            found.append(
+                _together(_Need({stream: bound}) for stream, bound in others if bound is not None)
+            )
     return found
 
 
@@ -82,27 +109,33 @@ def expire(state: State, ruleset: Ruleset) -> State:
     # What arrived since then may be what is owed, though nothing that arrives later needs it.
     owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
     stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
-    return replace(state, stores=stores)
+    changed = any(stores[name] is not store for name, store in state.stores.items())
+    return replace(state, stores=stores) if changed else state
 
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
     """Store -> per member, the event time below which nobody needs its rows. None: all are needed
     for ever.
     """
-    limits = horizons(ruleset, clocks(state), state.debt.past)
-    if all(t is None for t in limits.values()):
+    marks, past = clocks(state), frozenset(state.debt.past)
+    if not marks:
         return None
-    return _readers(ruleset, limits).thresholds
+    # Queries that results of the past are owed to need all that they see.
+    known = _of_readers(ruleset, past) if past else _usual_readers(ruleset)
+    return lambda store: tuple(need.at(marks) for need in known.needs(store))
 
 
 def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
     """``store`` less segments of batches ``before`` one that nobody needs."""
+    known = [(at, limit) for at, limit in enumerate(thresholds) if limit is not None]
+    if not known:
+        return store
 
     def dead(segment: Segment) -> bool:
-        return segment.last_batch < before and any(
-            limit is not None and newest is not None and newest < limit
-            for limit, newest in zip(thresholds, segment.tau_max, strict=True)
-        )
+        if segment.last_batch >= before:
+            return False
+        newest = segment.tau_max
+        return any((tau := newest[at]) is not None and tau < limit for at, limit in known)
 
     backfill = store.backfill
     pending = () if backfill is None else backfill.segments
@@ -113,8 +146,8 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
     for segment in gone:
         for at, newest in enumerate(segment.tau_max):
             if newest is not None:
-                known = below[at]
-                below[at] = newest + 1 if known is None else max(known, newest + 1)
+                last = below[at]
+                below[at] = newest + 1 if last is None else max(last, newest + 1)
     if backfill is not None:
         backfill = replace(backfill, segments=tuple(s for s in pending if not dead(s)))
     return replace(
@@ -127,44 +160,66 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Who reads what: the event times from which readers need rows (None: all rows).
+    """Who needs what of stored rows, by one ruleset.
 
     Attributes:
-        relations: each relation with what labels over it need.
+        relations: stream -> its relations: the conjuncts of each, and what labels over it need.
         queries: set of labels -> per label what the queries with exactly these labels need.
+        known: what was found of stores so far, which depends on what they are only.
     """
 
-    relations: tuple[tuple[Relation, tuple[int | None, ...]], ...]
-    queries: dict[frozenset[str], dict[str, list[int | None]]]
+    relations: Mapping[str, Sequence[tuple[frozenset[str], _Need]]]
+    queries: Mapping[frozenset[str], Mapping[str, _Need]]
+    known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[_Need, ...]]
 
-    def thresholds(self, store: StoreState) -> Limits:
-        """Per member of ``store``, the event time below which nobody needs rows."""
-        if store.is_base:
-            served = (limits for r, limits in self.relations if serves(store, r))
-            return (_least(itertools.chain.from_iterable(served)),)
+    def needs(self, store: StoreState) -> tuple[_Need, ...]:
+        """Per member of ``store``, what is needed of its rows."""
+        key = (store.streams, store.filter if store.is_base else store.spec.members)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._of_base(store) if store.is_base else self._of(store)
+        return found
+
+    def _of_base(self, store: StoreState) -> tuple[_Need, ...]:
+        relations = self.relations.get(store.streams[0], ())
+        # A relation is served whose filter is no weaker (``lifecycle.serves``).
+        return (_together(need for texts, need in relations if texts.issuperset(store.filter)),)
+
+    def _of(self, store: StoreState) -> tuple[_Need, ...]:
         members = store.spec.members
         wanted = frozenset(members)
         users = [needs for labels, needs in self.queries.items() if wanted <= labels]
-        return tuple(_least(itertools.chain.from_iterable(n[m] for n in users)) for m in members)
+        return tuple(_together(needs[member] for needs in users) for member in members)
 
 
-def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> _Readers:
-    relations: dict[str, list[int | None]] = {r.id: [] for r in ruleset.relations}
-    queries: dict[frozenset[str], dict[str, list[int | None]]] = {}
+@per_ruleset
+def _usual_readers(ruleset: Ruleset) -> _Readers:
+    return _of_readers(ruleset, frozenset())
+
+
+def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
+    streams: dict[str, str] = {r.id: r.stream for r in ruleset.relations}
+    relations: dict[str, list[_Need]] = {r.id: [] for r in ruleset.relations}
+    queries: dict[frozenset[str], dict[str, list[_Need]]] = {}
     for query in _joins(ruleset):
         labels = frozenset(label for _, label, _ in query.members)
-        needs = queries.setdefault(labels, {label: [] for label in labels})
-        for _, label, relation in query.members:
-            relations[relation].append(limits[query.id, label])
-            needs[label].append(limits[query.id, label])
-    return _Readers(tuple((r, tuple(relations[r.id])) for r in ruleset.relations), queries)
-
-
-def _least(limits: Iterable[int | None]) -> int | None:
-    """The smallest limit; None if any is unlimited, or where nobody reads."""
-    known = list(limits)
-    finite = [x for x in known if x is not None]
-    return min(finite) if finite and len(finite) == len(known) else None
+        by_label = queries.setdefault(labels, {label: [] for label in labels})
+        for (_, label, relation), own in zip(query.members, _needs(query, streams), strict=True):
+            need = _ALL if query.id in past else own
+            relations[relation].append(need)
+            by_label[label].append(need)
+    by_stream: dict[str, list[tuple[frozenset[str], _Need]]] = defaultdict(list)
+    for known in ruleset.relations:
+        texts = frozenset(str(f) for f in known.filter)
+        by_stream[known.stream].append((texts, _together(relations[known.id])))
+    return _Readers(
+        by_stream,
+        {
+            labels: {label: _together(needs) for label, needs in by_label.items()}
+            for labels, by_label in queries.items()
+        },
+        {},
+    )
 
 
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
@@ -174,8 +229,9 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]
     tiles += [t for one in access.values() for filled in one.fill for t in filled]
+    generations = Generations(state)
     for relation in ruleset.relations:
-        tiles += relation_tiles(state, relation, (0, state.next_batch))
+        tiles += relation_tiles(state, relation, (0, state.next_batch), generations=generations)
     used |= {t.store for t in tiles}
     used |= {
         source.store

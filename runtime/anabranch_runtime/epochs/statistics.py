@@ -87,13 +87,17 @@ def _with_punctual(meter: StreamMeter) -> StreamMeter:
 
 def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, str]]:
     merged = {
-        owner: dict(keys)
+        owner: keys
         for owner, keys in state.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in state.stores
     }
+    # What nothing has come to stays the same value (``state.spelling``).
+    changed: dict[str, dict[str, str]] = {}
     for report in reports:
         for owner, keys in report.sketches.items():
-            known = merged.setdefault(owner, {})
+            known = changed.get(owner)
+            if known is None:
+                known = merged[owner] = changed[owner] = dict(merged.get(owner, {}))
             for key, sketch in keys.items():
                 if key not in known:
                     known[key] = sketch

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     #: Which table each row is from; None stands for the first.
     Which = NDArray[np.integer[Any]] | None
 
-_NOWHERE = np.zeros(1, np.int16)
+#: In the place of ``which`` where all rows are of the first table.
+NOWHERE = np.zeros(1, np.int16)
 _VARYING, _OTHER = -1, 0
 _FIXED: dict[int, tuple[Any, Any, int]] = {
     64: (kernels.gather64, np.int64, 1),
@@ -103,7 +104,7 @@ def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
     """``result[i]`` is row ``rows[i]`` of the column in table ``which[i]``."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
-    chosen = _NOWHERE if which is None else which
+    chosen = NOWHERE if which is None else which
     if tables.width in _FIXED:
         kernel, word, words = _FIXED[tables.width]
         values = np.empty(len(rows) * words, word)
@@ -124,7 +125,7 @@ def gather_words(tables: Places, which: Which, rows: I32) -> NDArray[np.int64]:
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
     values = np.empty(len(rows), np.int64)
-    kernels.gather64(tables.first, _NOWHERE if which is None else which, rows, values)
+    kernels.gather64(tables.first, NOWHERE if which is None else which, rows, values)
     return values
 
 
@@ -159,7 +160,7 @@ def _validity(
 
 
 def _varying(tables: Places, which: Which, rows: I32) -> pa.Array:
-    chosen = _NOWHERE if which is None else which
+    chosen = NOWHERE if which is None else which
     offsets = np.empty(len(rows) + 1, np.int32)
     total = kernels.gather_lengths(tables.first, chosen, rows, offsets)
     if total < 0:

@@ -24,9 +24,10 @@ def main() -> None:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
 
-    from anabranch_runtime.index import kernels
+    from anabranch_runtime.index import direct, kernels
 
     kernels.warm()
+    direct.warm()
     gc.collect()
     gc.freeze()
     tasks = 0

@@ -26,6 +26,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Backfill
+from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.unread import FeedState
 from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
 from anabranch_runtime.storage.durable import durable
@@ -85,6 +86,12 @@ class StoreState:
             return self.segments
         sources = (s.segment for s in self.backfill.sources)
         return (*self.segments, *self.backfill.segments, *sources)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its live segments, and of what a backfill has computed."""
+        pending = () if self.backfill is None else self.backfill.segments
+        return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
     def covers(self, now: int) -> tuple[tuple[int, int], ...]:
         """Its intervals, the open one up to and including batch ``now``."""
@@ -208,9 +215,7 @@ class State:
     @property
     def bytes(self) -> int:
         """Bytes of all live segments, and of what backfills have computed."""
-        live = sum(s.bytes for store in self.stores.values() for s in store.segments)
-        pending = (s.backfill.segments for s in self.stores.values() if s.backfill is not None)
-        return live + sum(s.bytes for segments in pending for s in segments)
+        return sum(store.bytes for store in self.stores.values())
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
         """With these stores instead; reads of others are forgotten."""
@@ -255,6 +260,7 @@ class Manifests:
         self._named: dict[Path, frozenset[str]] = {}
         self._rulesets: dict[Path, RulesetId] = {}
         self._dropped: frozenset[str] = frozenset()
+        self._speller = Speller()
 
     def load(self) -> State:
         """The newest committed state (an empty one where there is none)."""
@@ -299,7 +305,7 @@ class Manifests:
         """Make ``state`` the newest; returns only once it is durable."""
         before = self.named
         path = manifest_path(self._directory.parent, state.next_batch)
-        self._durable.write(path, KIND, state)
+        self._durable.write(path, KIND, self._speller.spell(state))
         self._note(path, state)
         names = self._names()
         # What comes after it has been rejected at the start: the state was rolled back.

@@ -121,7 +121,8 @@ def merge_packed(parts: Iterable[str]) -> str:
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
-@lru_cache(maxsize=4096)
+# As many sketches as thousands of queries have: every batch asks for the bounds of all.
+@lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
     """The bound of a packed sketch."""
     hashes = unpack(sketch)

@@ -10,19 +10,22 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     #: Store -> index -> counts.
-    StoreReads = Mapping[str, Mapping[str, Reads]]
+    StoreReads = Mapping[str, dict[str, Reads]]
 
 
 def sum_reads(
     known: StoreReads, *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
     """The sum, of ``stores`` only; what is not added to is taken as it is."""
-    found = {store: dict(by_index) for store, by_index in known.items() if store in stores}
+    found: dict[str, dict[str, Reads]] = {}
+    taken = {s: r for s, r in known.items() if s in stores}
     for one in more:
         for store, by_index in one.items():
             if store not in stores:
                 continue
-            mine = found.setdefault(store, {})
+            if store not in found:
+                found[store] = dict(taken.get(store, {}))
+            mine = found[store]
             for index, counts in by_index.items():
                 mine[index] = mine.get(index, Reads()) + counts
-    return found
+    return taken | found

@@ -121,8 +121,17 @@ def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
     return body
 
 
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A value of which the canonical text is known."""
+
+    text: str
+
+
 def canonical(body: Any) -> str:
     """The spelling of a JSON value (dataclasses as objects) over which checksums are taken."""
+    if isinstance(body, Spelling):
+        return body.text
     return json.dumps(body, default=to_json, separators=(",", ":"), sort_keys=True)
 
 

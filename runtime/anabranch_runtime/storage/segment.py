@@ -103,7 +103,11 @@ class Segment:
     @property
     def bytes(self) -> int:
         """Bytes on disk, indexes included."""
-        return sum(length for _, length, _ in self.blobs)
+        total = self.data[1]
+        for _, _, blobs in self.indexes:
+            for blob in blobs:
+                total += blob[1]
+        return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,14 @@ class Group:
             self._whole = mask, int(self.rows[mask].sum())
         return self._whole
 
+    @property
+    def nowhere(self) -> Ints:
+        """As :meth:`columns` where no segment is of this batch."""
+        found = self._columns.get(("", True))
+        if found is None:
+            found = self._columns["", True] = np.zeros(len(self.readers), np.int64)
+        return found
+
     def columns(self, name: str, *, current: bool) -> Ints:
         """Where the 64-bit column is in the segments of this batch (or that are clipped), 0 in the
         others.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.columns.arrays import plain
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
@@ -30,6 +31,7 @@ from anabranch_runtime.storage.partial import (
     narrow,
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.task.direct import Direct
 from anabranch_runtime.task.reads import ReadMeters
 
 if TYPE_CHECKING:
@@ -71,6 +73,21 @@ class EdgeMeter:
     calls: int = 0
     looked: int = 0
     made: int = 0
+
+    @property
+    def counts(self) -> EdgeStatistics:
+        """What has been counted so far."""
+        return EdgeStatistics(
+            self.probes,
+            self.matches,
+            self.seconds,
+            self.pairs,
+            self.hits,
+            self.found,
+            self.calls,
+            self.looked,
+            self.made,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +155,20 @@ class Prober:
         self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
     ) -> Partial | None:
         most = self.most if partial.length > 1 else ANY
+        direct = Direct.of(self, partial, rule, access) if partial.length <= FEW else None
+        if direct is None:
+            return self.generally(partial, rule, access, meter, most)
+        made = direct.join(self, meter, most)
+        if made is not None:
+            # Its time bounds hold: all of them concern what was looked for.
+            made = check(self.layout, made, (), rule.residuals)
+            meter.made += made.length
+        return made if made is not None and made.length else None
+
+    def generally(
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter, most: int
+    ) -> Partial | None:
+        """As :meth:`probe`, by any rule and however many tuples there are; counted in ``meter``."""
         target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
         early = not access.gaps and not any(
             self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles

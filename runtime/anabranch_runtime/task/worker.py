@@ -14,7 +14,7 @@ import json
 import time
 from collections import defaultdict
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import arrival_edge
-from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
+from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.epochs.freshness import oldest_starts
 from anabranch_runtime.epochs.layout import Layout, base_layout
@@ -195,7 +195,7 @@ class _Task:
             written = self._store_arrivals(arrivals)
         reach(Point.STORED)
         self._share(written)
-        levels = max(self.layout.ruleset.levels, 1)
+        levels = max(self.layout.levels, 1)
         for level in range(levels):
             with self._phase("probe"):
                 for start in self._starts(arrivals) if level == 0 else ():
@@ -323,12 +323,9 @@ class _Task:
     # --- probing -------------------------------------------------------------------------------
 
     def _starts(self, arrivals: Arrivals) -> Iterator[Partial]:
-        for relation, labels in sorted(self.layout.starts.items()):
-            table = arrivals.tables.get(relation)
-            if table is None:
-                continue
+        for relation, table in sorted(arrivals.tables.items()):
             tables = Tables([table])
-            for label in labels:
+            for label in self.layout.starts.get(relation, ()):
                 for first in range(0, table.batch.num_rows, CHUNK):
                     last = min(first + CHUNK, table.batch.num_rows)
                     rows = RowSet(tables, None, np.arange(first, last, dtype=np.int32))
@@ -552,9 +549,7 @@ class _Task:
         if not self.collector.enabled:
             return
         store = base_layout(relation)
-        for owner, parts in self.layout.ruleset.sketches:
-            if owner != relation:
-                continue
+        for parts in self.layout.sketches.get(relation, ()):
             refs = tuple(AttrRef(Label(relation), a) for a, _ in parts)
             types = tuple(t for _, t in parts)
             if (refs, types) not in cache:
@@ -579,7 +574,5 @@ class _Task:
         self.report.fetched_bytes = self.durable.fetched - self.fetched
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
-        self.report.edges = {
-            edge: EdgeStatistics(**asdict(m)) for edge, m in sorted(self.prober.meters.items())
-        }
+        self.report.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}
         self.report.reads = dict(self.prober.reads.found)

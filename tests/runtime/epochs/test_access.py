@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import (
     Edge,
@@ -15,9 +17,14 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.access import accesses, known_attributes, relation_tiles
+from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import RS, base_store, mir_store, rules
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.state.manifest import StoreState
 
 KEY = (KeyPart(AttrRef(Label("R"), "a"), AttrRef(Label("S"), "a"), "bigint"),)
 BY_A = [["S", "a"], "bigint"]
@@ -145,3 +152,37 @@ def test_time_bounds_of_rules_are_of_no_concern_to_tiles() -> None:
     access = accesses(state, rules_)
     assert access["R>S"].tiles == (Tile("S/1", (1, 3)),)
     assert access["S>R"].tiles == (Tile("R/1", (0, 3)),)
+
+
+def test_answers_are_those_found_anew_however_the_state_goes_on() -> None:
+    drawn = Random(3)
+    for _ in range(12):
+        rules_ = rules(
+            0,
+            {
+                "q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b",
+                "p": "SELECT R.a FROM R JOIN S ON R.a = S.a WHERE S.b > 3",
+            },
+        )
+        rules_ = replace(rules_, probe_rules=(*rules_.probe_rules, mir_rule()))
+        state = replace(enter_epoch(State(), rules_, 0), stores=_drawn_stores(drawn, rules_))
+        for _ in range(10):
+            # A ruleset that is equal but not the same is one of which nothing is known.
+            assert accesses(state, rules_) == accesses(state, replace(rules_))
+            state = replace(state, next_batch=state.next_batch + drawn.choice([0, 1, 1, 1, 2]))
+            if drawn.random() < 0.2:
+                state = replace(state, stores=_drawn_stores(drawn, rules_))
+
+
+def _drawn_stores(drawn: Random, rules_: Ruleset) -> dict[str, StoreState]:
+    """Generations of the stores of ``rules_`` and of ST, with gaps or without."""
+    found = {}
+    for name, store in enter_epoch(State(), rules_, 0).stores.items():
+        closed = () if drawn.random() < 0.5 else ((0, drawn.randrange(3)),)
+        since = drawn.choice([None, 3, 4]) if drawn.random() < 0.5 else 3
+        found[name] = replace(store, intervals=closed, open_since=since)
+    for name in ("ST/1", "ST/old"):
+        if name == "ST/1" or drawn.random() < 0.8:
+            closed = ((drawn.randrange(2), drawn.randrange(2, 4)),)
+            found[name] = mir_store("ST", ("S", "T"), closed, since=drawn.choice([None, 4, 9]))
+    return found

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.rations import Ranking
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.retention import (
     drop_unused,
     expire,
-    horizons,
+    needed_from,
     watermarks,
 )
+from anabranch_runtime.state.debt import Debt, OwedBatches, OwedGoal
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import (
     MINUTE,
@@ -26,6 +30,10 @@ from tests.support.cases.states import (
     segment,
     stream,
 )
+from tests.support.oracles.retention import horizons, thresholds
+
+if TYPE_CHECKING:
+    from anabranch_contract.queries.joins import QueryId
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 
@@ -167,3 +175,43 @@ def test_a_ttl_bounds_what_no_window_does() -> None:
     assert found.stores["R/1"].expired_below == (60 * MINUTE,)
     # S has no ttl, so what is stored of it may join for ever.
     assert found.stores["S/1"] == state.stores["S/1"]
+
+
+def test_thresholds_are_those_of_every_query_and_member_by_itself() -> None:
+    drawn = Random(5)
+    for _ in range(25):
+        known = rules(
+            0,
+            {f"q{n}": _query(drawn) for n in range(drawn.randint(1, 6))},
+            window=drawn.choice([None, MINUTE, 10 * MINUTE]),
+            streams=(R, replace(S, ttl=drawn.choice([None, 5 * MINUTE])), T),
+        )
+        entered = enter_epoch(State(), known, 0)
+        times = {n: drawn.randrange(100) * MINUTE for n in "RST" if drawn.random() < 0.8}
+        asked = tuple(q.id for q in known.queries if drawn.random() < 0.2)
+        past = OwedBatches(0, 0, tuple(map(_goal, asked)), {}, past=True)
+        state = at(entered, **times)
+        for debt in (Debt(), Debt((past,))):
+            owing = replace(state, debt=debt)
+            needed = needed_from(owing, known)
+            for store in (*state.stores.values(), mir_store("ST", ("S", "T"), ())):
+                found = None if needed is None else needed(store)
+                assert found in (None, thresholds(owing, known, store))
+                assert found is not None or set(thresholds(owing, known, store)) == {None}
+
+
+def _goal(query: QueryId) -> OwedGoal:
+    return OwedGoal(query, "S", 1.0, Ranking((), by_batch=True))
+
+
+def _query(drawn: Random) -> str:
+    joined = drawn.choice(
+        [
+            "R JOIN S ON R.a = S.a",
+            "S JOIN T ON S.b = T.b",
+            "R JOIN S ON R.a = S.a JOIN T ON S.b = T.b",
+            "S",
+        ]
+    )
+    where = drawn.choice(["", " WHERE S.b > 3", " WHERE S.b > 3 AND S.a < 5", " WHERE S.a < 5"])
+    return f"SELECT S.b FROM {joined}{where}"

@@ -21,6 +21,8 @@ from anabranch_runtime.state.debt import Debt, OwedBatches, Starts
 from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Source
+from anabranch_runtime.state.spelling import Speller
+from anabranch_runtime.storage.documents import canonical
 from tests.support.cases.states import RS, base_store, mir_store, rules, segment
 
 if TYPE_CHECKING:
@@ -164,3 +166,19 @@ def test_what_was_left_of_a_debt_that_was_half_paid_is_read(tmp_path: Path) -> N
         del one["starts"], one["reached"]
     path.write_text(KIND.spelled(9, state))
     assert read_manifest(path).debt == Debt((replace(owed[0], starts=left), owed[1]), 9)
+
+
+def test_the_text_of_a_state_is_canonical_whatever_was_spelled_before() -> None:
+    speller, state = Speller(), full_state()
+    x = state.stores["x"]
+    for change in (
+        {},
+        {"arrivals": {"R": 4, "Größe": 1}},
+        {"stores": {**state.stores, "x": replace(x, segments=(*x.segments, *x.segments))}},
+        {"stores": {"x": x}, "edges": {}},
+        {"edges": {"R>S": EdgeStatistics(3, 2, 1e-7, 9, 2), "A>B": EdgeStatistics()}},
+        {"sketches": {"R": {"b": "", "a": "x"}}, "next_batch": 5},
+    ):
+        state = replace(state, **change)
+        for _ in range(2):
+            assert speller.spell(state).text == canonical(state)

@@ -1,0 +1,229 @@
+"""What a batch costs the runtime, by the number of queries.
+
+``python -m benchmarks.queries.batches [--json] [--queries 10 100 1000] [--alike 500]``
+
+The real planner, driver and tasks in this process, without Spark and the service; results are
+counted only, so that nothing is measured of files. Every batch after the first few brings the same
+number of rows. ``busy``: rows of all streams concern all queries, which are those of the workload.
+``silent``: rows concern one query alone, the streams of all others bring nothing. ``filtered``: the
+others read the same streams, and their filters let no row through. ``alike``: queries that differ
+in the constant of a filter only. Per case: CPU seconds of a batch in the driver and in tasks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
+from anabranch_contract.durations import parse_duration
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.passes import optimise, parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.sources.blocks import Block
+from benchmarks.command import Benchmark, run_benchmark, spread
+from benchmarks.engine import Engine
+from benchmarks.queries import workload
+from benchmarks.queries.registration import common
+from benchmarks.report.grids import Grid
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.epochs.task_report import TaskReport
+
+#: Batches before the first that is measured, and those that are.
+FIRST, ROUNDS = 6, 10
+#: Microseconds of event time that a batch spans.
+SPAN = 20_000_000
+#: Column that is joined by -> its number of values by each row of a stream in a batch: in a window
+#: a tuple has about five partners to one of two.
+VALUES = {"k0": 6, "k1": 12, "k2": 25, "k3": 50}
+#: Streams of the one query that is not silent, and their queries' common shape.
+LOUD = ("b0", "b1", "b2")
+_JOIN = "SELECT b0.v AS x, b2.w AS y FROM b0 JOIN b1 ON b0.k1 = b1.k1 JOIN b2 ON b1.k2 = b2.k2"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Queries, and which streams bring rows.
+
+    Attributes:
+        kind: what is measured with it. ``streams``: all that are registered.
+        loud: those that bring rows in the batches that are measured.
+    """
+
+    kind: str
+    queries: tuple[workload.Query, ...]
+    streams: tuple[str, ...]
+    loud: tuple[str, ...]
+
+
+def cases(levels: Sequence[int], alike: int, streams: int) -> list[Case]:
+    """Every case, at each level that it is measured at."""
+    names = tuple(workload.streams(streams))
+    found = []
+    for level in levels:
+        queries = tuple(workload.queries(level, streams))
+        found.append(Case("busy", queries, names, names))
+    one = _query("loud", _JOIN)
+    for level in (1, max(levels)):
+        others = tuple(workload.queries(level - 1, streams))
+        found.append(Case("silent", (one, *others), (*names, *LOUD), LOUD))
+    for level in (1, max(levels)):
+        # Values are from 0 up to ``VALUES``.
+        others = tuple(
+            _query(f"n{n:04}", f"{_JOIN} WHERE b0.v > {workload.VALUES + n}")
+            for n in range(level - 1)
+        )
+        found.append(Case("filtered", (one, *others), LOUD, LOUD))
+    for level in (1, alike):
+        queries = tuple(
+            _query(f"c{n:04}", f"{_JOIN} WHERE b0.v > {n * workload.VALUES // alike}")
+            for n in range(level)
+        )
+        found.append(Case("alike", queries, LOUD, LOUD))
+    return found
+
+
+def _query(name: str, sql: str) -> workload.Query:
+    return workload.Query(name, sql, "5 minutes", LOUD)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Every case in turn."""
+    found = []
+    with redis_url() as url:
+        for number, case in enumerate(cases(options.queries, options.alike, options.streams)):
+            rules = planned(case)
+            found.append(
+                {"case": case.kind, "queries": len(case.queries), "rules": len(rules.probe_rules)}
+                | run(case, rules, home / str(number), url, options.rows, options.tasks)
+            )
+    return {"cases": found}
+
+
+def planned(case: Case) -> Ruleset:
+    """The rules of a case's queries, as the planner makes them."""
+    columns = tuple((name, parse_type(kind)) for name, kind in workload.COLUMNS.items())
+    streams = [
+        Stream(StreamName(name), columns, event_time="ts", lateness=60_000_000)
+        for name in case.streams
+    ]
+    by_name: dict[str, Stream] = {s.name: s for s in streams}
+    joins = tuple(parse_sql(q.name, q.sql, by_name, parse_duration(q.window)) for q in case.queries)
+    # Without intermediate results, and with no search over all queries: for a thousand it takes
+    # minutes, and a deadline would give another plan each time.
+    options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=2)
+    plan = optimise(joins, NoStatistics(), options)
+    sinks = {q.name: SinkSpec(SinkKind.COUNT) for q in case.queries}
+    return compile_ruleset(plan, joins, streams, epoch=0, parallelism=2, sinks=sinks)
+
+
+def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int) -> dict[str, Any]:
+    """CPU seconds of a batch, and how many results it has."""
+    spent: list[float] = []
+
+    def around(work: Callable[[], TaskReport]) -> TaskReport:
+        began = time.thread_time()
+        report = work()
+        spent.append(time.thread_time() - began)
+        return report
+
+    streams = [s for s in rules.streams if s.name in case.streams]
+    engine = Engine(home, url, streams, (), tasks=tasks, rules=rules, around=around)
+    drawn = np.random.default_rng(0)
+    whole, inside, results = [], [], 0
+    for batch in range(FIRST + ROUNDS):
+        names = case.streams if batch < FIRST // 2 else case.loud
+        blocks = [_block(name, batch, rows // len(names), drawn) for name in names]
+        spent.clear()
+        began = time.process_time()
+        engine.run(lambda task, tasks, blocks=blocks: _share(blocks, task, tasks))  # type: ignore[misc]
+        if batch >= FIRST:
+            whole.append(time.process_time() - began)
+            inside.append(sum(spent))
+            results += sum(sum(r.results.values()) for r in engine.reports)
+    engine.finish()
+    return {
+        "cpu_s": spread(whole, 4),
+        "mean_s": round(statistics.mean(whole), 4),
+        "tasks_s": round(statistics.median(inside), 4),
+        "driver_s": round(statistics.median(w - i for w, i in zip(whole, inside, strict=True)), 4),
+        "results": results // ROUNDS,
+    }
+
+
+def _block(name: str, batch: int, rows: int, drawn: np.random.Generator) -> Block:
+    moments = np.sort(drawn.integers(batch * SPAN, (batch + 1) * SPAN, rows))
+    columns = {
+        **{k: pa.array(drawn.integers(0, n * rows, rows)) for k, n in VALUES.items()},
+        **{
+            c: pa.array(drawn.integers(0, workload.VALUES, rows).astype(np.int32))
+            for c in ("v", "w")
+        },
+        "ts": pa.array(moments, pa.timestamp("us", tz="UTC")),
+    }
+    return Block(StreamName(name), pa.record_batch(columns))
+
+
+def _share(blocks: Sequence[Block], task: int, tasks: int) -> list[Block]:
+    found = []
+    for block in blocks:
+        rows = block.rows.num_rows
+        first, last = rows * task // tasks, rows * (task + 1) // tasks
+        found.append(Block(block.stream, block.rows.slice(first, last - first)))
+    return found
+
+
+def tables(found: dict[str, Any]) -> list[Grid]:
+    """A row per case and level."""
+    head = ("case", "queries", "probe rules", "results", "CPU ms", "driver", "tasks", "mean")
+    rows = tuple(
+        (
+            case["case"],
+            f"{case['queries']:,}",
+            f"{case['rules']:,}",
+            f"{case['results']:,}",
+            f"{1000 * case['cpu_s']['median']:.0f}",
+            f"{1000 * case['driver_s']:.0f}",
+            f"{1000 * case['tasks_s']:.0f}",
+            f"{1000 * case['mean_s']:.0f}",
+        )
+        for case in found["cases"]
+    )
+    return [Grid("CPU of a batch, by the number of queries", head, rows)]
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--alike", type=int, default=500, help="queries that differ in a constant")
+    parser.add_argument("--streams", type=int, default=50)
+    parser.add_argument("--rows", type=int, default=4000, help="of a batch")
+    parser.add_argument("--tasks", type=int, default=1)
+
+
+BENCHMARK = Benchmark(
+    "batches",
+    "What a batch costs the runtime, by the number of queries.",
+    _options,
+    measure,
+    tables,
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("queries", BENCHMARK, None, common))

@@ -1,0 +1,46 @@
+"""The canonical text of a state, of which most is the text of the state before.
+
+A state is large where there are many queries, and a batch changes little of it: the values of
+everything else are the very same objects. So the text of each entry of a state's mappings is kept
+beside the entry, and only those that have changed are spelled again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract import codec
+from anabranch_runtime.storage.documents import Spelling, canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(slots=True)
+class Speller:
+    """Spells states that follow one another; what it keeps is the text of the last one."""
+
+    #: Field -> key -> the value under it in the last state, and the text of both.
+    _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
+
+    def spell(self, state: Any) -> Spelling:
+        """``state``, a dataclass, as :func:`documents.canonical` spells it."""
+        parts = []
+        for name, value in sorted(codec.fields(state).items()):
+            text = self._mapping(name, value) if isinstance(value, dict) else canonical(value)
+            parts.append(f"{canonical(name)}:{text}")
+        return Spelling(f"{{{','.join(parts)}}}")
+
+    def _mapping(self, name: str, values: Mapping[str, Any]) -> str:
+        last = self._known.get(name, {})
+        found: dict[str, tuple[Any, str]] = {}
+        for key in sorted(values):
+            value, known = values[key], last.get(key)
+            # Values never change in place. Numbers may be one object or two: either is right.
+            if known is None or known[0] is not value:
+                known = (value, f"{json.dumps(key)}:{canonical(value)}")
+            found[key] = known
+        self._known[name] = found
+        return f"{{{','.join(text for _, text in found.values())}}}"

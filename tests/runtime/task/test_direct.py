@@ -1,0 +1,92 @@
+"""Probes that go the short way make and count what they would by the general one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from anabranch_runtime.index.matching import ANY
+from anabranch_runtime.task.direct import Direct
+from anabranch_runtime.task.probe import EdgeMeter, Prober, check
+from anabranch_runtime.task.reads import ReadMeters
+from tests.support.scenarios.crowded import BATCHES, generate_crowded
+from tests.support.scenarios.run import run_local
+from tests.support.scenarios.script import draw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import ProbeRule
+    from anabranch_contract.protocol.reads import Reads
+    from anabranch_runtime.state.coverage import Access
+    from anabranch_runtime.storage.partial import Partial
+
+
+@pytest.mark.parametrize("seed", [6])
+def test_both_ways_make_and_count_the_same(seed: int, redis: str, tmp_path: Path) -> None:
+    seen, probe, wrong = Counter[str](), Prober._probe, list[Any]()
+
+    def both(
+        self: Prober, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
+    ) -> Partial | None:
+        one, other = (replace(self, most=ANY, reads=ReadMeters()) for _ in range(2))
+        direct = Direct.of(one, partial, rule, access)
+        if direct is not None:
+            short, general = EdgeMeter(), EdgeMeter()
+            made = direct.join(one, short, ANY)
+            if made is not None:
+                made = check(self.layout, made, (), rule.residuals)
+                short.made += made.length
+            found = (tuples(made), counts(short), read(one))
+            made = other.generally(partial, rule, access, general, ANY)
+            if found != (tuples(made), counts(general), read(other)):
+                wrong.append((rule.out, found, (tuples(made), counts(general), read(other))))
+            seen["direct"] += 1
+            seen["with bounds"] += bool(rule.bounds)
+            seen["without a match"] += made is None
+            seen["with many"] += made is not None and made.length > partial.length
+        return probe(self, partial, rule, access, meter)
+
+    with patch.object(Prober, "_probe", both):
+        scenario = generate_crowded(seed, tmp_path, 12)
+        verdict, _ = run_local(scenario, draw(seed, BATCHES), redis)
+    assert not verdict.problems
+    assert not wrong, wrong[:2]
+    assert min(seen[k] for k in ("direct", "with bounds", "without a match", "with many")), seen
+
+
+def tuples(made: Partial | None) -> list[list[int]]:
+    """The tuples of a partial result, by their members' sigmas, in order."""
+    if made is None or not made.length:
+        return []
+    sigmas = np.stack([made.sigma(label) for label in sorted(made.place)], axis=1)
+    return sorted(map(list, sigmas.tolist()))
+
+
+def counts(meter: EdgeMeter) -> EdgeMeter:
+    """What has to agree: whether a filter is asked is up to each way."""
+    return replace(meter, looked=0, seconds=0.0)
+
+
+def read(prober: Prober) -> dict[str, dict[str, Reads]]:
+    """The same of lookups in stores."""
+    prober.reads.keep()
+    return {
+        store: {
+            index: replace(one, filtered=0, by_partition=0, by_time=0, looked=places(one))
+            for index, one in by_index.items()
+        }
+        for store, by_index in prober.reads.found.items()
+    }
+
+
+def places(one: Reads) -> int:
+    """Segments of the tile, summed over tuples, looked into or not: each way has its reasons not
+    to, partitions among them.
+    """
+    return one.looked + one.filtered + one.by_partition + one.by_time

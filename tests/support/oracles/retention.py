@@ -1,0 +1,95 @@
+"""From which event time on rows are needed, by the obvious means: every query, every member."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.epochs.lifecycle import serves
+from anabranch_runtime.epochs.retention import clocks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import Relation
+    from anabranch_runtime.epochs.retention import Limits
+    from anabranch_runtime.state.manifest import State, StoreState
+
+
+def thresholds(state: State, ruleset: Ruleset, store: StoreState) -> Limits:
+    """Per member of ``store``, the event time below which nobody needs its rows."""
+    limits = horizons(ruleset, clocks(state), state.debt.past)
+    return _readers(ruleset, limits).thresholds(store)
+
+
+def horizons(
+    ruleset: Ruleset, marks: Mapping[str, int], past: Collection[str] = ()
+) -> dict[tuple[str, str], int | None]:
+    """(query, label) -> event time below which its tuples are not needed; None: none.
+
+    Args:
+        past: the queries that results of the past are owed to: they need all that they see.
+    """
+    streams = {r.id: r.stream for r in ruleset.relations}
+    found: dict[tuple[str, str], int | None] = {}
+    for query in _joins(ruleset):
+        for i, (_, label, _) in enumerate(query.members):
+            limits: list[int | None] = []
+            for j, (_, _, other) in enumerate(query.members):
+                if i == j:
+                    continue
+                mark, bound = marks.get(streams[other]), query.retention[i][j]
+                limits.append(None if mark is None or bound is None else mark - bound)
+            finite = [x for x in limits if x is not None]
+            known = len(finite) == len(limits) and query.id not in past
+            found[query.id, label] = min(finite) if known else None
+    return found
+
+
+def _joins(ruleset: Ruleset) -> list[QuerySpec]:
+    """The queries that need stored rows: a row of one stream by itself is a result at once."""
+    return [query for query in ruleset.queries if len(query.members) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """Who reads what: the event times from which readers need rows (None: all rows).
+
+    Attributes:
+        relations: each relation with what labels over it need.
+        queries: set of labels -> per label what the queries with exactly these labels need.
+    """
+
+    relations: tuple[tuple[Relation, tuple[int | None, ...]], ...]
+    queries: dict[frozenset[str], dict[str, list[int | None]]]
+
+    def thresholds(self, store: StoreState) -> Limits:
+        """Per member of ``store``, the event time below which nobody needs rows."""
+        if store.is_base:
+            served = (limits for r, limits in self.relations if serves(store, r))
+            return (_least(itertools.chain.from_iterable(served)),)
+        members = store.spec.members
+        wanted = frozenset(members)
+        users = [needs for labels, needs in self.queries.items() if wanted <= labels]
+        return tuple(_least(itertools.chain.from_iterable(n[m] for n in users)) for m in members)
+
+
+def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> _Readers:
+    relations: dict[str, list[int | None]] = {r.id: [] for r in ruleset.relations}
+    queries: dict[frozenset[str], dict[str, list[int | None]]] = {}
+    for query in _joins(ruleset):
+        labels = frozenset(label for _, label, _ in query.members)
+        needs = queries.setdefault(labels, {label: [] for label in labels})
+        for _, label, relation in query.members:
+            relations[relation].append(limits[query.id, label])
+            needs[label].append(limits[query.id, label])
+    return _Readers(tuple((r, tuple(relations[r.id])) for r in ruleset.relations), queries)
+
+
+def _least(limits: Iterable[int | None]) -> int | None:
+    """The smallest limit; None if any is unlimited, or where nobody reads."""
+    known = list(limits)
+    finite = [x for x in known if x is not None]
+    return min(finite) if finite and len(finite) == len(known) else None
