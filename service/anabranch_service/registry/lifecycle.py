@@ -64,6 +64,15 @@ def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime)
     return record.wanted(now) and (activation is None or activation.failure is None)
 
 
+def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
+    """Of every query its newest run; ``records`` are in order of registration, and so are these."""
+    found: dict[str, QueryRecord] = {}
+    for record in records:
+        found.pop(query_of(record.id), None)
+        found[query_of(record.id)] = record
+    return list(found.values())
+
+
 def to_plan(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> tuple[list[QueryRecord], list[QueryRecord]]:

@@ -172,9 +172,13 @@ def test_an_epoch_for_which_nothing_has_changed_is_a_copy(apart: Service) -> Non
     "change",
     [
         lambda shop: shop.call("PATCH", "/v1/settings", 200, {"parallelism": 3}),
-        lambda shop: shop.call("PATCH", "/v1/queries/pair", 200, {"slo": {"freshness": {"o": "1 hour"}}}),
+        lambda shop: shop.call(
+            "PATCH", "/v1/queries/pair", 200, {"slo": {"freshness": {"o": "1 hour"}}}
+        ),
         lambda shop: shop.call("DELETE", "/v1/queries/chain", 202),
-        lambda shop: shop.post("/v1/streams", {"name": "more", "columns": [{"name": "a", "type": "int"}]}),
+        lambda shop: shop.post(
+            "/v1/streams", {"name": "more", "columns": [{"name": "a", "type": "int"}]}
+        ),
     ],
     ids=["setting", "freshness", "deletion", "stream"],
 )
