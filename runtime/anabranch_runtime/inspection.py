@@ -1,8 +1,9 @@
 """``python -m anabranch_runtime.inspection``: what a state directory holds, whether it is whole,
-and rewriting it as few segments; answers are JSON documents on standard output.
+rewriting it as few segments, and merging result files; answers are JSON documents on standard
+output.
 
-Looking and verifying change nothing and may go on beside a running pipeline: they read the newest
-manifest. Compacting wants the directory for itself.
+Looking, verifying and merging results change no state and may go on beside a running pipeline: they
+read the newest manifest. Compacting wants the directory for itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,8 @@ from anabranch_runtime.epochs.state_report import (
     state_report,
     store_report,
 )
-from anabranch_runtime.errors import StateError
+from anabranch_runtime.errors import SinkError, StateError
+from anabranch_runtime.sinks.merged import merge_results
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
 from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.storage.durable import attach, durable
@@ -138,6 +141,25 @@ def compact(root: Path) -> dict[str, Any]:
         return {"segments_before": before, "segments": _segments(state), "bytes": state.bytes}
 
 
+def merge(root: Path, results: Path) -> dict[str, Any]:
+    """Merge the result files of the pipeline whose state is in ``root``; it may run meanwhile.
+
+    Raises:
+        StateError: there is no state. SinkError: there are no results, or somebody merges them.
+    """
+    newest(root)
+    if not results.is_dir():
+        raise SinkError(
+            "no-results",
+            f"{results} is no directory",
+            field="results",
+            remedy="name a pipeline's results (anabranch up --dir D has them in D/results)",
+        )
+    # The state can go back to the oldest manifest that is there.
+    settled = min(int(path.stem) for path in (root / "manifest").glob("*.json"))
+    return asdict(merge_results(results, settled))
+
+
 def newest(root: Path) -> State:
     """The state that the newest manifest has.
 
@@ -171,12 +193,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("ls", "verify", "compact"):
         commands.add_parser(name)
     commands.add_parser("show").add_argument("store")
+    commands.add_parser("merge-results").add_argument("results", type=Path)
     options = parser.parse_args(arguments)
     root: Path = options.state
     try:
         attach(root, options.object_store)
         if options.command == "show":
             found = describe_store(root, options.store)
+        elif options.command == "merge-results":
+            found = merge(root, options.results)
         else:
             found = {"ls": describe, "verify": verify, "compact": compact}[options.command](root)
     except StructuredError as error:

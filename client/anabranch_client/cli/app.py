@@ -19,6 +19,7 @@ from anabranch_client.cli import approval as cli_approval
 from anabranch_client.cli import doctor as cli_doctor
 from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
+from anabranch_client.cli import results as cli_results
 from anabranch_client.cli import runs as cli_runs
 from anabranch_client.cli import state as cli_state
 from anabranch_client.cli import support as cli_support
@@ -48,6 +49,7 @@ for name, command in cli_approval.COMMANDS.items():
     cli_planning.plans.command(name)(command)
 app.add_typer(cli_planning.plans, name="plan")
 app.add_typer(cli_planning.planning, name="settings")
+app.add_typer(cli_results.results, name="results")
 app.add_typer(cli_state.state, name="state")
 app.add_typer(cli_access.tokens, name="token")
 app.command("audit")(cli_access.audit)

@@ -136,6 +136,12 @@ def compacted(found: Mapping[str, Any]) -> RenderableType:
     return Text(f"{before} segments became {after}, {size(found['bytes'])}")
 
 
+def merged(found: Mapping[str, Any]) -> RenderableType:
+    """What has become of result files."""
+    before, after = number(found["before"]), number(found["after"])
+    return Text(f"{before} result files became {after}, {size(found['bytes'])}")
+
+
 def _standing(found: Mapping[str, Any]) -> dict[str, str]:
     return {
         "next batch": str(found["next_batch"]),

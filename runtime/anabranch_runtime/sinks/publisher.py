@@ -14,6 +14,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.sources.permitted import masked, permitted_sink
@@ -62,6 +63,7 @@ class Publisher:
     _failures: dict[str, Failure] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        settle(self.results)
         self._files = ParquetSink(self.results, self.next_batch)
         self._outbox = Outbox(self.results / OUTBOX, self.next_batch)
 

@@ -1,0 +1,197 @@
+"""Merging result files: many small ones of a query become few large ones, on demand.
+
+Batches and tasks have a file each, so a thousand queries have thousands of files after a dozen
+batches. Files ``<batch>-<task>.parquet`` of one query that follow each other become one, with all
+of their rows in their order, which has the name of the last of them. Only batches that can't be
+repeated any more are touched, so it does not matter whether the pipeline runs meanwhile.
+
+A folder that is listed shows no row twice at any moment, whatever dies:
+
+1. The merged file is written below ``.merging/<query>/``, made durable, and renamed there to
+   ``<first>..<last>.parquet``, the names of what it takes the place of. From here on it will.
+2. All of these but the last are deleted, durably.
+3. The merged file is renamed to the name of the last.
+
+Who finds a file of step 1 does 2 and 3 again (:func:`settle`): the runtime when it starts, and
+whoever merges next. Between 2 and 3, some milliseconds, a listed folder lacks the rows of the
+others; a reader that has listed it before finds files gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks import view_inputs
+from anabranch_runtime.sinks.parquet import ResultWriter, batch_of, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+HOME = ".merging"
+#: Bytes of a merged file from which on it takes no more.
+LARGE = 128 << 20
+#: Bytes of rows that wait for their row group.
+PAGE = 32 << 20
+_BETWEEN = ".."
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What has become of the result files below one directory.
+
+    Attributes:
+        queries: of which files were merged.
+        before, after: result files of batches, of all queries. ``bytes``: of them, afterwards.
+    """
+
+    queries: int
+    before: int
+    after: int
+    bytes: int
+
+
+def merge_results(results: Path, settled: int, large: int = LARGE) -> Merged:
+    """Merge the files of all queries.
+
+    Args:
+        results: the results directory.
+        settled: batches before this one are never repeated.
+        large: bytes from which on a merged file takes no more.
+
+    Raises:
+        SinkError: ``merging``: somebody else does.
+        OSError: the disk is full, say: what is not merged stays as it was.
+    """
+    queries = before = after = size = 0
+    with _alone(results) as alone:
+        if not alone:
+            raise SinkError(
+                "merging",
+                f"the files in {results} are being merged",
+                field="results",
+                remedy="wait until that is done",
+            )
+        _settle(results)
+        for folder in sorted(p for p in results.iterdir() if p.is_dir() and p.name[0] != "."):
+            files = _files(folder)
+            before += len(files)
+            if not view_inputs.home_of(results, folder.name).exists():
+                old = [file for file in files if (batch_of(file) or 0) < settled]
+                groups = _groups(old, large)
+                for group in groups:
+                    _merge(results, folder, group)
+                queries += bool(groups)
+                files = _files(folder)
+            after += len(files)
+            size += sum(file.stat().st_size for file in files)
+        _settle(results)
+    return Merged(queries, before, after, size)
+
+
+def settle(results: Path) -> None:
+    """End what somebody who died was at; nothing, while somebody is at it."""
+    if (results / HOME).exists():
+        with _alone(results) as alone:
+            if alone:
+                _settle(results)
+
+
+def _files(folder: Path) -> list[Path]:
+    """A query's files of batches in their order; none where versions are written."""
+    files = sorted(folder.glob("*.parquet"))
+    if any(version_of(file) is not None for file in files):
+        return []
+    return [file for file in files if batch_of(file) is not None]
+
+
+def _groups(files: Sequence[Path], large: int) -> list[list[Path]]:
+    """Neighbours that become one file each."""
+    groups: list[list[Path]] = []
+    room = 0
+    for file in files:
+        size = file.stat().st_size
+        if size > room:
+            groups.append([])
+            room = large
+        groups[-1].append(file)
+        room -= size
+    return [group for group in groups if len(group) > 1]
+
+
+def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
+    home = results / HOME / folder.name
+    home.mkdir(exist_ok=True)
+    draft = home / "draft"
+    rows = 0
+    schema = pq.read_schema(group[0])
+    writer = ResultWriter(draft, schema, PAGE)
+    for file in group:
+        with pq.ParquetFile(file) as found:
+            if not found.schema_arrow.equals(schema):
+                # Of releases that wrote other columns, or of somebody else: they stay.
+                writer.close()
+                draft.unlink()
+                return
+            rows += found.metadata.num_rows
+            for number in range(found.num_row_groups):
+                for batch in found.read_row_group(number, use_threads=False).to_batches():
+                    writer.add(batch)
+    writer.close()
+    if pq.read_metadata(draft).num_rows != rows:
+        raise SinkError("merge-failed", f"rows of {folder} are missing in {draft}")
+    _sync(draft)
+    ready = home / f"{group[0].stem}{_BETWEEN}{group[-1].name}"
+    draft.rename(ready)
+    _sync(home)
+    _take_place(folder, ready)
+
+
+def _take_place(folder: Path, ready: Path) -> None:
+    """Steps 2 and 3; as often as it takes."""
+    first, _, last = ready.stem.partition(_BETWEEN)
+    for file in _files(folder):
+        if first <= file.stem < last:
+            file.unlink()
+    _sync(folder)
+    ready.rename(folder / f"{last}.parquet")
+    _sync(folder)
+
+
+def _settle(results: Path) -> None:
+    for home in sorted(p for p in (results / HOME).iterdir() if p.is_dir()):
+        for file in sorted(home.iterdir()):
+            if _BETWEEN in file.name:
+                _take_place(results / home.name, file)
+            else:
+                file.unlink()
+        home.rmdir()
+
+
+@contextmanager
+def _alone(results: Path) -> Iterator[bool]:
+    """Whether nobody else merges, nor does as long as this lasts."""
+    home = results / HOME
+    home.mkdir(exist_ok=True)
+    with (home / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
