@@ -1,7 +1,7 @@
 """The part ``incremental``: one query added to a thousand that are planned.
 
 Run as a module it is the worker: of each case it plans all queries but the last one (not timed as
-a target), adds the last, and then improves the whole, as happens in the background of an epoch.
+a target), adds the last, and then plans the whole anew, to compare with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans import optimise as plans
+from anabranch_planner.plans.session import Session
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.runs import (
     Case,
@@ -25,7 +28,6 @@ from benchmarks.planner.runs import (
     summary,
     told,
 )
-from benchmarks.planner.session import Session
 from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, verdict
 from benchmarks.planner.worker import measure, peak_bytes, say
 from benchmarks.report.figures import Spread, tell
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
 
 #: What a worker tells of each case, in this order.
 STEPS = ("first", "added", "improved")
@@ -104,22 +107,29 @@ def _judge(target: Target, parallelism: int, added: Sequence[Run]) -> dict[str, 
 
 
 def steps(case: Case) -> list[Run]:
-    """Plan all but the last query of a case, add that, improve the whole."""
+    """Plan all but the last query of a case, then all from that plan, then all anew."""
     drawn = draw(case.shape, case.seed, case.environment)
     *most, last = drawn.queries
-    session = Session(
-        drawn.statistics,
+    session = Session()
+    options = plans.Options(
         objective=case.objective,
         parallelism=case.parallelism,
         solver=case.solver,
         seed=case.seed,
         threads=case.threads,
     )
+
+    def follow(queries: Sequence[JoinQuery], limit: Deadline) -> Plan:
+        return session.plan(queries, drawn.statistics, replace(options, deadline=limit))
+
+    def anew(limit: Deadline) -> Plan:
+        return optimise(drawn.queries, drawn.statistics, replace(options, deadline=limit))
+
     fewer = replace(drawn, queries=most)
     return [
-        _step(case, fewer, case.deadline, lambda limit: session.plan(most, limit)),
-        _step(case, drawn, None, lambda limit: session.add(last, limit)),
-        _step(case, drawn, case.deadline, lambda limit: session.improve(limit)),
+        _step(case, fewer, case.deadline, lambda limit: follow(most, limit)),
+        _step(case, drawn, None, lambda limit: follow([*most, last], limit)),
+        _step(case, drawn, case.deadline, anew),
     ]
 
 

@@ -289,7 +289,7 @@ def _follow(
             return None
         cheaper, cheaper_stores = builder.reprice_some(stale)
         problem = builder.problem()
-        others = _reach(problem, (q for q in problem.queries if q not in change.names))
+        others = reach(problem, (q for q in problem.queries if q not in change.names))
         bound -= sum(less for e, less in cheaper.items() if e in others.edges)
         bound -= sum(
             less * max(len(problem.partitions[s]), 1)
@@ -299,7 +299,7 @@ def _follow(
         reused = last.reused.without(stale, problem.graph)
     at = {goal.key: g for g, goal in enumerate(problem.goals)}
     known = {at[key]: path for key, path in last.routes.items() if key in at}
-    free = _around(problem, change.names) if change.names else []
+    free = around(problem, change.names, size_of(problem)) if change.names else []
     charged = _charged(problem, free, last, weight)
     if free:
         complete = all(g in known for g, goal in enumerate(problem.goals) if goal.mir is None)
@@ -311,7 +311,7 @@ def _follow(
 
         routing = reoptimise(charged, start, free, improved)
         with deadline.phase("bound"):
-            bound += _exclusive(charged, change.names, others, options)
+            bound += exclusive(charged, change.names, others, options)
         method = f"{options.solver} around {len(change.names)} of {len(queries)} queries"
     else:
         routing = finish(charged, known)
@@ -359,14 +359,15 @@ def _spent(last: _Last, names: Iterable[QueryId]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reach:
+class Reach:
     """The edges and stores that some queries can use, for themselves or for upkeep."""
 
     edges: set[EdgeId]
     stores: set[Sub]
 
 
-def _reach(problem: Problem, names: Iterable[str]) -> _Reach:
+def reach(problem: Problem, names: Iterable[str]) -> Reach:
+    """What the queries ``names`` can use."""
     wanted, target, mirs = set(names), problem.graph.target, problem.mirs
     pending = [goal for goal in problem.goals if goal.mir is None and goal.name in wanted]
     edges: set[EdgeId] = set()
@@ -377,11 +378,11 @@ def _reach(problem: Problem, names: Iterable[str]) -> _Reach:
         for store in {target[e] for e in fresh} - stores:
             stores.add(store)
             pending += [problem.goals[g] for g in mirs.get(store, ())]
-    return _Reach(edges, stores)
+    return Reach(edges, stores)
 
 
-def _around(problem: Problem, names: Collection[str]) -> list[str]:
-    """``names``, and those that can share most with them."""
+def around(problem: Problem, names: Collection[str], flows: int) -> list[str]:
+    """``names``, and those that can share most with them, up to so many flows together."""
     goals = [goal for goal in problem.goals if goal.mir is None]
     mine = {e for goal in goals if goal.name in names for e in goal.edges}
     shared: dict[str, int] = defaultdict(int)
@@ -390,7 +391,7 @@ def _around(problem: Problem, names: Collection[str]) -> list[str]:
         size[goal.name] += len(goal.edges)
         if goal.name not in names and not mine.isdisjoint(goal.edges):
             shared[goal.name] += len(mine.intersection(goal.edges))
-    return nearest(names, shared, size, size_of(problem))
+    return nearest(names, shared, size, flows)
 
 
 def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float) -> Problem:
@@ -409,7 +410,7 @@ def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float
             paper = model.objective is Objective.PAPER
             price = model.upkeep(graph.mir(store)) if paper else problem.inserts[store]
             copies.update(dict.fromkeys(((store, a) for a in fresh), weight * price))
-    edges = _reach(problem, free).edges - last.accesses.keys()
+    edges = reach(problem, free).edges - last.accesses.keys()
     return replace(
         problem,
         extra_steps={e: weight * graph.cost[e] for e in edges},
@@ -417,7 +418,7 @@ def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float
     )
 
 
-def _exclusive(problem: Problem, names: Collection[str], others: _Reach, options: Options) -> float:
+def exclusive(problem: Problem, names: Collection[str], others: Reach, options: Options) -> float:
     """What ``names`` cost at least beyond any plan of the other queries; see the module."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)

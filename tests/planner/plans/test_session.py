@@ -22,6 +22,7 @@ from anabranch_planner.plans import session
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.session import Session
 from anabranch_planner.search.demands import Switching
+from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
 
 if TYPE_CHECKING:
@@ -199,3 +200,23 @@ def test_what_can_not_be_planned_is_refused_and_the_next_plan_is_made_anew() -> 
     with pytest.raises(QueryError, match="two queries are called"):
         planner.plan([*queries, queries[0]], statistics, Options())
     assert planner.plan(queries, statistics, Options()).cost == plan.cost
+
+
+@given(seed=st.integers(0, 10_000), parallelism=st.sampled_from((1, 4)))
+def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
+    seed: int, parallelism: int
+) -> None:
+    queries, statistics = natural(seed, relations=8, count=6, size=4)
+    best = optimise(queries, statistics, Options(parallelism=parallelism))
+    plan = optimise(
+        queries,
+        statistics,
+        Options(
+            parallelism=parallelism,
+            switching=Switching(footprint(best, queries), 0.5),
+            deadline=Deadline(seconds=0.0),
+        ),
+    )
+    validate_plan(plan, queries)
+    assert plan.switching == 0.0
+    assert plan.cost == pytest.approx(best.cost)

@@ -11,12 +11,12 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.plans.session import around, exclusive, reach
 from anabranch_planner.search.lower_bounds import by_shares, floor
 from anabranch_planner.search.neighbourhood import Sharing
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
-from benchmarks.planner.session import around, exclusive
 
 SLACK = 1 + 1e-9
 
@@ -52,7 +52,8 @@ def test_lower_bounds_are_lower_bounds(seed: int, parallelism: int) -> None:
     assert by_shares(problem, Deadline(), 0) <= best * SLACK
     others = [q for q in queries if q.id != queries[0].id]
     without = optimise(others, statistics, Options(parallelism=parallelism)).cost
-    assert without + exclusive(problem, queries[0].id, Deadline(), 0) <= best * SLACK
+    rest = reach(problem, [q.id for q in others])
+    assert without + exclusive(problem, [queries[0].id], rest, Options()) <= best * SLACK
 
 
 def test_neighbourhoods_come_close_to_the_optimum() -> None:
@@ -67,7 +68,7 @@ def test_a_neighbourhood_is_those_that_share_most() -> None:
     problem = build_problem(queries, CostModel(statistics))
     sharing = Sharing(problem)
     for query in problem.queries:
-        near = around(problem, query, flows=100)
+        near = around(problem, [query], flows=100)
         assert near[0] == query
         assert near == sharing.around(query, flows=100)
         assert len(near) == len(set(near))
