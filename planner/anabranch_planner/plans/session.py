@@ -38,7 +38,7 @@ from anabranch_planner.plans.optimise import (
     solve,
 )
 from anabranch_planner.search.anytime import solve_problem
-from anabranch_planner.search.assemble import Reused, make_plan
+from anabranch_planner.search.assemble import Reused, gap, make_plan
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.search.lower_bounds import floor, relaxed
 from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
@@ -145,7 +145,7 @@ class Session:
                 last.plan,
                 switching=0.0,
                 bound=min(last.bound, last.plan.cost),
-                gap=_gap(last.plan.cost, last.bound),
+                gap=gap(last.plan.cost, last.bound),
                 method="as before",
             )
             self._last = replace(last, statistics=statistics, plan=plan)
@@ -201,10 +201,6 @@ def _charging(options: Options, last: _Last, weight: float) -> Options:
         queries = tuple(last.queries.values())
         switching = Switching(footprint(last.plan, queries), weight)
     return replace(options, switching=switching)
-
-
-def _gap(cost: float, bound: float) -> float:
-    return (cost - bound) / cost if cost > bound else 0.0
 
 
 def _follows(options: Options) -> bool:
