@@ -72,6 +72,7 @@ class _Last:
         bound: of plans that are charged for switching from this one.
         gap: when all was planned anew.
         gone: queries that have been dropped since, which the graph still has.
+        settled: whether the gap is small, or planning the same anew has brought nothing.
     """
 
     settings: tuple[object, ...]
@@ -86,6 +87,7 @@ class _Last:
     plan: Plan
     reused: Reused
     gone: int
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,13 @@ class Session:
         change = _change(last, queries, statistics, options)
         if change is None:
             return self._anew(queries, statistics, _charging(options, last, weight))
+        if not change and not last.settled:
+            # The time was too short for a good plan; the next one begins from it.
+            plan = self._anew(queries, statistics, _charging(options, last, weight))
+            better = plan.cost + plan.switching < last.plan.cost * (1 - LOOSER)
+            if self._last is not None and not better:
+                self._last.settled = True
+            return plan
         if not change:
             plan = replace(
                 last.plan,
@@ -158,9 +167,9 @@ class Session:
         return found.plan
 
     def stays(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan is of exactly ``queries``."""
+        """Whether the last plan is of exactly ``queries``, and worth keeping."""
         last = self._last
-        if last is None or len(queries) != len(last.queries):
+        if last is None or not last.settled or len(queries) != len(last.queries):
             return False
         return all(last.queries.get(query.id) == query for query in queries)
 
@@ -190,6 +199,7 @@ class Session:
                 plan,
                 reused,
                 0,
+                plan.gap <= LOOSER,
             )
         return plan
 
@@ -329,6 +339,7 @@ def _follow(
         plan,
         reused,
         last.gone + len(change.dropped),
+        last.settled,
     )
 
 

@@ -183,6 +183,24 @@ def test_one_query_beside_two_hundred_is_certified_without_planning_the_rest() -
     assert fewer.method == "without 1 queries, else as before"
 
 
+def test_a_plan_made_in_a_hurry_is_made_again_until_that_brings_nothing() -> None:
+    queries, statistics = natural(5, relations=8, count=8, size=4)
+    planner, hurried = Session(), Options(deadline=Deadline(seconds=0.0))
+    first = planner.plan(queries, statistics, hurried)
+    assert first.gap > 0.01
+    assert not planner.stays(queries)
+    second = planner.plan(queries, statistics, Options(), 0.1)
+    assert second.method == "branch"
+    assert second.gap <= 1e-9
+    assert planner.stays(queries)
+    assert planner.plan(queries, statistics, Options(), 0.1).method == "as before"
+    # Where time is always too short, the second attempt is the last.
+    planner = Session()
+    for _ in range(2):
+        assert planner.plan(queries, statistics, hurried, 0.1).method != "as before"
+    assert planner.plan(queries, statistics, hurried, 0.1).method == "as before"
+
+
 def test_where_much_has_moved_all_is_planned_anew() -> None:
     queries, statistics = natural(4, relations=8, count=6, size=3)
     planner, steady = Session(), Steady(statistics, None, 0.1)
