@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from tests.support.worlds.service import Service
 
 
+#: Milliseconds within which a page shows what it is expected to, beside other tests on few cores.
+expect.set_options(timeout=20_000)
+
+
 @pytest.fixture(scope="module")
 def browser(chromium: Path) -> Iterator[Browser]:
     with sync_playwright() as playwright:

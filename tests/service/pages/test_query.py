@@ -14,6 +14,7 @@ from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -116,6 +117,42 @@ def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) 
         found = shop.get("/v1/queries/p99-audit")
         assert found["expires_at"] is None
         assert found["slo"]["latency"] is None
+
+
+def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> None:
+    """A person may be faster than what else the page asks for: nothing is saved as empty."""
+    run(shop)
+    shop.call("PATCH", "/v1/queries/p99-audit", 200, {"slo": {"latency": "2 seconds"}})
+    with opened(browser, shop) as (page, complaints):
+        page.route("**/plan", lambda route: None)
+        page.goto(f"{page.url}{PAGE}p99-audit")
+        page.get_by_label("Priority").fill("7")
+        page.get_by_role("button", name="Save").click()
+        eventually(lambda: shop.get("/v1/queries/p99-audit")["priority"] == 7, "it is saved")
+    assert shop.get("/v1/queries/p99-audit")["slo"]["latency"] == "2 seconds"
+    assert not complaints
+
+
+def test_what_somebody_else_has_changed_is_not_changed_back(browser: Browser, shop: Service) -> None:
+    run(shop)
+    with opened(browser, shop, f"{PAGE}p99-audit") as (page, _):
+        page.get_by_label("Priority").fill("7")
+        shop.call("PATCH", "/v1/queries/p99-audit", 200, {"owner": "audit"})
+        expect(page.locator("#labels")).to_contain_text("audit")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_contain_text("Somebody else")
+        expect(page.locator("#change-refusal")).to_contain_text("no longer the version")
+        expect(page.get_by_label("Owner")).to_have_value("audit")
+        assert shop.get("/v1/queries/p99-audit")["priority"] != 7
+        page.get_by_label("Priority").fill("7")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator("#saved")).to_have_text("Saved.")
+        found = shop.get("/v1/queries/p99-audit")
+        assert (found["owner"], found["priority"]) == ("audit", 7)
+        # What nobody has begun to change follows by itself.
+        page.locator("#name").click()
+        shop.call("PATCH", "/v1/queries/p99-audit", 200, {"priority": 9})
+        expect(page.get_by_label("Priority")).to_have_value("9")
 
 
 def test_a_query_is_deleted_after_a_question(browser: Browser, shop: Service) -> None:

@@ -2,6 +2,7 @@
 
 import { ask, read, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";
+import { Changing } from "../changing.js";
 import { breakable, bytes, facts, make, percent, say } from "../dom.js";
 import { History } from "../history.js";
 import { rate } from "../map/view.js";
@@ -65,6 +66,7 @@ async function showQuery() {
   at("in-map").href = `/#query=${encodeURIComponent(query.run)}`;
   showLabels();
   const ending = ENDED.has(query.status) || query.status === "expiring";
+  at("change").querySelector("button").disabled = ENDED.has(query.status);
   at("delete").hidden = ending;
   at("pause").hidden = ending;
   at("pause").textContent = query.status === "paused" ? "Resume" : "Pause";
@@ -216,33 +218,40 @@ function showPlan() {
   );
 }
 
-/** Write the query's values into the form, unless somebody is at it. */
-function fillForm() {
-  if (at("change").contains(document.activeElement)) return;
-  if (at("change").dataset.tag === tag) return;
-  at("change").dataset.tag = tag;
+/** Write the query's values into the form. */
+function write({ expires_at: expires, priority, slo, title, owner, tags }) {
   at("ttl").value = "";
-  at("forever").checked = query.expires_at === null;
-  at("priority").value = query.priority;
-  at("slo-latency").value = query.slo.latency ?? "";
-  at("slo-completeness").value = query.slo.completeness ?? "";
-  at("title").value = query.title ?? "";
-  at("owner").value = query.owner ?? "";
-  at("tags").value = query.tags.join(", ");
-  at("change").querySelector("button").disabled = ENDED.has(query.status);
+  at("forever").checked = expires === null;
+  at("priority").value = priority;
+  at("slo-latency").value = slo.latency ?? "";
+  at("slo-completeness").value = slo.completeness ?? "";
+  at("title").value = title ?? "";
+  at("owner").value = owner ?? "";
+  at("tags").value = tags.join(", ");
 }
+
+/** What the form says. */
+function given() {
+  const texts = { ttl: "ttl", priority: "priority", latency: "slo-latency", completeness: "slo-completeness", title: "title", owner: "owner", tags: "tags" };
+  const found = Object.fromEntries(Object.entries(texts).map(([field, id]) => [field, at(id).value.trim()]));
+  return { ...found, forever: at("forever").checked };
+}
+
+const changing = new Changing({ path, write, changes: (shown) => view.changes(shown, given()), refresh });
 
 async function refresh() {
   try {
     const response = await ask(path);
     at("missing").hidden = response.status !== 404;
-    at("found").hidden = response.status === 404;
     if (response.status === 404) {
+      at("found").hidden = true;
       say(null);
       return;
     }
     if (!response.ok) throw new Error(`${path} answered ${response.status}`);
     [query, tag] = [await response.json(), response.headers.get("etag")];
+    changing.offer(query, tag);
+    at("found").hidden = false;
     if (performance.now() - plannedAt > PLAN_MS || !plannedAt) {
       plan = await read(`${path}/plan`);
       plannedAt = performance.now();
@@ -250,7 +259,6 @@ async function refresh() {
       await showRuns();
     }
     await showQuery();
-    fillForm();
     if (hours?.run !== query.run) hours = Object.assign(historyOf(query.run), { run: query.run });
     await hours.refresh();
     if (query.sink.format === "count") at("tail-note").textContent = "The sink count keeps no rows.";
@@ -263,29 +271,5 @@ async function refresh() {
 
 deleteAfterQuestion(() => submit(path, "DELETE"), refresh);
 at("pause").addEventListener("click", () => act(at("delete-refusal"), () => submit(`${path}:${query.status === "paused" ? "resume" : "pause"}`, "POST", undefined, { "if-match": tag }), refresh));
-at("change").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  at("saved").textContent = "";
-  const given = {
-    ttl: at("ttl").value.trim(),
-    forever: at("forever").checked,
-    priority: at("priority").value,
-    latency: at("slo-latency").value.trim(),
-    completeness: at("slo-completeness").value.trim(),
-    title: at("title").value.trim(),
-    owner: at("owner").value.trim(),
-    tags: at("tags").value,
-  };
-  const changed = view.changes(query, given);
-  if (!Object.keys(changed).length) {
-    at("saved").textContent = "Nothing is changed.";
-    return;
-  }
-  const done = await act(at("change-refusal"), () => submit(path, "PATCH", changed, { "if-match": tag }), refresh, at("change"));
-  if (!done) return;
-  at("saved").textContent = "Saved.";
-  at("ttl").value = "";
-  at("forever").checked = query.expires_at === null;
-});
 
 poll(refresh, POLL_MS);

@@ -17,6 +17,7 @@ function field({ name, text, choices, empty }) {
   return make("div", { className: "setting" }, make("label", { htmlFor: name, text: name.replaceAll("_", " ") }), input, make("span", { className: "muted", id: `${name}-text`, text }));
 }
 
+/** The fields, once there is something to fill them with: what is empty would be saved as such. */
 function draw() {
   at("fields").replaceChildren(
     ...GROUPS.map(([title, fields]) => make("fieldset", {}, make("legend", { text: title }), ...fields.map(field))),
@@ -38,6 +39,7 @@ async function load() {
     const response = await ask(PATH);
     if (!response.ok) throw new Error(`${PATH} answered ${response.status}`);
     [settings, tag] = [await response.json(), response.headers.get("etag")];
+    if (!at("fields").children.length) draw();
     fill();
     say(null);
   } catch (error) {
@@ -70,5 +72,4 @@ at("undo").addEventListener("click", () => {
   load();
 });
 
-draw();
 load();

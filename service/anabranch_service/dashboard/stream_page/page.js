@@ -1,7 +1,8 @@
 // The page of one stream: polls what is said of it, and changes it.
 
 import { ask, read, readQueries, submit } from "../access.js";
-import { act, deleteAfterQuestion } from "../actions.js";
+import { deleteAfterQuestion } from "../actions.js";
+import { Changing } from "../changing.js";
 import { breakable, element, facts, make, percent, say } from "../dom.js";
 import { History } from "../history.js";
 import { course } from "../measured.js";
@@ -110,35 +111,36 @@ async function showSlow() {
   );
 }
 
-/** Write the stream's values into the form, unless somebody is at it. */
-function fillForm() {
-  if (at("change").contains(document.activeElement) || at("change").dataset.tag === tag) return;
-  at("change").dataset.tag = tag;
-  at("new-description").value = stream.description;
-  at("ttl").value = stream.retention?.ttl ?? "";
-  at("ttl").disabled = !stream.event_time;
-  at("idle").value = stream.idle_timeout ?? "";
-  at("idle").disabled = !stream.event_time;
-  at("keep-late").checked = stream.keep_late;
+/** Write the stream's values into the form. */
+function write({ description, retention, idle_timeout: idle, event_time: time, keep_late: keep }) {
+  at("new-description").value = description;
+  at("ttl").value = retention?.ttl ?? "";
+  at("ttl").disabled = !time;
+  at("idle").value = idle ?? "";
+  at("idle").disabled = !time;
+  at("keep-late").checked = keep;
 }
 
 /** What the form changes, only what differs. */
-function changed() {
-  const [description, ttl, idle, keep] = [at("new-description").value.trim(), at("ttl").value.trim(), at("idle").value.trim(), at("keep-late").checked];
+function changes(shown) {
+  const [description, ttl, idle] = ["new-description", "ttl", "idle"].map((id) => at(id).value.trim());
+  const keep = at("keep-late").checked;
   return {
-    ...(description === stream.description ? {} : { description }),
-    ...(ttl === (stream.retention?.ttl ?? "") ? {} : { retention: { ttl: ttl || null } }),
-    ...(idle === (stream.idle_timeout ?? "") ? {} : { idle_timeout: idle || null }),
-    ...(keep === stream.keep_late ? {} : { keep_late: keep }),
+    ...(description === shown.description ? {} : { description }),
+    ...(ttl === (shown.retention?.ttl ?? "") ? {} : { retention: { ttl: ttl || null } }),
+    ...(idle === (shown.idle_timeout ?? "") ? {} : { idle_timeout: idle || null }),
+    ...(keep === shown.keep_late ? {} : { keep_late: keep }),
   };
 }
+
+const changing = new Changing({ path, write, changes, refresh });
 
 async function refresh() {
   try {
     const response = await ask(path);
     at("missing").hidden = response.status !== 404;
-    at("found").hidden = response.status === 404;
     if (response.status === 404) {
+      at("found").hidden = true;
       at("problems").hidden = true;
       say(null);
       return;
@@ -146,8 +148,9 @@ async function refresh() {
     if (!response.ok) throw new Error(`${path} answered ${response.status}`);
     [stream, tag] = [await response.json(), response.headers.get("etag")];
     looks = view.looked(looks, performance.now() / 1000, stream.input_tuples);
+    changing.offer(stream, tag);
+    at("found").hidden = false;
     show();
-    fillForm();
     if (!slowAt || performance.now() - slowAt > SLOW_MS) {
       slowAt = performance.now();
       await showSlow();
@@ -161,15 +164,5 @@ async function refresh() {
 }
 
 deleteAfterQuestion(() => submit(path, "DELETE", undefined, tag ? { "if-match": tag } : {}), refresh);
-at("change").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  at("saved").textContent = "";
-  const body = changed();
-  if (!Object.keys(body).length) {
-    at("saved").textContent = "Nothing is changed.";
-    return;
-  }
-  if (await act(at("change-refusal"), () => submit(path, "PATCH", body, tag ? { "if-match": tag } : {}), refresh, at("change"))) at("saved").textContent = "Saved.";
-});
 
 poll(refresh, POLL_MS);
