@@ -1,8 +1,10 @@
-"""Take pictures of all pages of a running console: ``console_pictures.py URL FOLDER QUERY STREAM``.
+"""Take pictures of a running console: ``console_pictures.py URL FOLDER [QUERY STREAM]``.
 
-Each page at 1440 and 390 pixels, light and dark, as ``PAGE-WIDTH-SCHEME.png``. Those in
+Each page of it at 1440 and 390 pixels, light and dark, as ``PAGE-WIDTH-SCHEME.png``. Those in
 ``docs/images`` are of a replay of TPC-H with queries of names as long as people's
-(``anabranch replay SCENARIO.yaml --dashboard`` prints the address).
+(``anabranch replay SCENARIO.yaml --dashboard`` prints the address). Without QUERY and STREAM
+nothing may be registered (``anabranch up``): the pictures are of the first page, of the sample
+that it offers, and of a plan that waits for approval.
 """
 
 from __future__ import annotations
@@ -24,6 +26,14 @@ SIZES = {1440: 1500, 390: 2000}
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 #: Milliseconds until everything is drawn that is asked for more than once.
 SETTLED = 2500
+#: Milliseconds until a plan is published, and until what runs has been measured for a while.
+PLANNED, MEASURED = 180_000, 60_000
+WAITING = {
+    "id": "large_payments_and_their_shipments_of_2026",
+    "sql": "SELECT p.order_id, p.amount, s.carrier FROM payments p"
+    " JOIN shipments s ON s.order_id = p.order_id WHERE p.amount > 400",
+    "window": "1 hour",
+}
 STATEMENT = """SELECT s_name, o_orderkey, o_orderdate, l_extendedprice
 FROM supplier
   JOIN lineitem ON l_suppkey = s_suppkey
@@ -31,24 +41,55 @@ FROM supplier
 WHERE l_shipmode = 'TRUCK'"""
 
 
-def main(url: str, folder: str, query: str, stream: str) -> None:
+def main(url: str, folder: str, query: str = "", stream: str = "") -> None:
     """Open every page and write what it shows."""
+    with sync_playwright() as playwright:
+        chromium = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        if query:
+            _all_pages(browser, url, folder, query, stream)
+        else:
+            _beginning(browser, url, folder)
+        browser.close()
+
+
+def _all_pages(browser: Browser, url: str, folder: str, query: str, stream: str) -> None:
     pages = {
         "plan": "/",
         "query": f"/dashboard/query/{quote(query)}",
         "stream": f"/dashboard/stream/{quote(stream)}",
         **{name: f"/dashboard/{name}" for name in ("epochs", "batches", "what-if", "streams")},
-        **{name: f"/dashboard/{name}" for name in ("health", "settings")},
+        **{name: f"/dashboard/{name}" for name in ("state", "load", "health", "settings")},
     }
-    with sync_playwright() as playwright:
-        chromium = shutil.which("chromium") or shutil.which("google-chrome")
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, path in pages.items():
+    for name, path in pages.items():
+        for scheme in SCHEMES:
             for width in SIZES:
-                for scheme in SCHEMES:
-                    target = Path(folder, f"{name}-{width}-{scheme}.png")
-                    _take(browser, urljoin(url, path), width, scheme, target, stream)
-        browser.close()
+                target = Path(folder, f"{name}-{width}-{scheme}.png")
+                _take(browser, urljoin(url, path), width, scheme, target, stream)
+
+
+def _beginning(browser: Browser, url: str, folder: str) -> None:
+    """The pages of somebody who begins, and of the first plan that waits for approval."""
+
+    def take(name: str, path: str = "") -> None:
+        for scheme in SCHEMES:
+            for width in SIZES:
+                target = Path(folder, f"{name}-{width}-{scheme}.png")
+                _take(browser, urljoin(url, path), width, scheme, target)
+
+    take("first")
+    page = browser.new_page(locale="en-US")
+    page.goto(url)
+    page.get_by_role("button", name="Try it with a sample").click()
+    expect(page.locator("#queries .badge.active")).to_have_count(3, timeout=PLANNED)
+    page.wait_for_timeout(MEASURED)
+    take("sample")
+    page.request.patch(urljoin(url, "/v1/settings"), data={"approval": "manual"})
+    created = page.request.post(urljoin(url, "/v1/queries"), data=WAITING)
+    assert created.ok, created.text()
+    expect(page.get_by_role("link", name="A plan waits")).to_be_visible(timeout=PLANNED)
+    take("held", "/dashboard/epochs#held")
+    page.close()
 
 
 def _take(
@@ -57,7 +98,7 @@ def _take(
     width: int,
     scheme: Literal["light", "dark"],
     target: Path,
-    stream: str,
+    stream: str = "",
 ) -> None:
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme=scheme, locale="en-US"
@@ -68,6 +109,8 @@ def _take(
         _explain(page)
     if url.endswith("streams"):
         _test(page, urljoin(url, f"/v1/streams/{quote(stream)}"))
+    if url.endswith("state"):
+        _pick(page, stream)
     page.wait_for_timeout(SETTLED)
     height = min(page.evaluate("document.documentElement.scrollHeight"), SIZES[width])
     page.screenshot(
@@ -93,6 +136,16 @@ def _test(page: Page, address: str) -> None:
     page.get_by_role("button", name="Fill in").click()
     page.get_by_role("button", name="Test").click()
     expect(page.locator("#sampled-rows tbody tr").first).to_be_visible()
+    page.evaluate("window.scrollTo(0, 0)")
+
+
+def _pick(page: Page, stream: str) -> None:
+    """Show a store of the stream."""
+    page.get_by_label("Show").fill(stream)
+    page.locator("#list tbody a").first.click()
+    page.get_by_label("Show").fill("")
+    page.get_by_label("Show").blur()
+    expect(page.locator("#detail")).to_be_visible()
     page.evaluate("window.scrollTo(0, 0)")
 
 

@@ -133,7 +133,7 @@ def test_a_form_is_filled_when_it_is_shown(browser: Browser, shop: Service) -> N
     assert not complaints
 
 
-def test_what_somebody_else_has_changed_is_not_changed_back(browser: Browser, shop: Service) -> None:
+def test_what_somebody_else_has_changed_stays(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, f"{PAGE}p99-audit") as (page, _):
         page.get_by_label("Priority").fill("7")

@@ -12,6 +12,7 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import IndexReport, StoreParts
 from anabranch_runtime.driver import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
+from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened
 from tests.service.routes.test_state import report, store
 from tests.support.worlds.small_pipeline import run_batches, small_pipeline
@@ -101,6 +102,10 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         assert "2025-06-15 15:" in page.locator("#segments").inner_text()
         expect(page.locator("#facts")).to_contain_text(f"{detail['write_amplification']:.2f}")
         expect(page.locator("#parts tbody tr")).to_have_count(len(detail["parts"]))
+        page.set_viewport_size({"width": 390, "height": 900})
+        page.locator("#facts dd").first.evaluate("dd => { dd.append(dd.textContent); }")
+        nothing_is_cut(page)
+        page.set_viewport_size({"width": 1480, "height": 1000})
 
         # Its last epochs.
         rate = detail["history"][-1]["reads"]["hit_rate"]
