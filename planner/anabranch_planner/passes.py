@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Backfilling, Objective
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.logical.render import to_sql
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import JoinQuery, Stream
     from anabranch_planner.cost.footprint import Footprint
+    from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.logical.nodes import Node
     from anabranch_planner.logical.statements import Catalog
@@ -81,7 +83,7 @@ PLAN = (check, build, charge, solve, assemble)
 APART = (check, build, plan_apart)
 
 
-# --- the rules of an epoch: Plan -> Rules --------------------------------------------------------
+# --- the rules of an epoch: Plan -> Divided -> Decided -> Rules ----------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class EpochRequest:
         sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
             members of results may be (microseconds). ``past``: those that emit the past as well.
         backfilling, horizon, running, earlier: as :func:`decide` has them.
+        before: the parts of the plan before, whose rules may be among the new ones.
     """
 
     queries: Sequence[JoinQuery]
@@ -110,26 +113,41 @@ class EpochRequest:
     earlier: tuple[Backfill, ...] = ()
     freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
+    before: tuple[Part, ...] = ()
+
+
+class Divided(NamedTuple):
+    """A plan and its parts."""
+
+    plan: Plan
+    parts: tuple[Part, ...]
 
 
 class Decided(NamedTuple):
-    """A plan, and how the past of its intermediate results is answered."""
+    """A plan, its parts, and how the past of its intermediate results is answered."""
 
     plan: Plan
+    parts: tuple[Part, ...]
     backfills: tuple[Backfill, ...]
 
 
 class Rules(NamedTuple):
-    """The ruleset of an epoch, and the decisions on the past that are in it."""
+    """The ruleset of an epoch, the decisions on the past that are in it, and the plan's parts."""
 
     ruleset: Ruleset
     backfills: tuple[Backfill, ...]
+    parts: tuple[Part, ...]
 
 
-def decide_past(plan: Plan, request: EpochRequest) -> Decided:
+def divide_plan(plan: Plan, request: EpochRequest) -> Divided:
+    """Find what has no rule in common."""
+    return Divided(plan, divide(plan, request.queries, request.before))
+
+
+def decide_past(divided: Divided, request: EpochRequest) -> Decided:
     """Choose which intermediate results are computed for the past; none before data arrives."""
     if request.backfilling is Backfilling.AUTO and isinstance(request.statistics, NoStatistics):
-        return Decided(plan, ())
+        return Decided(*divided, ())
     model = CostModel(
         request.statistics,
         objective=request.objective,
@@ -137,15 +155,16 @@ def decide_past(plan: Plan, request: EpochRequest) -> Decided:
         bounds=LoosestBounds(request.queries),
     )
     backfills = decide(
-        plan,
+        divided.plan,
         request.queries,
         model,
         setting=request.backfilling,
         horizon=request.horizon,
         running=request.running,
         earlier=request.earlier,
+        parts=divided.parts,
     )
-    return Decided(plan, backfills)
+    return Decided(*divided, backfills)
 
 
 def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
@@ -160,12 +179,13 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
         freshness=request.freshness,
         past=request.past,
         backfills=decided.backfills,
+        parts=decided.parts,
     )
-    return Rules(ruleset, decided.backfills)
+    return Rules(ruleset, decided.backfills, decided.parts)
 
 
 #: The epoch loop validates what it publishes (``cost.validate``).
-RULES = (decide_past, compile_rules)
+RULES = (divide_plan, decide_past, compile_rules)
 
 
 # --- an explanation: text -> logical plan -> the same with multi-way joins -----------------------

@@ -122,9 +122,9 @@ def to_json(found: Footprint) -> dict[str, Any]:
     """A JSON document; equal footprints give equal documents."""
     return {
         "version": VERSION,
-        "steps": [
-            [k.start, k.before, k.after, k.target, list(k.members)] for k in sorted(found.steps)
-        ],
+        "steps": sorted(
+            [k.start, k.before, k.after, k.target, list(k.members)] for k in found.steps
+        ),
         "copies": [
             [mir, None if attribute is None else [attribute.label, attribute.attribute]]
             for mir, attribute in sorted(found.copies, key=copy_rank)

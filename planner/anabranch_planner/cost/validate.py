@@ -106,8 +106,8 @@ def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId
     )
 
 
-def validate_plan(plan: Plan, queries: Sequence[JoinQuery]) -> None:
-    """Check that ``plan`` answers ``queries``.
+def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> None:
+    """Check that ``plan``, whose trails are ``found``, answers ``queries``.
 
     * one order per query and label, and per owner, kept MIR and member; each covers its goal
     * every step can be joined with what is covered, fills labels that are not, and probes the
@@ -134,7 +134,7 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery]) -> None:
     labels |= {(True, str(m.id)): set(m.members) for m in plan.mirs}
     probed: set[tuple[str, MirId]] = set()
     access: dict[Prefix, tuple[AttrRef | None, bool]] = {}
-    found = trails(plan, queries)
+    found = found or trails(plan, queries)
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
         where = f"order of {order.goal} from {order.start}"
         covered = {order.start}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.parts import divide
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
     from anabranch_contract.queries.mirs import MirId
+    from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.steps import Prefix
 
 
@@ -44,29 +48,91 @@ def store_labels(plan: Plan) -> dict[tuple[MirId, AttrRef | None], str]:
     return names
 
 
-def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
+def explain(
+    plan: Plan, queries: Sequence[JoinQuery], parts: Sequence[Part] | None = None
+) -> dict[str, Any]:
     """The plan as a JSON document.
 
     ``queries`` and ``maintenance`` list orders with their steps; ``shared_by`` of a step names
     every goal that uses that step (one is not shared); a step's ``id`` is the same wherever it
     is the same step, and ``parent`` is the step before it (null after the arriving tuple).
     ``stores`` lists the copies, ``totals`` adds up.
+
+    Args:
+        parts: those of the plan (:func:`~anabranch_planner.cost.parts.divide`); each is explained
+            once.
     """
+    parts = divide(plan, queries) if parts is None else parts
+    found = [part.once("explained", (), partial(_explain_part, part)) for part in parts]
+    orders = {query: orders for one in found for query, orders in one.queries.items()}
+    kept = {goal: document for one in found for goal, document in one.maintenance.items()}
+    goals = dict.fromkeys((o.owner, o.goal) for o in plan.orders if o.maintains)
+    stores: dict[_Store, dict[str, Any]] = {}
+    for one in found:
+        for store, document in one.stores.items():
+            known = stores.get(store)
+            if known is not None:
+                used = sorted({*known["used_by"], *document["used_by"]})
+                document = {**document, "used_by": used}
+            stores[store] = document
+    return {
+        "optimizer": plan.optimizer.value,
+        "objective": plan.objective.value,
+        "method": plan.method,
+        "cost": plan.cost,
+        "bound": plan.bound,
+        "gap": plan.gap,
+        "problem": {
+            "candidates": plan.candidates,
+            "variables": plan.variables,
+            "constraints": plan.constraints,
+        },
+        "queries": [{"id": query, "orders": orders.get(query, [])} for query in plan.queries],
+        "maintenance": [kept[goal] for goal in goals],
+        "stores": [stores[c.owner, c.mir, c.partition] for c in plan.copies],
+        "totals": {
+            "probe_cost": math.fsum(one.probe_cost for one in found),
+            "insert_cost": math.fsum(c.insert_cost for c in plan.copies),
+            "steps": sum(one.steps for one in found),
+            "shared_steps": sum(one.shared_steps for one in found),
+            "stores": len(plan.copies),
+            "intermediate_results": len(kept),
+        },
+    }
+
+
+#: Owner, store and partition attribute of a copy.
+_Store = tuple[str, "MirId", "AttrRef | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """What of the document concerns one part of a plan."""
+
+    queries: dict[str, list[dict[str, Any]]]
+    maintenance: dict[tuple[str, str], dict[str, Any]]
+    stores: dict[_Store, dict[str, Any]]
+    probe_cost: float
+    steps: int
+    shared_steps: int
+
+
+def _explain_part(part: Part) -> _Explained:
+    plan, found = part.plan, part.trails
     labels = store_labels(plan)
     goal_names = {str(m.id): mir_label(m.members) for m in plan.mirs}
-    found = trails(plan, queries)
-    numbers = {prefix: number for number, prefix in enumerate(found.steps)}
+    numbers = {prefix: number for number, prefix in enumerate(found.steps, part.first)}
     users: dict[Prefix, list[str]] = {}
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
         for prefix in prefixes:
             name = goal_names[order.goal] if order.maintains else order.goal
             if name not in users.setdefault(prefix, []):
                 users[prefix].append(name)
-
-    def order_doc(index: int) -> dict[str, Any]:
-        order = plan.orders[index]
+    queries: dict[str, list[dict[str, Any]]] = {}
+    kept: dict[tuple[str, str], dict[str, Any]] = {}
+    for order, prefixes in zip(plan.orders, found.orders, strict=True):
         steps: list[dict[str, Any]] = []
-        for prefix, step in zip(found.orders[index], order.steps, strict=True):
+        for prefix, step in zip(prefixes, order.steps, strict=True):
             steps.append(
                 {
                     "id": numbers[prefix],
@@ -81,43 +147,26 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
                     "shared_by": users[prefix],
                 }
             )
-        return {"start": order.start, "owner": order.owner, "steps": steps}
-
-    own: dict[str, list[int]] = {}
-    kept: dict[tuple[str, str], list[int]] = {}
-    for index, order in enumerate(plan.orders):
         if order.maintains:
-            kept.setdefault((order.owner, order.goal), []).append(index)
+            document = kept.setdefault(
+                (order.owner, order.goal),
+                {
+                    "mir": order.goal,
+                    "label": goal_names[order.goal],
+                    "owner": order.owner,
+                    "orders": [],
+                },
+            )
+            orders = document["orders"]
         else:
-            own.setdefault(order.goal, []).append(index)
+            orders = queries.setdefault(order.goal, [])
+        orders.append({"start": order.start, "owner": order.owner, "steps": steps})
     probed = _store_users(plan, goal_names)
-    return {
-        "optimizer": plan.optimizer.value,
-        "objective": plan.objective.value,
-        "method": plan.method,
-        "cost": plan.cost,
-        "bound": plan.bound,
-        "gap": plan.gap,
-        "problem": {
-            "candidates": plan.candidates,
-            "variables": plan.variables,
-            "constraints": plan.constraints,
-        },
-        "queries": [
-            {"id": query, "orders": [order_doc(index) for index in own.get(query, ())]}
-            for query in plan.queries
-        ],
-        "maintenance": [
-            {
-                "mir": goal,
-                "label": goal_names[goal],
-                "owner": owner,
-                "orders": [order_doc(index) for index in orders],
-            }
-            for (owner, goal), orders in kept.items()
-        ],
-        "stores": [
-            {
+    return _Explained(
+        queries,
+        kept,
+        {
+            (c.owner, c.mir, c.partition): {
                 "label": labels[c.mir, c.partition],
                 "mir": c.mir,
                 "owner": c.owner,
@@ -126,16 +175,11 @@ def explain(plan: Plan, queries: Sequence[JoinQuery]) -> dict[str, Any]:
                 "used_by": sorted(probed.get((c.owner, c.mir, c.partition), ())),
             }
             for c in plan.copies
-        ],
-        "totals": {
-            "probe_cost": sum(t.step.cost for t in found.steps.values()),
-            "insert_cost": sum(c.insert_cost for c in plan.copies),
-            "steps": len(found.steps),
-            "shared_steps": sum(len(names) > 1 for names in users.values()),
-            "stores": len(plan.copies),
-            "intermediate_results": len(kept),
         },
-    }
+        sum(t.step.cost for t in found.steps.values()),
+        len(found.steps),
+        sum(len(names) > 1 for names in users.values()),
+    )
 
 
 def _store_users(

@@ -49,6 +49,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ from anabranch_contract.plans.plan import Backfilling, Objective
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, base_mir, canonical, join_keys
 from anabranch_planner.cost.footprint import qualified
-from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.parts import divide
 from anabranch_planner.explain.explain import mir_label
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.mirs import Mir
     from anabranch_planner.cost.footprint import Footprint
     from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.steps import Trail
 
 #: Units of the statistics for which a plan is expected to use an MIR.
@@ -105,6 +107,7 @@ def decide(
     horizon: float = DEFAULT_HORIZON,
     running: Footprint | None = None,
     earlier: Iterable[Backfill] = (),
+    parts: Sequence[Part] | None = None,
 ) -> tuple[Backfill, ...]:
     """One decision for every MIR that ``plan`` keeps, in order of owner and MIR.
 
@@ -113,6 +116,9 @@ def decide(
         horizon: units of the statistics, see the module.
         running: what the running plan has; an MIR that it has is not new. None: nothing.
         earlier: the running plan's decisions.
+        parts: those of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). The figures of one
+            that the plan before had stand, also where the windows of other queries have changed
+            how many combinations of its members there are thought to be.
 
     Raises:
         PlannerError: the horizon is negative or no number.
@@ -124,31 +130,55 @@ def decide(
             field="backfill_horizon",
             remedy="give a finite number, 0 or more: multiples of the history so far",
         )
-    kept = {(c.owner, c.mir) for c in plan.copies}
-    mirs = {m.id: m for m in plan.mirs if not m.is_base}
-    probing: dict[tuple[str, MirId], list[Trail]] = {}
-    if mirs:
-        for trail in trails(plan, queries).steps.values():
-            probing.setdefault((trail.owner, trail.step.target), []).append(trail)
-    costs = _Costs(plan, queries, model)
+    retained = _retention(queries)
     known = {(b.owner, b.mir): b for b in earlier if b.chosen}
     old = set() if running is None else {store for store, _ in running.copies}
     found = []
-    for owner, store in sorted(kept):
-        mir = mirs.get(store)
-        if mir is None:
+    for part in divide(plan, queries) if parts is None else parts:
+        kept = _kept(part.plan)
+        if not kept:
             continue
-        coverage = math.fsum(
-            costs.coverage(trail, mir, horizon) for trail in probing.get((owner, store), ())
+        given = (
+            horizon,
+            tuple((r.id, retained[r.id]) for q in part.queries for r in q.relations),
+            tuple(known[store].order for store in kept if store in known),
         )
-        order, cost = costs.backfill(owner, mir)
-        before = known.get((owner, store))
+        figures = part.once("past", given, partial(_figures, part, model, horizon, retained, known))
+        for one in figures:
+            store = one.owner, one.mir
+            new = MirId(qualified(*store)) not in old
+            found.append(_decided(one, setting, new=new, before=store in known))
+    return tuple(sorted(found, key=lambda b: (b.owner, b.mir)))
+
+
+def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
+    """The intermediate results that ``plan`` keeps, by owner and id."""
+    mirs = {m.id: m for m in plan.mirs if not m.is_base}
+    return {(c.owner, c.mir): mirs[c.mir] for c in plan.copies if c.mir in mirs}
+
+
+def _figures(
+    part: Part,
+    model: CostModel,
+    horizon: float,
+    retained: Mapping[RelationId, int | None],
+    known: Mapping[tuple[str, MirId], Backfill],
+) -> list[Backfill]:
+    """What either way costs, for every MIR that ``part`` keeps; nothing is chosen."""
+    probing: dict[tuple[str, MirId], list[Trail]] = {}
+    for trail in part.trails.steps.values():
+        probing.setdefault((trail.owner, trail.step.target), []).append(trail)
+    costs, found = _Costs(part.plan, retained, model), []
+    for store, mir in _kept(part.plan).items():
+        coverage = math.fsum(
+            costs.coverage(trail, mir, horizon) for trail in probing.get(store, ())
+        )
+        order, cost = costs.backfill(store[0], mir)
+        before = known.get(store)
         if before is not None and set(before.order) == set(mir.members):
-            order, cost = before.order, costs.of_order(owner, mir, before.order)
-        new = MirId(qualified(owner, store)) not in old
-        decision = Backfill(store, owner, order, coverage, cost, chosen=False, reason="")
-        found.append(_decided(decision, setting, new=new, before=before is not None))
-    return tuple(found)
+            order, cost = before.order, costs.of_order(store[0], mir, before.order)
+        found.append(Backfill(mir.id, store[0], order, coverage, cost, chosen=False, reason=""))
+    return found
 
 
 def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) -> Backfill:
@@ -184,12 +214,14 @@ def from_document(doc: Mapping[str, Any]) -> Backfill:
 class _Costs:
     """Both sides of the comparison, for one plan."""
 
-    def __init__(self, plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> None:
+    def __init__(
+        self, plan: Plan, retained: Mapping[RelationId, int | None], model: CostModel
+    ) -> None:
         self._model = model
         self._copies: dict[tuple[str, MirId], set[AttrRef | None]] = {}
         for copy in plan.copies:
             self._copies.setdefault((copy.owner, copy.mir), set()).add(copy.partition)
-        self._kept = _retention(queries)
+        self._kept = retained
 
     def coverage(self, trail: Trail, mir: Mir, horizon: float) -> float:
         """The cost that its gap adds to one step that probes ``mir``, over the expected life."""

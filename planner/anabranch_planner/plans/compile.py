@@ -21,11 +21,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.plan import StoreCopy
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     Edge,
@@ -50,24 +50,32 @@ from anabranch_contract.queries.joins import (
     KeyClass,
     Label,
     QueryId,
+    Relation,
     RelationId,
     Stream,
+    StreamName,
     make_relation,
 )
-from anabranch_contract.queries.mirs import Mir, MirId, canonical, join_keys
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir, canonical, join_keys
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
-from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.parts import divide, whole
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
 from anabranch_planner.plans.columns import behind, read_by_query
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
+    from anabranch_planner.cost.parts import Part
+    from anabranch_planner.cost.steps import SubJoins
     from anabranch_planner.plans.backfill import Backfill
 
 _K = TypeVar("_K")
+#: Owner, store and partition attribute of a copy.
+_Place = tuple[str, MirId, AttrRef | None]
+#: A relation, and the (attribute, key type) of a combination.
+_Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,7 @@ def compile_ruleset(
     backfills: Sequence[Backfill] = (),
     freshness: Mapping[str, Mapping[str, int]] | None = None,
     past: Collection[str] = (),
+    parts: Sequence[Part] | None = None,
 ) -> Ruleset:
     """The ruleset by which ``epoch`` runs ``plan``.
 
@@ -118,19 +127,15 @@ def compile_ruleset(
             chosen become rules for every copy of the MIR.
         freshness: query id -> alias -> how old its members of results may be (microseconds).
         past: the queries that emit results of the past as well.
+        parts: those of the plan (:func:`~anabranch_planner.cost.parts.divide`); the rules of each
+            are made once.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
     """
-    rules = _Compiler(plan, queries, streams, epoch, parallelism, sinks).run(backfills)
-    if not freshness and not past:
-        return rules
-    limits = freshness or {}
-    specs = (
-        replace(_with_freshness(query, limits.get(query.id, {})), past=query.id in past)
-        for query in rules.queries
-    )
-    return replace(rules, queries=tuple(specs))
+    found = divide(plan, queries) if parts is None else parts
+    terms = Terms(streams, parallelism, sinks, freshness or {}, frozenset(past))
+    return _merged(found, terms, epoch, backfills)
 
 
 def compile_revision(
@@ -156,99 +161,321 @@ def compile_revision(
     Raises:
         RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.
     """
-    nothing: dict[str, SinkSpec] = {}
-    compiler = _Compiler(plan, queries, running.streams, running.epoch, 1, nothing, subs)
-    return compiler.revise(running, revision)
+    return _Reviser(whole(plan, queries), running, subs).revise(revision)
 
 
-class _Compiler:
-    """The state of one compilation (never outlives the functions above)."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What rules depend on besides plan and queries; arguments of :func:`compile_ruleset`."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        queries: Sequence[JoinQuery],
-        streams: Sequence[Stream],
-        epoch: int,
-        parallelism: int,
-        sinks: Mapping[str, SinkSpec],
-        subs: SubJoins | None = None,
-    ) -> None:
-        self.plan = plan
-        self.queries = sorted(queries, key=lambda q: q.id)
-        self.streams = sorted(streams, key=lambda s: s.name)
-        self.epoch = epoch
-        self.parallelism = parallelism
-        self.sinks = sinks
-        self.by_id = {q.id: q for q in self.queries}
-        self.mirs = {m.id: m for m in plan.mirs}
-        self.relations = {r.id: r for q in self.queries for r in q.relations}
-        read = {r.stream for r in self.relations.values()}
-        #: The streams that queries read and that keep the latest per key.
-        self.latest = {s.name: s for s in self.streams if s.latest and s.name in read}
-        self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
-        #: Attribute (of a label; of a base store) -> the key types in which queries compare it.
-        self.kinds: dict[AttrRef, set[str]] = defaultdict(set)
-        self.base_kinds: dict[AttrRef, set[str]] = defaultdict(set)
-        for query in self.queries:
+    streams: Sequence[Stream]
+    parallelism: int
+    sinks: Mapping[str, SinkSpec]
+    freshness: Mapping[str, Mapping[str, int]]
+    past: frozenset[str]
+
+    def of(self, query: JoinQuery) -> tuple[object, ...]:
+        """What concerns one query."""
+        limits = self.freshness.get(query.id, {})
+        sink = self.sinks.get(query.id, _NO_SINK)
+        return sink, tuple(sorted(limits.items())), query.id in self.past
+
+    def spec(self, query: JoinQuery) -> QuerySpec:
+        """The query as workers see it."""
+        limits = self.freshness.get(query.id, {})
+        return QuerySpec(
+            query.id,
+            tuple((m.alias, m.label, m.relation) for m in query.members),
+            query.bounds,
+            query.projection,
+            self.sinks.get(query.id, _NO_SINK),
+            query.view,
+            query.outer,
+            _left_of(query),
+            tuple((m.label, limits[m.alias]) for m in query.members if m.alias in limits),
+            query.id in self.past,
+        )
+
+
+_NO_SINK = SinkSpec()
+_NO_TERMS = Terms((), 1, {}, {}, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class _PartRules:
+    """The rules of a part of a plan, but for those of base stores.
+
+    Attributes:
+        stores: of intermediate results. ``fed``: by what. ``indexes``: of all stores.
+        sketches: see :func:`_sketches`.
+    """
+
+    probes: list[ProbeRule]
+    outputs: list[OutputRule]
+    fed: list[StoreRule]
+    stores: list[StoreSpec]
+    indexes: Mapping[StoreId, set[IndexSpec]]
+    queries: list[QuerySpec]
+    relations: Mapping[RelationId, Relation]
+    derived: Mapping[tuple[StreamName, str], Expr]
+    sketches: set[_Sketch]
+    backfills: list[BackfillRule]
+
+
+def _merged(
+    parts: Sequence[Part], terms: Terms, epoch: int, backfills: Sequence[Backfill]
+) -> Ruleset:
+    """The ruleset of all parts."""
+    streams = {s.name: s for s in sorted(terms.streams, key=lambda s: s.name)}
+    kinds = _Kinds.of(parts)
+    bases = _base_stores(parts, kinds, terms.parallelism)
+    chosen = {(b.owner, b.mir): b for b in backfills if b.chosen}
+    made = []
+    for part in parts:
+        copies, past = part.plan.copies, []
+        for store in dict.fromkeys((c.owner, c.mir) for c in copies):
+            past += [chosen[store]] if store in chosen else []
+        read = sorted({r.stream for q in part.queries for r in q.relations})
+        given = _Given(
+            {name: streams[name] for name in read if name in streams},
+            {c: bases[_place(c)] for c in copies if _place(c) in bases},
+            {
+                c.partition: kinds.of_label(c.partition)
+                for c in copies
+                if c.partition is not None and _place(c) not in bases
+            },
+            terms.parallelism,
+            tuple((b.owner, b.mir, b.order) for b in past),
+            tuple(terms.of(q) for q in part.queries),
+        )
+        made.append(part.once("rules", given, partial(_rules, part, given, terms, past)))
+    relations = {name: r for one in made for name, r in one.relations.items()}
+    indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
+    for one in made:
+        for name, some in one.indexes.items():
+            indexes[name] |= some
+    rules, added = _latest(streams.values(), relations, bases, indexes, terms.parallelism)
+    fed = [rule for one in made for rule in one.fed]
+    fed += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in [*bases.values(), *added]]
+    stores = [*bases.values(), *added, *(s for one in made for s in one.stores)]
+    derived = {key: e for one in made for key, e in one.derived.items()}
+    ruleset = Ruleset(
+        epoch=epoch,
+        streams=tuple(streams.values()),
+        relations=tuple(relations[r] for r in sorted(relations)),
+        queries=tuple(sorted((q for one in made for q in one.queries), key=lambda q: q.id)),
+        stores=tuple(_with_indexes(s, indexes[s.id]) for s in sorted(stores, key=lambda s: s.id)),
+        store_rules=_sorted_store_rules(fed),
+        probe_rules=_sorted_probes(rule for one in made for rule in one.probes),
+        output_rules=_sorted_outputs(rule for one in made for rule in one.outputs),
+        derived=tuple((s, a, e) for (s, a), e in sorted(derived.items(), key=_first)),
+        sketches=tuple(sorted(set().union(*(one.sketches for one in made)))),
+        backfill_rules=tuple(
+            sorted((b for one in made for b in one.backfills), key=lambda b: b.store)
+        ),
+        latest_rules=rules,
+    )
+    ruleset.validate()
+    return ruleset
+
+
+def _rules(part: Part, given: _Given, terms: Terms, backfills: Sequence[Backfill]) -> _PartRules:
+    return _Compiler(part, given).rules(terms, backfills)
+
+
+def _place(copy: StoreCopy) -> _Place:
+    """What a copy is the same by, whatever its inserts cost."""
+    return copy.owner, copy.mir, copy.partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """Attribute (of a label; of a base store) -> the key types in which queries compare it. Where
+    there are several, the first is taken.
+    """
+
+    labels: dict[AttrRef, set[str]]
+    bases: dict[AttrRef, set[str]]
+
+    @staticmethod
+    def of(parts: Iterable[Part]) -> _Kinds:
+        """Those of all queries of ``parts``."""
+        found = _Kinds(defaultdict(set), defaultdict(set))
+        for part in parts:
+            known = part.once("kinds", (), partial(_Kinds._of_part, part))
+            for mine, others in ((found.labels, known.labels), (found.bases, known.bases)):
+                for ref, kinds in others.items():
+                    mine[ref] |= kinds
+        return found
+
+    @staticmethod
+    def _of_part(part: Part) -> _Kinds:
+        found = _Kinds(defaultdict(set), defaultdict(set))
+        for query in part.queries:
             relation_of = {m.label: m.relation for m in query.members}
             for key_class in query.classes:
                 for ref in key_class.members:
-                    self.kinds[ref].add(key_class.type)
+                    found.labels[ref].add(key_class.type)
                     base = AttrRef(Label(relation_of[ref.label]), ref.attribute)
-                    self.base_kinds[base].add(key_class.type)
-        self.users = _users(plan, self.mirs)
-        self.copies = _copies(plan)
+                    found.bases[base].add(key_class.type)
+        return found
+
+    def of_label(self, ref: AttrRef) -> str:
+        """The key type of an attribute of a label."""
+        return min(self.labels[ref])
+
+
+def _base_stores(parts: Iterable[Part], kinds: _Kinds, parallelism: int) -> dict[_Place, StoreSpec]:
+    """The copies of base stores, which parts have in common."""
+    copies: dict[_Place, Mir] = {}
+    for part in parts:
+        mirs = {m.id: m for m in part.plan.mirs if m.is_base}
+        copies |= {_place(c): mirs[c.mir] for c in part.plan.copies if c.mir in mirs}
+    found = {}
+    for place, mir in sorted(copies.items(), key=lambda item: _copy_rank(item[0])):
+        owner, _, attribute = place
+        partition = None if attribute is None else (attribute, min(kinds.bases[attribute]))
+        found[place] = _store_spec(owner, mir, partition, parallelism)
+    return found
+
+
+def _store_spec(
+    owner: str,
+    mir: Mir,
+    partition: tuple[AttrRef, str] | None,
+    parallelism: int,
+    columns: tuple[tuple[Label, str], ...] = (),
+    bounds: tuple[TimeBound, ...] = (),
+) -> StoreSpec:
+    name = f"{owner}:{mir.id}" if owner else mir.id
+    if partition is not None:
+        attribute = partition[0].attribute
+        name += f"[{attribute if mir.is_base else partition[0]}:{partition[1]}]"
+    name += f"/{parallelism}"
+    if not mir.is_base:
+        name += "~" + _digest((columns, bounds))
+    return StoreSpec(
+        StoreId(name),
+        mir.id,
+        mir.members,
+        mir.relations,
+        partition,
+        parallelism,
+        owner,
+        columns,
+        bounds,
+    )
+
+
+def _latest(
+    streams: Iterable[Stream],
+    relations: dict[RelationId, Relation],
+    bases: Mapping[_Place, StoreSpec],
+    indexes: dict[StoreId, set[IndexSpec]],
+    parallelism: int,
+) -> tuple[tuple[LatestRule, ...], list[StoreSpec]]:
+    """The rules that find later tuples of a key, and the stores that only they need.
+
+    A filter may hide the later tuple and not the earlier one, so they are looked for among all
+    tuples of the stream.
+
+    Args:
+        relations, indexes: what the rules need is added.
+    """
+    rules, added = [], []
+    read = {r.stream for r in relations.values()}
+    for stream in streams:
+        if not stream.latest or stream.name not in read:
+            continue
+        relation = make_relation(stream.name, ())
+        relations.setdefault(relation.id, relation)
+        types = dict(stream.columns)
+        key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
+        base = base_mir(relation.id)
+        known = [s for (_, mir, _), s in bases.items() if mir == base.id]
+        wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
+        store = min(known, key=lambda s: (s.owner, s.partition != wanted, s.id), default=None)
+        if store is None:
+            store = _store_spec("", base, wanted, parallelism)
+            added.append(store)
+        rule = LatestRule(stream.name, relation.id, store.id, key)
+        indexes[store.id].add(rule.index)
+        rules.append(rule)
+    return tuple(rules), added
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """All that the rules of a part depend on besides the part.
+
+    Attributes:
+        streams: those that it reads.
+        bases: its copies of base stores. ``types``: of the attributes that others are partitioned
+            by.
+        past: the (owner, store, order) of backfills. ``terms``: of each query.
+    """
+
+    streams: Mapping[StreamName, Stream]
+    bases: Mapping[StoreCopy, StoreSpec] = field(default_factory=dict)
+    types: Mapping[AttrRef, str] = field(default_factory=dict)
+    parallelism: int = 1
+    past: tuple[tuple[str, MirId, tuple[Label, ...]], ...] = ()
+    terms: tuple[tuple[object, ...], ...] = ()
+
+
+class _Compiler:
+    """The state of the compilation of one part (never outlives the functions above)."""
+
+    def __init__(
+        self,
+        part: Part,
+        given: _Given,
+        subs: SubJoins | None = None,
+    ) -> None:
+        self.plan, self.given = part.plan, given
+        self.queries = sorted(part.queries, key=lambda q: q.id)
+        self.by_id = {q.id: q for q in self.queries}
+        self.mirs = {m.id: m for m in part.plan.mirs}
+        self.relations = {r.id: r for q in self.queries for r in q.relations}
+        #: The streams that keep the latest per key.
+        self.latest = {s.name: s for s in given.streams.values() if s.latest}
+        self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
+        self.users = _users(part.plan, self.mirs)
+        self.copies = _copies(part.plan)
         self.made_from: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
-        for order in plan.orders:
+        for order in part.plan.orders:
             for step in order.steps if order.maintains else ():
                 self.made_from[order.owner, step.target].add(MirId(order.goal))
-        self.stores: dict[tuple[str, StoreCopy], StoreSpec] = {}
-        #: The stores that are there already, of a ruleset that is revised.
-        self.given: dict[StoreCopy, StoreSpec] = {}
+        self.stores: dict[tuple[str, StoreCopy], StoreSpec] = {
+            (copy.owner, copy): store for copy, store in given.bases.items()
+        }
         self.ready: dict[tuple[str, MirId], int] = {}
         self.indexes: dict[StoreId, set[IndexSpec]] = defaultdict(set)
-        self.subs = SubJoins(queries) if subs is None else subs
+        self.subs = part.subs if subs is None else subs
 
-    def revise(self, running: Ruleset, revision: int) -> Ruleset:
-        """``running`` with the plan's routes over its stores."""
-        specs = {q.id: q for q in running.queries}
-        for query in self.queries:
-            spec = specs.pop(query.id, None)
-            if spec is None:
-                raise _changed(query.id)
-            given = replace(
-                self._query(query), sink=spec.sink, freshness=spec.freshness, past=spec.past
-            )
-            if given != spec:
-                raise _changed(query.id)
-        for name in specs:
-            raise _changed(name)
-        for store in running.stores:
-            partition = None if store.partition is None else store.partition[0]
-            self.given[StoreCopy(store.mir, partition, store.owner)] = store
+    def rules(self, terms: Terms, backfills: Sequence[Backfill]) -> _PartRules:
+        """The rules of the part."""
+        stores = []
+        for copy in self.plan.copies:
+            if (copy.owner, copy) not in self.stores:
+                stores.append(self._store(copy))
+                self.stores[copy.owner, copy] = stores[-1]
         probes, outputs, fed = self._routes()
-        arriving = {arrival_edge(r.id) for r in running.relations}
-        kept = {rule.store for rule in fed}
-        stores = [s for s in running.stores if len(s.members) == 1 or s.id in kept]
-        fed += [r for r in running.store_rules if r.edge in arriving]
-        there = {s.id for s in stores}
-        ruleset = replace(
-            running,
-            stores=tuple(_with_indexes(s, {*s.indexes, *self.indexes[s.id]}) for s in stores),
-            store_rules=_sorted_store_rules(fed),
-            probe_rules=_sorted_probes(probes),
-            output_rules=_sorted_outputs(outputs),
-            backfill_rules=tuple(b for b in running.backfill_rules if b.store in there),
-            revision=revision,
+        return _PartRules(
+            probes,
+            outputs,
+            fed,
+            stores,
+            self.indexes,
+            [terms.spec(q) for q in self.queries],
+            self.relations,
+            self.derived,
+            _sketches(self.queries),
+            self._backfills(backfills),
         )
-        ruleset.validate()
-        return ruleset
 
     def _routes(self) -> tuple[list[ProbeRule], list[OutputRule], list[StoreRule]]:
         """The rules of the probe trees: what keeps intermediate results up is among the last."""
-        for copy in self.plan.copies:
-            self.stores[copy.owner, copy] = self._store(copy)
         trees = self._trees()
         levels = self._levels(trees)
         probes: list[ProbeRule] = []
@@ -257,34 +484,6 @@ class _Compiler:
         for owner, _, root in trees:
             self._emit(owner, root, levels, probes, outputs, stores)
         return probes, outputs, stores
-
-    def run(self, backfills: Sequence[Backfill]) -> Ruleset:
-        probes, outputs, stores = self._routes()
-        for copy in self.plan.copies:
-            if self.mirs[copy.mir].is_base:
-                edge = arrival_edge(RelationId(copy.mir))
-                stores.append(StoreRule(edge, self.stores[copy.owner, copy].id))
-        latest, added = self._latest()
-        stores += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in added]
-        ruleset = Ruleset(
-            epoch=self.epoch,
-            streams=tuple(self.streams),
-            relations=tuple(self.relations[r] for r in sorted(self.relations)),
-            queries=tuple(self._query(q) for q in self.queries),
-            stores=tuple(
-                _with_indexes(s, self.indexes[s.id])
-                for s in sorted([*self.stores.values(), *added], key=lambda s: s.id)
-            ),
-            store_rules=_sorted_store_rules(stores),
-            probe_rules=_sorted_probes(probes),
-            output_rules=_sorted_outputs(outputs),
-            derived=tuple((s, a, e) for (s, a), e in sorted(self.derived.items(), key=_first)),
-            sketches=self._sketches(),
-            backfill_rules=self._backfills(backfills),
-            latest_rules=latest,
-        )
-        ruleset.validate()
-        return ruleset
 
     # --- goals and trees -----------------------------------------------------------------------
 
@@ -298,9 +497,6 @@ class _Compiler:
         return _Goal(order, mir.classes, relation_of, self._mir_bounds(order.owner, mir), ())
 
     def _mir_bounds(self, owner: str, mir: Mir) -> PairBounds:
-        if self.given:
-            store = self._given(self.copies[owner, mir.id][0])
-            return {(b.earlier, b.later): b.micros for b in store.bounds}
         users = self.users[owner, mir.id]
         return LoosestBounds([self.by_id[user] for user in users]).of(mir)
 
@@ -505,14 +701,12 @@ class _Compiler:
             left.remove(label)
         return tuple(steps)
 
-    def _backfills(self, backfills: Sequence[Backfill]) -> tuple[BackfillRule, ...]:
-        rules = [
+    def _backfills(self, backfills: Sequence[Backfill]) -> list[BackfillRule]:
+        return [
             BackfillRule(self.stores[b.owner, copy].id, b.order[0], self._unordered(b))
             for b in backfills
-            if b.chosen
-            for copy in self.copies.get((b.owner, b.mir), ())
+            for copy in self.copies[b.owner, b.mir]
         ]
-        return tuple(sorted(rules, key=lambda r: r.store))
 
     def _unordered(self, backfill: Backfill) -> tuple[FillStep, ...]:
         """Base probes from the first member to all others. No index is kept for them: they read
@@ -550,46 +744,14 @@ class _Compiler:
     def _index(self, store: StoreId, key: tuple[KeyPart, ...]) -> None:
         self.indexes[store].add(tuple((k.build, k.type) for k in key))
 
-    def _given(self, copy: StoreCopy) -> StoreSpec:
-        found = self.given.get(replace(copy, insert_cost=0.0))
-        if found is None:
-            raise RulesetError(
-                "bad-ruleset",
-                f"the plan keeps {copy.mir} where the running rules do not",
-                remedy="plan a revision over the stores that are there",
-            )
-        return found
-
     def _store(self, copy: StoreCopy) -> StoreSpec:
-        if self.given:
-            return self._given(copy)
-        mir = self.mirs[copy.mir]
-        partition = None
+        """The store of an intermediate result."""
+        mir, partition = self.mirs[copy.mir], None
         if copy.partition is not None:
-            kinds = self.base_kinds if mir.is_base else self.kinds
-            # Where queries compare an attribute in several key types, the first is taken.
-            partition = (copy.partition, min(kinds[copy.partition]))
-        kept = () if mir.is_base else self._kept_columns(copy, mir)
-        bounds = () if mir.is_base else _time_bounds(self._mir_bounds(copy.owner, mir))
-        name = f"{copy.owner}:" if copy.owner else ""
-        name += mir.id
-        if partition is not None:
-            attribute = partition[0].attribute
-            name += f"[{attribute if mir.is_base else partition[0]}:{partition[1]}]"
-        name += f"/{self.parallelism}"
-        if not mir.is_base:
-            name += "~" + _digest((kept, bounds))
-        return StoreSpec(
-            StoreId(name),
-            mir.id,
-            mir.members,
-            mir.relations,
-            partition,
-            self.parallelism,
-            copy.owner,
-            kept,
-            bounds,
-        )
+            partition = (copy.partition, self.given.types[copy.partition])
+        bounds = _time_bounds(self._mir_bounds(copy.owner, mir))
+        kept = self._kept_columns(copy, mir)
+        return _store_spec(copy.owner, mir, partition, self.given.parallelism, kept, bounds)
 
     def _kept_columns(self, copy: StoreCopy, mir: Mir) -> tuple[tuple[Label, str], ...]:
         """The columns of an MIR store: those that its users project, filter on or join by, its
@@ -610,75 +772,82 @@ class _Compiler:
                 kept |= {(label, c) for label, c in columns_of if label in members}
         return tuple(sorted(kept))
 
-    def _latest(self) -> tuple[tuple[LatestRule, ...], list[StoreSpec]]:
-        """The rules that find later tuples of a key, and the stores that only they need.
 
-        A filter may hide the later tuple and not the earlier one, so they are looked for among all
-        tuples of the stream.
-        """
-        rules, added = [], []
-        for name, stream in sorted(self.latest.items()):
-            relation = make_relation(name, ())
-            self.relations.setdefault(relation.id, relation)
-            types = dict(stream.columns)
-            key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
-            base = MirId(relation.id)
-            label = Label(relation.id)
-            known = [s for (_, copy), s in self.stores.items() if copy.mir == base]
-            wanted = (AttrRef(label, key[0][0]), key[0][1]) if len(key) == 1 else None
-            store = min(known, key=lambda s: (s.owner, s.partition != wanted, s.id), default=None)
-            if store is None:
-                text = f"[{key[0][0]}:{key[0][1]}]" if wanted is not None else ""
-                store = StoreSpec(
-                    StoreId(f"{relation.id}{text}/{self.parallelism}"),
-                    base,
-                    (label,),
-                    (relation.id,),
-                    wanted,
-                    self.parallelism,
+class _Reviser(_Compiler):
+    """The compilation of other routes over the stores of a ruleset."""
+
+    def __init__(self, part: Part, running: Ruleset, subs: SubJoins | None) -> None:
+        super().__init__(part, _Given({s.name: s for s in running.streams}), subs)
+        self.running = running
+        there: dict[_Place, StoreSpec] = {}
+        for store in running.stores:
+            partition = None if store.partition is None else store.partition[0]
+            there[store.owner, store.mir, partition] = store
+        for copy in self.plan.copies:
+            found = there.get(_place(copy))
+            if found is None:
+                raise RulesetError(
+                    "bad-ruleset",
+                    f"the plan keeps {copy.mir} where the running rules do not",
+                    remedy="plan a revision over the stores that are there",
                 )
-                added.append(store)
-            rule = LatestRule(name, relation.id, store.id, key)
-            self.indexes[store.id].add(rule.index)
-            rules.append(rule)
-        return tuple(rules), added
+            self.stores[copy.owner, copy] = found
 
-    # --- the rest ------------------------------------------------------------------------------
+    def _mir_bounds(self, owner: str, mir: Mir) -> PairBounds:
+        store = self.stores[owner, self.copies[owner, mir.id][0]]
+        return {(b.earlier, b.later): b.micros for b in store.bounds}
 
-    def _query(self, query: JoinQuery) -> QuerySpec:
-        return QuerySpec(
-            query.id,
-            tuple((m.alias, m.label, m.relation) for m in query.members),
-            query.bounds,
-            query.projection,
-            self.sinks.get(query.id, SinkSpec()),
-            query.view,
-            query.outer,
-            _left_of(query),
-        )
-
-    def _sketches(self) -> tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...]:
-        """Key combinations whose distinct counts the cost model can use: per pair of labels."""
-        wanted: set[tuple[RelationId, tuple[tuple[str, str], ...]]] = set()
+    def revise(self, revision: int) -> Ruleset:
+        """The running rules with the plan's routes over their stores."""
+        running = self.running
+        specs = {q.id: q for q in running.queries}
         for query in self.queries:
-            relation_of = {m.label: m.relation for m in query.members}
-            for one in query.labels:
-                for key_class in query.classes:
-                    for ref in key_class.restrict(frozenset({one})):
-                        wanted.add((relation_of[one], ((ref.attribute, key_class.type),)))
-                for other in query.labels:
-                    if one == other:
-                        continue
-                    pairs = join_keys(query.classes, frozenset({other}), frozenset({one}))
-                    if len(pairs) > 1:
-                        parts = tuple(sorted((b.attribute, t) for _, b, t in pairs))
-                        wanted.add((relation_of[one], parts))
-        return tuple(sorted(wanted))
+            spec = specs.pop(query.id, None)
+            if spec is None:
+                raise _changed(query.id)
+            given = replace(
+                _NO_TERMS.spec(query), sink=spec.sink, freshness=spec.freshness, past=spec.past
+            )
+            if given != spec:
+                raise _changed(query.id)
+        for name in specs:
+            raise _changed(name)
+        probes, outputs, fed = self._routes()
+        arriving = {arrival_edge(r.id) for r in running.relations}
+        kept = {rule.store for rule in fed}
+        stores = [s for s in running.stores if len(s.members) == 1 or s.id in kept]
+        fed += [r for r in running.store_rules if r.edge in arriving]
+        there = {s.id for s in stores}
+        ruleset = replace(
+            running,
+            stores=tuple(_with_indexes(s, {*s.indexes, *self.indexes[s.id]}) for s in stores),
+            store_rules=_sorted_store_rules(fed),
+            probe_rules=_sorted_probes(probes),
+            output_rules=_sorted_outputs(outputs),
+            backfill_rules=tuple(b for b in running.backfill_rules if b.store in there),
+            revision=revision,
+        )
+        ruleset.validate()
+        return ruleset
 
 
-def _with_freshness(query: QuerySpec, limits: Mapping[str, int]) -> QuerySpec:
-    found = ((label, limits[alias]) for alias, label, _ in query.members if alias in limits)
-    return replace(query, freshness=tuple(found))
+def _sketches(queries: Iterable[JoinQuery]) -> set[_Sketch]:
+    """Key combinations whose distinct counts the cost model can use: per pair of labels."""
+    wanted: set[_Sketch] = set()
+    for query in queries:
+        relation_of = {m.label: m.relation for m in query.members}
+        for one in query.labels:
+            for key_class in query.classes:
+                for ref in key_class.restrict(frozenset({one})):
+                    wanted.add((relation_of[one], ((ref.attribute, key_class.type),)))
+            for other in query.labels:
+                if one == other:
+                    continue
+                pairs = join_keys(query.classes, frozenset({other}), frozenset({one}))
+                if len(pairs) > 1:
+                    parts = tuple(sorted((b.attribute, t) for _, b, t in pairs))
+                    wanted.add((relation_of[one], parts))
+    return wanted
 
 
 def _changed(query: QueryId) -> RulesetError:
@@ -720,9 +889,14 @@ def _users(plan: Plan, mirs: Mapping[MirId, Mir]) -> dict[tuple[str, MirId], set
 
 def _copies(plan: Plan) -> dict[tuple[str, MirId], list[StoreCopy]]:
     copies: dict[tuple[str, MirId], list[StoreCopy]] = defaultdict(list)
-    for copy in sorted(plan.copies, key=lambda c: (c.owner, c.mir, str(c.partition or ""))):
+    for copy in sorted(plan.copies, key=lambda c: _copy_rank(_place(c))):
         copies[copy.owner, copy.mir].append(copy)
     return copies
+
+
+def _copy_rank(place: _Place) -> tuple[str, str, str]:
+    owner, mir, attribute = place
+    return owner, mir, str(attribute or "")
 
 
 def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:

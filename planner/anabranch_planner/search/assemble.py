@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import is_
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
@@ -68,7 +67,7 @@ def assemble(
         access = [routing.accesses[e] for e in path]
         order = _order(problem, goal, path, access, owner, reused.steps)
         known = before.get(goal.key)
-        if known is not None and all(map(is_, known.steps, order.steps)) and known == order:
+        if known == order:
             order = known
         reused.orders[goal.key] = order
         orders.append(order)

@@ -19,8 +19,9 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.plans.ruleset import Ruleset, digest
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.sampling import estimate
-from anabranch_planner.cost.validate import validate_plan, with_costs
+from anabranch_planner.cost.validate import with_costs
 from anabranch_planner.passes import Decided, compile_rules
 from anabranch_planner.plans.backfill import Backfill
 from anabranch_planner.plans.remaining import choices, plan_of_remaining
@@ -189,8 +190,11 @@ def _carried(
         plan = with_costs(plan, queries, cost_model(task, queries, options.parallelism))
         # Nothing was searched, so nothing is known of better plans.
         plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
-        validate_plan(plan, queries)
-        rules = compile_rules(Decided(plan, _decided(plan, task)), epoch_request(queries, task))
+        parts = divide(plan, queries)
+        for part in parts:
+            part.validate()
+        decided = Decided(plan, parts, _decided(plan, task))
+        rules = compile_rules(decided, epoch_request(queries, task))
         joint = Joint(task, Attempt(plan, rules, 0.0), queries)
     planned = outcome(joint)
     insight = explain_choice(planned, task, request.running, request.limits)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.rest.plans import AheadRecord, CostsRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
+from anabranch_planner.cost.parts import Part, footprint_of_parts
 from anabranch_planner.cost.sampling import SampledStatistics
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.explain.explain import explain
@@ -41,13 +42,11 @@ from anabranch_planner.plans.optimise import Apart, Options, apart_of
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
+from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import PlanningRecord
 
 _LOG = structlog.get_logger(__name__)
-
-#: Makes a plan of queries under statistics.
-Make = Callable[[Sequence[JoinQuery], Statistics, Options], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,7 @@ class Planned:
         estimated: relations whose cardinality is their share of a sample -> that share.
         ahead: what is forecast of the next period; None: nothing.
         costs: the constants of the objective ``seconds``; None: tuples are counted.
+        footprint: the steps and copies of the plan.
     """
 
     plan: Plan
@@ -79,6 +79,7 @@ class Planned:
     ahead: AheadRecord | None
     costs: CostsRecord | None
     explain: dict[str, Any]
+    footprint: Footprint
 
     @property
     def individual_cost(self) -> float | None:
@@ -168,11 +169,12 @@ def compared(planned: Planned, task: Task) -> Planned:
 def outcome(joint: Joint) -> Planned:
     """A joint plan with its rules, compared with nothing."""
     plan, chosen, task = joint.plan, joint.queries, joint.task
+    rules = joint.attempt.rules
     relations = sorted({r.id for q in chosen for r in q.relations})
-    backfills = [document(b) for b in joint.attempt.rules.backfills]
+    backfills = [document(b) for b in rules.backfills]
     return Planned(
         plan=plan,
-        ruleset=joint.attempt.rules.ruleset,
+        ruleset=rules.ruleset,
         queries=chosen,
         rejected=joint.rejected,
         individual=None,
@@ -183,40 +185,43 @@ def outcome(joint: Joint) -> Planned:
         estimated=_estimated(task.statistics),
         ahead=_ahead(task.statistics, relations),
         costs=costs_record(task.statistics),
-        explain={**explain(plan, chosen), "backfill": backfills},
+        explain={**explain(plan, chosen, rules.parts), "backfill": backfills},
+        footprint=footprint_of_parts(rules.parts),
     )
 
 
-def plan_jointly(queries: Sequence[JoinQuery], task: Task, make: Make | None = None) -> Joint:
+def plan_jointly(
+    queries: Sequence[JoinQuery], task: Task, follower: Follower | None = None
+) -> Joint:
     """Plan ``queries`` jointly; a single query never makes it fail.
 
     No single query is at fault where a memory budget is too small: it is left out then, and
     :attr:`Joint.fallback` says so.
 
     Args:
-        make: makes the joint plan; None: :func:`~anabranch_planner.passes.optimise`.
+        follower: makes the joint plan, and its rules, from those before; None: they are made anew.
     """
     try:
-        return _plan_jointly(tuple(queries), task, make)
+        return _plan_jointly(tuple(queries), task, follower)
     except PlannerError as cause:
         if cause.code != "memory-limit":
             raise
         _LOG.warning("memory budget left out", error=str(cause))
         options = task.options.model_copy(update={"memory": None})
-        found = _plan_jointly(tuple(queries), replace(task, options=options), make)
+        found = _plan_jointly(tuple(queries), replace(task, options=options), follower)
         return replace(found, fallback=f"planned without the memory budget: {cause.message}")
 
 
-def _plan_jointly(queries: tuple[JoinQuery, ...], task: Task, make: Make | None) -> Joint:
+def _plan_jointly(queries: tuple[JoinQuery, ...], task: Task, follower: Follower | None) -> Joint:
     optimizer = task.options.optimizer
     try:
-        return Joint(task, _attempt(queries, task, optimizer, make), queries)
+        return Joint(task, _attempt(queries, task, optimizer, follower), queries)
     except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
         _raise_budget(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
     sound, rejected = _isolate(queries, task)
     try:
-        return Joint(task, _attempt(sound, task, optimizer, make), sound, rejected)
+        return Joint(task, _attempt(sound, task, optimizer, follower), sound, rejected)
     except Exception as cause:  # noqa: BLE001 - the fallback is reported in the record
         _raise_budget(cause)
         _LOG.error("joint plan failed again", error=repr(cause))
@@ -268,13 +273,14 @@ def problem_of(cause: Exception) -> ProblemRecord:
 
 
 def _solve(
-    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer, make: Make | None
+    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer, follower: Follower | None
 ) -> Plan:
     if not queries:
         empty: tuple[()] = ()
         objective = task.options.objective
         return Plan(optimizer, objective, empty, empty, empty, empty, 0.0, 0.0, 0.0, "empty")
-    return (make or optimise)(queries, task.statistics, _options(queries, task, optimizer))
+    make = optimise if follower is None else follower.make
+    return make(queries, task.statistics, _options(queries, task, optimizer))
 
 
 def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> Options:
@@ -305,16 +311,19 @@ def _switching(task: Task) -> Switching | None:
 
 
 def _attempt(
-    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer, make: Make | None = None
+    queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer, follower: Follower | None = None
 ) -> Attempt:
     started = time.perf_counter()
-    plan = _solve(queries, task, optimizer, make)
+    plan = _solve(queries, task, optimizer, follower)
     solve_ms = (time.perf_counter() - started) * 1000
-    return Attempt(plan, make_rules(plan, epoch_request(queries, task)), solve_ms)
+    before = () if follower is None else follower.parts
+    return Attempt(plan, make_rules(plan, epoch_request(queries, task, before)), solve_ms)
 
 
-def epoch_request(queries: Sequence[JoinQuery], task: Task) -> EpochRequest:
-    """The request for the rules of a plan of ``queries``."""
+def epoch_request(
+    queries: Sequence[JoinQuery], task: Task, before: tuple[Part, ...] = ()
+) -> EpochRequest:
+    """The request for the rules of a plan of ``queries``; ``before``: parts of the one before."""
     options = task.options
     return EpochRequest(
         queries=queries,
@@ -330,6 +339,7 @@ def epoch_request(queries: Sequence[JoinQuery], task: Task) -> EpochRequest:
         horizon=options.backfill_horizon,
         running=task.running,
         earlier=task.backfills,
+        before=before,
     )
 
 

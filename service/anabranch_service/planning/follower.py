@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.parts import Part
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.steady import Steady
 from anabranch_planner.plans.optimise import Options
@@ -21,12 +22,19 @@ class Follower:
     Attributes:
         weight: the charge for switching, which may change between two plans.
         taken: the figures of the last plan; None: there is none.
+        parts: those of the last plan whose rules were made.
     """
 
     def __init__(self) -> None:
         self.weight = 0.0
         self.taken: Steady | None = None
+        self.parts: tuple[Part, ...] = ()
         self._session = Session()
+
+    def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:
+        """``queries``, in the place of equal ones those of the last plan's parts themselves."""
+        there = {query.id: query for part in self.parts for query in part.queries}
+        return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 
     def stays(self, queries: Sequence[JoinQuery], statistics: Statistics) -> bool:
         """Whether the last plan is of ``queries``, and no figure of it has moved."""

@@ -17,7 +17,6 @@ from typing import BinaryIO, cast
 
 from anabranch_contract.plans.ruleset import digest, renumbered
 from anabranch_planner.cost.sampling import estimate
-from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.search.assemble import gap
 from anabranch_service.collection import collect_rarely
 from anabranch_service.planning.epoch import finite
@@ -63,10 +62,12 @@ class _Planner:
         return explained(pickle.loads(asked.plan)).explanation()
 
     def _prepare(self, asked: Plan) -> Sealed | None:
-        request, last = asked.request, self._last
+        last = self._last
         if last is not None and last.record.epoch != asked.after:
             # What this process has planned was not published, or something else has been since.
             last, self._last, self._follower = None, None, Follower()
+        request = asked.request
+        request = replace(request, queries=self._follower.known(request.queries))
         if last is not None:
             request = replace(request, running=last.running())
         elif asked.after is not None and request.running is None:
@@ -75,7 +76,8 @@ class _Planner:
         if last is not None and self._stays(last, request):
             return self._again(last, request, asked.now)
         answer = plan_only(request, self._follower)
-        validate_plan(answer.planned.plan, answer.planned.queries)
+        for part in self._follower.parts:
+            part.validate()
         made = Prepared.of(answer, asked.now)
         sealed = seal(made.record, made.text)
         self._last = _Last(made.record, made.text, request, answer)

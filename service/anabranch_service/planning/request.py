@@ -15,6 +15,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
+from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
@@ -214,7 +215,9 @@ class PlanningAnswer:
     def without_rules(self) -> PlanningAnswer:
         """The answer without what only its publication needs."""
         rules = Ruleset(self.planned.ruleset.epoch, (), (), (), (), (), (), ())
-        return replace(self, planned=replace(self.planned, ruleset=rules, explain={}))
+        nothing = Footprint(frozenset(), frozenset())
+        planned = replace(self.planned, ruleset=rules, explain={}, footprint=nothing)
+        return replace(self, planned=planned)
 
     def figures(self) -> dict[str, Any]:
         """The fields that an epoch's record and the answer to a dry run have in common."""
@@ -339,10 +342,10 @@ def plan_only(request: PlanningRequest, follower: Follower | None = None) -> Pla
         running=rewired_from(request.running),
         backfills=decided_in(request.running),
     )
-    if follower is None:
-        planned = outcome(plan_jointly(request.queries, task))
-    else:
-        planned = outcome(plan_jointly(request.queries, task, follower.make))
+    joint = plan_jointly(request.queries, task, follower)
+    planned = outcome(joint)
+    if follower is not None:
+        follower.parts = joint.attempt.rules.parts
         task = replace(task, statistics=follower.taken or task.statistics)
     rejected = {**request.rejected, **planned.rejected}
     return PlanningAnswer(request, task, planned, unexplained(planned), rejected, explained=False)

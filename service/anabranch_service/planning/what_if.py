@@ -16,7 +16,6 @@ from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, ShareReco
 from anabranch_planner.cost.footprint import (
     Footprint,
     FootprintError,
-    footprint,
     footprint_of,
     from_json,
     to_json,
@@ -130,12 +129,7 @@ def explain_choice(
 
 def unexplained(planned: Planned) -> Insight:
     """A plan's steps and stores only: the rest is worked out once it has been published."""
-    marks = None
-    try:
-        marks = to_json(footprint(planned.plan, planned.queries))
-    except Exception as cause:  # noqa: BLE001 - it is for comparison with later plans only
-        _LOG.error("a plan has no footprint", error=repr(cause), exc_info=cause)
-    return Insight(marks, None, None, LATER, None)
+    return Insight(to_json(planned.footprint), None, None, LATER, None)
 
 
 def rewired_from(running: Running | None) -> Footprint | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +15,10 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import QueryId
 from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.parts import footprint_of_parts
 from anabranch_planner.cost.steady import Steady
 from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.explain.explain import explain
 from anabranch_planner.passes import EpochRequest, make_rules, optimise
 from anabranch_planner.plans import session
 from anabranch_planner.plans.optimise import Options
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.statistics import TableStatistics
 
 SLACK = 1 + 1e-9
@@ -62,6 +65,7 @@ def follow(
     there: list[JoinQuery] = []
     plan: tuple[Plan, tuple[JoinQuery, ...]] | None = None
     planner, steady = Session(), Steady(statistics, None, weight)
+    parts: tuple[Part, ...] = ()
     for _ in range(rounds):
         rng.shuffle(left)
         for _ in range(rng.choice((0, 1, 1, 2, 5)) if there else 6):
@@ -78,6 +82,7 @@ def follow(
         if plan is not None and weight:
             options = replace(options, switching=Switching(footprint(*plan), weight))
         check(found, there, steady, options)
+        parts = check_rules(found, there, steady, options, parts)
         plan = found, tuple(there)
         methods[found.method.split()[0] + (" around" if "around" in found.method else "")] += 1
     return methods
@@ -85,15 +90,6 @@ def follow(
 
 def check(found: Plan, queries: list[JoinQuery], steady: Steady, options: Options) -> None:
     validate_plan(found, queries)
-    rules = EpochRequest(
-        queries=queries,
-        streams=[],
-        statistics=steady,
-        epoch=1,
-        parallelism=options.parallelism,
-        sinks={},
-    )
-    make_rules(found, rules)
     cost = cost_of(found, queries, steady, parallelism=options.parallelism)
     assert found.cost == pytest.approx(cost)
     anew = optimise(queries, steady, options)
@@ -102,6 +98,50 @@ def check(found: Plan, queries: list[JoinQuery], steady: Steady, options: Option
     assert found.bound <= best * SLACK
     assert best <= (found.cost + found.switching) * SLACK
     assert (found.cost + found.switching) * (1 - found.gap) <= best * SLACK
+
+
+def check_rules(
+    plan: Plan,
+    queries: list[JoinQuery],
+    steady: Steady,
+    options: Options,
+    before: tuple[Part, ...],
+) -> tuple[Part, ...]:
+    """Rules, checks and explanations of parts that were there before are those made anew."""
+    request = EpochRequest(
+        queries=queries,
+        streams=[],
+        statistics=steady,
+        epoch=1,
+        parallelism=options.parallelism,
+        sinks={},
+    )
+    anew, rules = make_rules(plan, request), make_rules(plan, replace(request, before=before))
+    assert rules.ruleset == anew.ruleset
+    assert rules.backfills == anew.backfills
+    for part in rules.parts:
+        part.validate()
+    assert footprint_of_parts(rules.parts) == footprint(plan, queries)
+    assert numbered(explain(plan, queries, rules.parts)) == numbered(explain(plan, queries))
+    ids = [number for part in rules.parts for number in range(part.first, part.end)]
+    assert len(ids) == len(set(ids))
+    return rules.parts
+
+
+def numbered(document: Any) -> Any:
+    """The document of a plan with its steps' numbers in order of appearance."""
+    numbers: dict[int, int] = {}
+
+    def again(value: Any) -> Any:
+        if isinstance(value, dict):
+            found = {key: again(one) for key, one in value.items()}
+            for key in {"id", "parent"} & found.keys():
+                if isinstance(found[key], int):
+                    found[key] = numbers.setdefault(found[key], len(numbers))
+            return found
+        return [again(one) for one in value] if isinstance(value, list) else value
+
+    return again(document)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -151,6 +191,23 @@ def sequence(seed: int) -> Counter[str]:
         weight=rng.choice((0.0, 0.05, 0.1)),
         rounds=8,
     )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rules_are_made_for_the_parts_that_change(seed: int) -> None:
+    queries, statistics = natural(seed, relations=60, count=130, size=3)
+    planner, steady = Session(), Steady(statistics, None, 0.1)
+    there, left = list(queries[:120]), list(queries[120:])
+    parts: tuple[Part, ...] = ()
+    kept = []
+    for _ in range(6):
+        plan = planner.plan(there, steady, Options(), 0.1)
+        before, parts = parts, check_rules(plan, there, steady, Options(), parts)
+        kept.append(len(set(map(id, parts)) & set(map(id, before))) / len(parts))
+        there.append(left.pop())
+        there.pop(len(left))
+        steady = Steady(statistics, steady, 0.1)
+    assert min(kept[1:]) > 0.5, kept
 
 
 def test_where_nothing_has_moved_the_plan_goes_on() -> None:

@@ -1,0 +1,203 @@
+"""Parts of a plan that have no rule in common, which a later plan may have again.
+
+Two goals (queries, and intermediate results that are kept) belong together where an order of one
+probes what the other keeps, or where orders of both begin with the same arriving label and the
+same members: they may share steps then, and names of edges (``plans.compile``). What only base
+stores connect is apart.
+
+What follows from a part alone (its steps, its rules, whether it is valid) is worked out once. A
+plan that is made from the one before (``plans.session``) has the same order wherever nothing has
+changed, and :func:`divide` gives the same part, with what is known of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from anabranch_contract.queries.mirs import MirId, base_mir
+from anabranch_planner.cost.footprint import Footprint, footprint_of
+from anabranch_planner.cost.steps import PlanError, SubJoins, trails
+from anabranch_planner.cost.validate import validate_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from anabranch_contract.plans.plan import Plan, ProbeOrder, StoreCopy
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.cost.steps import Trails
+
+_T = TypeVar("_T")
+#: What orders have in common that belong together.
+_Tie = tuple[object, ...]
+_Identity = tuple[object, ...]
+
+
+class Part:
+    """A part of a plan, compared by identity.
+
+    Attributes:
+        first: the number of its first step; no other part of the plan has one of its numbers.
+        plan: the orders, sub-joins and copies of the part, as a plan of ``queries``; its costs are
+            those of the whole. Copies of base stores that several parts use are in each.
+    """
+
+    def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
+        self.first, self.plan, self.queries = first, plan, queries
+        self._made: dict[str, tuple[object, Any]] = {}
+
+    @cached_property
+    def subs(self) -> SubJoins:
+        """The sub-joins of the queries."""
+        return SubJoins(self.queries)
+
+    @cached_property
+    def trails(self) -> Trails:
+        """The distinct steps."""
+        return trails(self.plan, self.queries, self.subs)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """The steps and copies."""
+        return footprint_of(self.plan, self.trails)
+
+    @property
+    def end(self) -> int:
+        """The number after that of its last step."""
+        return self.first + len(self.trails.steps)
+
+    def validate(self) -> None:
+        """Check that it answers its queries (:func:`.cost.validate.validate_plan`).
+
+        Raises:
+            PlanError: naming the first thing that does not hold.
+        """
+        self.once("valid", (), lambda: validate_plan(self.plan, self.queries, self.trails))
+
+    def once(self, what: str, given: object, make: Callable[[], _T]) -> _T:
+        """What ``make`` gives; the last one again, if it was made of something equal to ``given``.
+
+        Args:
+            what: names it; one is kept under each name.
+            given: all that it depends on besides the part itself.
+        """
+        known = self._made.get(what)
+        if known is None or known[0] != given:
+            known = self._made[what] = (given, make())
+        return cast("_T", known[1])
+
+
+def whole(plan: Plan, queries: Sequence[JoinQuery]) -> Part:
+    """All of a plan as one part."""
+    return Part(0, plan, tuple(queries))
+
+
+def divide(
+    plan: Plan, queries: Sequence[JoinQuery], before: Iterable[Part] = ()
+) -> tuple[Part, ...]:
+    """The parts of ``plan``, those with the first of ``queries`` first.
+
+    Args:
+        before: the parts of the plan before; those that occur again are given again.
+
+    Raises:
+        PlanError: an order has a goal that no query has, and that is not kept.
+    """
+    known = {_identity(part.plan, part.queries): part for part in before}
+    first = max((part.end for part in known.values()), default=0)
+    pieces, found = _Pieces(plan), []
+    for members, orders in _groups(plan, queries):
+        made = pieces.of(members, orders)
+        part = known.get(_identity(made, members))
+        if part is None:
+            part = Part(first, made, members)
+            first = part.end
+        found.append(part)
+    return tuple(found)
+
+
+def footprint_of_parts(parts: Iterable[Part]) -> Footprint:
+    """The steps and copies of a plan that has ``parts``."""
+    found = [part.footprint for part in parts]
+    return Footprint(
+        steps=frozenset().union(*(one.steps for one in found)),
+        copies=frozenset().union(*(one.copies for one in found)),
+    )
+
+
+def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
+    """What parts are the same by. Orders and queries are the same ones, not equal ones, so costs
+    are the same, too, but for those of inserts.
+    """
+    return (
+        plan.optimizer,
+        *map(id, queries),
+        *map(id, plan.orders),
+        *((c.owner, c.mir, c.partition, c.insert_cost) for c in plan.copies),
+    )
+
+
+def _groups(
+    plan: Plan, queries: Sequence[JoinQuery]
+) -> list[tuple[tuple[JoinQuery, ...], list[ProbeOrder]]]:
+    """Queries and orders that belong together."""
+    base = {m.id for m in plan.mirs if m.is_base}
+    parents: dict[_Tie, _Tie] = {}
+
+    def root(tie: _Tie) -> _Tie:
+        while (above := parents.setdefault(tie, tie)) != tie:
+            parents[tie] = parents[above]
+            tie = above
+        return tie
+
+    for order in plan.orders:
+        goal = root(_goal(order))
+        ties: list[_Tie] = [
+            (order.owner, True, s.target) for s in order.steps if s.target not in base
+        ]
+        if order.steps:
+            ties.append((order.owner, order.start, order.steps[0].members))
+        for tie in ties:
+            parents[root(tie)] = goal
+    members: dict[_Tie, list[JoinQuery]] = {}
+    owner_of = {o.goal: o.owner for o in plan.orders if not o.maintains}
+    for query in queries:
+        tie = (owner_of.get(query.id, ""), False, query.id)
+        members.setdefault(root(tie), []).append(query)
+    orders: dict[_Tie, list[ProbeOrder]] = defaultdict(list)
+    for order in plan.orders:
+        orders[root(_goal(order))].append(order)
+    for tie in orders.keys() - members.keys():
+        raise PlanError("unknown-goal", f"no query has the goal {orders[tie][0].goal!r}")
+    return [(tuple(some), orders[tie]) for tie, some in members.items()]
+
+
+def _goal(order: ProbeOrder) -> _Tie:
+    return (order.owner, order.maintains, order.goal)
+
+
+class _Pieces:
+    """Sub-joins and copies of a plan by what uses them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._mirs = {mir.id: mir for mir in plan.mirs}
+        self._copies: dict[tuple[str, MirId], list[StoreCopy]] = defaultdict(list)
+        for copy in plan.copies:
+            self._copies[copy.owner, copy.mir].append(copy)
+
+    def of(self, queries: tuple[JoinQuery, ...], orders: Sequence[ProbeOrder]) -> Plan:
+        """The plan of some queries, by ``orders``."""
+        owner_of = {o.goal: o.owner for o in orders if not o.maintains}
+        stores = {(owner_of.get(q.id, ""), base_mir(r.id).id) for q in queries for r in q.relations}
+        stores |= {(o.owner, MirId(o.goal)) for o in orders if o.maintains}
+        stores |= {(o.owner, step.target) for o in orders for step in o.steps}
+        return replace(
+            self._plan,
+            queries=tuple(sorted(q.id for q in queries)),
+            orders=tuple(orders),
+            mirs=tuple(self._mirs[m] for m in sorted({m for _, m in stores}) if m in self._mirs),
+            copies=tuple(copy for store in sorted(stores) for copy in self._copies[store]),
+        )
