@@ -323,25 +323,25 @@ class Ruleset:
         outs = [p.out for p in self.probe_rules]
         _require(len(outs) == len(set(outs)), "an edge label is used twice")
         for store in self.stores:
-            _require(set(store.relations) <= relations, f"store {store.id} has no relation")
+            _require(set(store.relations) <= relations, "no relation of store", store.id)
         for rule in self.store_rules:
-            _require(rule.store in stores and rule.edge in edges, f"dangling {rule}")
+            _require(rule.store in stores and rule.edge in edges, "dangling", rule)
         for probe in self.probe_rules:
-            _require(probe.store in stores and probe.edge in edges, f"dangling {probe}")
-            _require(bool(probe.key), f"cross product on edge {probe.out}")
+            _require(probe.store in stores and probe.edge in edges, "dangling", probe)
+            _require(bool(probe.key), "cross product on edge", probe.out)
         for output in self.output_rules:
-            _require(output.query in queries and output.edge in edges, f"dangling {output}")
+            _require(output.query in queries and output.edge in edges, "dangling", output)
         for latest in self.latest_rules:
             known = next((s for s in self.stores if s.id == latest.store), None)
-            _require(known is not None and latest.relation in relations, f"dangling {latest}")
-            _require(known is None or latest.index in known.indexes, f"no index for {latest}")
+            _require(known is not None and latest.relation in relations, "dangling", latest)
+            _require(known is None or latest.index in known.indexes, "no index for", latest)
         for backfill in self.backfill_rules:
-            _require(backfill.store in stores, f"dangling {backfill}")
+            _require(backfill.store in stores, "dangling", backfill)
             _require(
                 all(
                     s.key and s.store in stores and s.relation in relations for s in backfill.steps
                 ),
-                f"dangling {backfill}",
+                "dangling", backfill,
             )
 
 
@@ -350,9 +350,10 @@ def arrival_edge(relation: RelationId) -> Edge:
     return Edge(f"in:{relation}")
 
 
-def _require(condition: bool, message: str) -> None:
+def _require(condition: bool, message: str, row: object = "") -> None:
+    """Raise unless ``condition`` holds. Of thousands of rows only one at fault is written out."""
     if not condition:
-        raise RulesetError("bad-ruleset", message)
+        raise RulesetError("bad-ruleset", f"{message} {row}".rstrip())
 
 
 #: Where a text says its epoch. No key before has that name, and quotes in strings are escaped.

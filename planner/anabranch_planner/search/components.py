@@ -74,26 +74,37 @@ def split(problem: Problem) -> list[Part]:
         members.setdefault(find(g), []).append(g)
     if len(members) == 1:
         return [Part(problem, tuple(range(len(parent))))]
-    return [_part(problem, goals) for goals in members.values()]
+    ranks = _ranks(problem)
+    return [_part(problem, goals, ranks) for goals in members.values()]
 
 
 def join(problem: Problem, parts: Sequence[Part]) -> Part:
     """Several components of ``problem`` as one part."""
-    return _part(problem, [g for part in parts for g in part.goals])
+    return _part(problem, [g for part in parts for g in part.goals], _ranks(problem))
 
 
-def _part(problem: Problem, members: list[int]) -> Part:
-    return _build(problem, members, {g: problem.goals[g] for g in members})
+def _ranks(problem: Problem) -> dict[Sub, int]:
+    """Where each base store is among those that are kept in any case."""
+    return {store: rank for rank, store in enumerate(problem.required)}
 
 
-def _build(problem: Problem, members: Iterable[int], goals: dict[int, Goal]) -> Part:
-    """The part over ``members`` (indices of goals; of an MIR all or none)."""
+def _part(problem: Problem, members: list[int], ranks: dict[Sub, int]) -> Part:
+    return _build(problem, members, {g: problem.goals[g] for g in members}, ranks)
+
+
+def _build(
+    problem: Problem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
+) -> Part:
+    """The part over ``members`` (indices of goals; of an MIR all or none). There may be a thousand
+    parts, so none looks at what others have.
+    """
     order = list(members)
     at = {g: i for i, g in enumerate(order)}
-    mirs = {m: tuple(at[g] for g in gs) for m, gs in problem.mirs.items() if gs[0] in at}
+    kept = dict.fromkeys(goal.mir for g in order if (goal := goals[g]).mir is not None)
+    mirs = {m: tuple(at[g] for g in problem.mirs[m]) for m in kept}
     target = problem.graph.target
     used = {target[e] for g in order for e in goals[g].edges}
-    required = tuple(s for s in problem.required if s in used)
+    required = tuple(sorted(used & ranks.keys(), key=ranks.__getitem__))
     stores = (*required, *mirs)
     part = replace(
         problem,
@@ -149,7 +160,7 @@ def restrict(
             edges.reverse()
             goals[g] = goal if len(edges) == len(goal.edges) else replace(goal, edges=tuple(edges))
         if gone is None:
-            return _keep_required(problem, _build(problem, order, goals))
+            return _keep_required(problem, _build(problem, order, goals, _ranks(problem)))
         del kept[gone]
 
 
