@@ -341,7 +341,8 @@ class Ruleset:
                 all(
                     s.key and s.store in stores and s.relation in relations for s in backfill.steps
                 ),
-                "dangling", backfill,
+                "dangling",
+                backfill,
             )
 
 

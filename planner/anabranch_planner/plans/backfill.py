@@ -138,16 +138,17 @@ def decide(
         kept = _kept(part.plan)
         if not kept:
             continue
-        given = (
-            horizon,
-            tuple((r.id, retained[r.id]) for q in part.queries for r in q.relations),
-            tuple(known[store].order for store in kept if store in known),
-        )
-        figures = part.once("past", given, partial(_figures, part, model, horizon, retained, known))
+        given = horizon, tuple((r.id, retained[r.id]) for q in part.queries for r in q.relations)
+        costs = _Costs(part.plan, retained, model)
+        figures = part.once("past", given, partial(_figures, part, costs, horizon))
         for one in figures:
-            store = one.owner, one.mir
-            new = MirId(qualified(*store)) not in old
-            found.append(_decided(one, setting, new=new, before=store in known))
+            before = known.get((one.owner, one.mir))
+            order = one.order if before is None else before.order
+            if order != one.order and set(order) == set(one.order):
+                cost = costs.of_order(one.owner, kept[one.owner, one.mir], order)
+                one = replace(one, order=order, cost=cost)
+            new = MirId(qualified(one.owner, one.mir)) not in old
+            found.append(_decided(one, setting, new=new, before=before is not None))
     return tuple(sorted(found, key=lambda b: (b.owner, b.mir)))
 
 
@@ -157,26 +158,17 @@ def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
     return {(c.owner, c.mir): mirs[c.mir] for c in plan.copies if c.mir in mirs}
 
 
-def _figures(
-    part: Part,
-    model: CostModel,
-    horizon: float,
-    retained: Mapping[RelationId, int | None],
-    known: Mapping[tuple[str, MirId], Backfill],
-) -> list[Backfill]:
+def _figures(part: Part, costs: _Costs, horizon: float) -> list[Backfill]:
     """What either way costs, for every MIR that ``part`` keeps; nothing is chosen."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
         probing.setdefault((trail.owner, trail.step.target), []).append(trail)
-    costs, found = _Costs(part.plan, retained, model), []
+    found = []
     for store, mir in _kept(part.plan).items():
         coverage = math.fsum(
             costs.coverage(trail, mir, horizon) for trail in probing.get(store, ())
         )
         order, cost = costs.backfill(store[0], mir)
-        before = known.get(store)
-        if before is not None and set(before.order) == set(mir.members):
-            order, cost = before.order, costs.of_order(store[0], mir, before.order)
         found.append(Backfill(mir.id, store[0], order, coverage, cost, chosen=False, reason=""))
     return found
 
