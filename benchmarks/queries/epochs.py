@@ -1,6 +1,6 @@
 """What an epoch's planning costs the service, by the number of queries.
 
-``python -m benchmarks.queries.epochs [--json] [--queries 10 100 300 1000]``
+``python -m benchmarks.queries.epochs [--json] [--queries 10 100 300 1000] [--partitions 1]``
 
 The service and Valkey run as processes. In the runtime's place the benchmark reports the end of an
 epoch with measurements of all relations that are stored, and waits until the next one is published.
@@ -52,7 +52,8 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Plan epochs at every level."""
     levels = sorted(options.queries)
     queries = workload.queries(levels[-1] + len(levels) * ROUNDS, options.streams)
-    with running(spec_of(home, mode="step", epoch_batches=1000)) as pipeline:
+    spec = spec_of(home, mode="step", epoch_batches=1000, parallelism=options.partitions)
+    with running(spec) as pipeline:
         service = begin_service(pipeline, options.streams)
         server = redis.Redis.from_url(pipeline.redis_url, decode_responses=True)
         world = _World(server, Keys(pipeline.spec.namespace), service, options.streams)
@@ -70,7 +71,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
                 found.append({"queries": level} | world.level(one_more, pipeline.url))
                 registered += ROUNDS
-    return {"levels": found}
+    return {"levels": found, "partitions": options.partitions}
 
 
 class _World:
@@ -200,12 +201,15 @@ def tables(found: dict[str, Any]) -> list[Grid]:
         )
         for level in found["levels"]
     )
-    return [Grid("Planning of an epoch, by the number of queries", head, rows)]
+    each = f"partitions per store: {found.get('partitions', 2)}"
+    return [Grid(f"Planning of an epoch, by the number of queries; {each}", head, rows)]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 300, 1000])
     parser.add_argument("--streams", type=int, default=50)
+    # As `anabranch up` has it on one host.
+    parser.add_argument("--partitions", type=int, default=1)
 
 
 BENCHMARK = Benchmark(

@@ -2,7 +2,8 @@
 
 The process is started when a plan is first wanted of it, and ends with the service, however that
 ends: its input does. Requests and answers are pickled, one after the other. One that takes longer
-than it may, or in which the process dies, fails; the next one begins another process.
+than it may, or in which the process dies, fails; the next one begins another process. A process is
+sent each query once.
 
 A plan is published before it is explained. A second process explains it, which the first one hands
 the plan over to.
@@ -14,13 +15,15 @@ import pickle
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 
 import structlog
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_service.planning.request import PlanningRequest
 from anabranch_service.registry.publication import Sealed
 from anabranch_service.registry.records import Explanation
@@ -39,11 +42,24 @@ class Plan:
 
     Attributes:
         after: the newest epoch that has been published; None: none has.
+        order: the queries of the request, of which it has only those that the process has not.
     """
 
     request: PlanningRequest
     now: datetime
     after: int | None
+    order: tuple[QueryId, ...]
+
+    def beside(self, sent: Queries) -> Plan:
+        """The request without the queries that have been ``sent``."""
+        new = tuple(q for q in self.request.queries if sent.get(q.id) is not q)
+        return replace(self, request=replace(self.request, queries=new))
+
+    def whole(self, sent: Queries) -> tuple[PlanningRequest, Queries]:
+        """The request with all queries; and these."""
+        there = {**sent, **{q.id: q for q in self.request.queries}}
+        queries = {name: there[name] for name in self.order}
+        return replace(self.request, queries=tuple(queries.values())), queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,10 @@ Asked = Plan | HandOver | Explain
 Answer = Sealed | bytes | None | Explanation | Exception
 
 
+#: What a process has been sent with the last request.
+Queries = Mapping[QueryId, JoinQuery]
+
+
 class PlannerProcess:
     """The process. Thread-safe; one plan or explanation at a time."""
 
@@ -73,6 +93,7 @@ class PlannerProcess:
         self.seconds, self.nice = seconds, nice
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
+        self._sent: Queries = {}
 
     def prepare(
         self, request: PlanningRequest, now: datetime, after: int | None = None
@@ -90,7 +111,8 @@ class PlannerProcess:
             PlannerError: ``planner-stopped``: it took too long, or the process died; or whatever
                 planning raises.
         """
-        return cast("Sealed | None", self._answer(Plan(request, now, after)))
+        order = tuple(q.id for q in request.queries)
+        return cast("Sealed | None", self._answer(Plan(request, now, after, order)))
 
     def hand_over(self, epoch: int) -> bytes | None:
         """What :meth:`explain` takes, of the plan of ``epoch``; None: that is not the newest one
@@ -115,7 +137,11 @@ class PlannerProcess:
             timer = threading.Timer(self.seconds, child.kill)
             timer.start()
             try:
-                answer = _ask(child, asked)
+                if isinstance(asked, Plan):
+                    answer = _ask(child, asked.beside(self._sent))
+                    self._sent = {q.id: q for q in asked.request.queries}
+                else:
+                    answer = _ask(child, asked)
             except (EOFError, OSError, pickle.UnpicklingError) as cause:
                 late = not timer.is_alive()
                 self._end()
@@ -135,7 +161,7 @@ class PlannerProcess:
             self._end()
 
     def _end(self) -> None:
-        child, self._child = self._child, None
+        child, self._child, self._sent = self._child, None, {}
         if child is not None:
             child.kill()
             child.communicate()

@@ -21,7 +21,7 @@ from anabranch_planner.search.assemble import gap
 from anabranch_service.collection import collect_rarely
 from anabranch_service.planning.epoch import finite
 from anabranch_service.planning.follower import Follower
-from anabranch_service.planning.planner_process import Answer, Asked, HandOver, Plan
+from anabranch_service.planning.planner_process import Answer, Asked, HandOver, Plan, Queries
 from anabranch_service.planning.request import (
     PlanningAnswer,
     PlanningRequest,
@@ -52,6 +52,7 @@ class _Planner:
     def __init__(self) -> None:
         self._follower = Follower()
         self._last: _Last | None = None
+        self._sent: Queries = {}
 
     def answer(self, asked: Asked) -> Answer:
         """The answer to one request."""
@@ -66,7 +67,7 @@ class _Planner:
         if last is not None and last.record.epoch != asked.after:
             # What this process has planned was not published, or something else has been since.
             last, self._last, self._follower = None, None, Follower()
-        request = asked.request
+        request, self._sent = asked.whole(self._sent)
         request = replace(request, queries=self._follower.known(request.queries))
         if last is not None:
             request = replace(request, running=last.running())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -97,6 +98,34 @@ def test_a_process_that_is_killed_costs_one_epoch(apart: Service) -> None:
     assert apart.get("/v1/epochs/2")["queries"] == ["pair", "chain"]
     (another,) = children()
     assert another.pid != child.pid
+
+
+def test_a_process_is_sent_a_query_once(apart: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+    ask = planner_process._ask
+
+    def noted(child: subprocess.Popen[bytes], asked: planner_process.Asked) -> Any:
+        if isinstance(asked, planner_process.Plan):
+            sent.append((asked.order, [q.id for q in asked.request.queries]))
+        return ask(child, asked)
+
+    monkeypatch.setattr(planner_process, "_ask", noted)
+    apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    apart.plan(-1)
+    apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    apart.plan(0)
+    apart.plan(1)
+    apart.call("DELETE", "/v1/queries/pair", 202)
+    apart.plan(2)
+    for child in children():
+        child.kill()
+    apart.plan(3)
+    apart.plan(4)
+    assert apart.get("/v1/epochs/5")["queries"] == ["chain"]
+    both = ("pair", "chain")
+    wanted = [(("pair",), ["pair"]), (both, ["chain"]), (both, []), (("chain",), [])]
+    # The next process is sent all, and asks for what runs.
+    assert sent == [*wanted, (("chain",), []), (("chain",), ["chain"]), (("chain",), [])]
 
 
 def test_an_epoch_is_published_before_it_is_explained(apart: Service) -> None:
@@ -234,7 +263,7 @@ def test_a_plan_that_takes_too_long_is_given_up() -> None:
     process = PlannerProcess(0.3)
     try:
         with pytest.raises(PlannerError, match=r"more than 0\.3 s"):
-            process.prepare(None, None)  # type: ignore[arg-type]
+            process.explain(b"no plan")
         assert children() == []
     finally:
         process.close()
@@ -244,8 +273,8 @@ def test_an_error_of_the_process_is_raised_here() -> None:
     process = PlannerProcess(60)
     try:
         for _ in range(2):
-            with pytest.raises(AttributeError):
-                process.prepare(None, None)  # type: ignore[arg-type]
+            with pytest.raises(pickle.UnpicklingError):
+                process.explain(b"no plan")
         assert len(children()) == 1
     finally:
         process.close()
@@ -257,8 +286,7 @@ def test_it_ends_with_the_service_however_that_ends() -> None:
     code = (
         "import time; from anabranch_service.planning.planner_process import PlannerProcess\n"
         "p = PlannerProcess(60)\n"
-        "try: p.prepare(None, None)\n"
-        "except AttributeError: pass\n"
+        "p.hand_over(0)\n"
         "print(p._child.pid, flush=True); time.sleep(60)"
     )
     service = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
