@@ -7,7 +7,9 @@ bound. The next plan is of almost the same queries, under almost the same statis
 * what has neither moved nor is new keeps its routes;
 * the other queries are planned again beside those that can share most with them
   (:mod:`~anabranch_planner.search.neighbourhood`); what the rest pays for is free to them;
-* where much has moved, or the bound has become loose, all is planned anew.
+* where much has moved, or the bound has become loose, all is planned anew; if the time is too
+  short for a better plan than the last one, whose routes are priced by the new figures, then that
+  goes on.
 
 **Bounds** survive changes. Let ``b`` bound the optimum so far, of costs with the charge for
 switching from the plan before. A plan that is charged for switching from the *last* plan instead
@@ -105,9 +107,18 @@ class _Change:
         return bool(self.added or self.dropped or self.moved)
 
     @property
+    def new(self) -> frozenset[QueryId]:
+        """Those that have no routes yet."""
+        return frozenset(q.id for q in self.added)
+
+    @property
     def names(self) -> frozenset[QueryId]:
         """Those to plan again."""
-        return frozenset((*(q.id for q in self.added), *self.moved))
+        return self.new.union(self.moved)
+
+    def is_large(self, queries: int) -> bool:
+        """Whether so much has changed that all of so many ``queries`` are planned anew."""
+        return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
 
 
 class Session:
@@ -143,12 +154,13 @@ class Session:
         if change is None:
             return self._anew(queries, statistics, _charging(options, last, weight))
         if not change and not last.settled:
-            # The time was too short for a good plan; the next one begins from it.
+            # The time was too short for a good plan. It is made again until that brings nothing.
             plan = self._anew(queries, statistics, _charging(options, last, weight))
-            better = plan.cost + plan.switching < last.plan.cost * (1 - LOOSER)
-            if self._last is not None and not better:
-                self._last.settled = True
-            return plan
+            if _total(plan) <= last.plan.cost:
+                if self._last is not None and _total(plan) >= last.plan.cost * (1 - LOOSER):
+                    self._last.settled = True
+                return plan
+            last.bound, last.settled = max(last.bound, plan.bound), True
         if not change:
             plan = replace(
                 last.plan,
@@ -158,6 +170,13 @@ class Session:
                 method="as before",
             )
             self._last = replace(last, statistics=statistics, plan=plan)
+            return plan
+        if change.is_large(len(queries)) or last.gone > len(queries):
+            plan = self._anew(queries, statistics, _charging(options, last, weight))
+            if plan.gap > LOOSER and self._last is not None:
+                kept = _follow(last, change, queries, statistics, options, weight, anew=plan)
+                if kept is not None and _total(kept.plan) < _total(plan):
+                    self._last, plan = kept, kept.plan
             return plan
         require_plannable(change.added)
         found = _follow(last, change, queries, statistics, options, weight)
@@ -237,7 +256,7 @@ def _settings(options: Options) -> tuple[object, ...]:
 def _change(
     last: _Last, queries: Sequence[JoinQuery], statistics: Statistics, options: Options
 ) -> _Change | None:
-    """What has changed since the last plan; None: too much, or it can't be said."""
+    """What has changed since the last plan; None: it can't be said."""
     moved: frozenset[str] | None = frozenset()
     if statistics is not last.statistics:
         goes_on = isinstance(statistics, Steady) and statistics.before is last.statistics
@@ -249,7 +268,7 @@ def _change(
         require_plannable(queries)
     added = tuple(q for q in queries if last.queries.get(q.id) != q)
     new = {q.id for q in added}
-    change = _Change(
+    return _Change(
         added,
         tuple(name for name in last.queries if name not in there or name in new),
         tuple(
@@ -260,10 +279,10 @@ def _change(
             and not (moved.isdisjoint(q.labels) and moved.isdisjoint(r.id for r in q.relations))
         ),
     )
-    most = max(PART * len(queries), 1)
-    if len(change.names) > most or len(change.dropped) > most or last.gone > len(queries):
-        return None
-    return change
+
+
+def _total(plan: Plan) -> float:
+    return plan.cost + plan.switching
 
 
 def _follow(
@@ -273,11 +292,17 @@ def _follow(
     statistics: Statistics,
     options: Options,
     weight: float,
+    anew: Plan | None = None,
 ) -> _Last | None:
     """The plan after ``change``. What stays keeps its routes.
 
-    None: a store that stays may be partitioned by what no query joins by any more.
+    Args:
+        anew: a plan of the same, whose bound holds. Only queries that have no routes are planned.
+
+    Returns:
+        None: a store that stays may be partitioned by what no query joins by any more.
     """
+    again = change.names if anew is None else change.new
     deadline, builder = options.deadline, last.builder
     with deadline.phase("build"):
         bound = last.bound - _spent(last, (*change.dropped, *change.moved))
@@ -295,7 +320,7 @@ def _follow(
             return None
         cheaper, cheaper_stores = builder.reprice_some(stale)
         problem = builder.problem()
-        others = reach(problem, (q for q in problem.queries if q not in change.names))
+        others = reach(problem, (q for q in problem.queries if q not in again))
         bound -= sum(less for e, less in cheaper.items() if e in others.edges)
         bound -= sum(
             less * max(len(problem.partitions[s]), 1)
@@ -305,7 +330,7 @@ def _follow(
         reused = last.reused.without(stale, problem.graph)
     at = {goal.key: g for g, goal in enumerate(problem.goals)}
     known = {at[key]: path for key, path in last.routes.items() if key in at}
-    free = around(problem, change.names, size_of(problem)) if change.names else []
+    free = around(problem, again, size_of(problem)) if again else []
     charged = _charged(problem, free, last, weight)
     if free:
         complete = all(g in known for g, goal in enumerate(problem.goals) if goal.mir is None)
@@ -316,12 +341,15 @@ def _follow(
             return solve_problem(part, settings, deadline).routing
 
         routing = reoptimise(charged, start, free, improved)
-        with deadline.phase("bound"):
-            bound += exclusive(charged, change.names, others, options)
-        method = f"{options.solver} around {len(change.names)} of {len(queries)} queries"
+        if anew is None:
+            with deadline.phase("bound"):
+                bound += exclusive(charged, again, others, options)
+        method = f"{options.solver} around {len(again)} of {len(queries)} queries"
     else:
         routing = finish(charged, known)
         method = f"without {len(change.dropped)} queries, else as before"
+    if anew is not None:
+        bound, method = anew.bound, f"the last plan goes on; {anew.method}"
     bound = min(max(bound, floor(problem)), routing.cost)
     with deadline.phase("assemble"):
         outcome = Outcome(charged, routing, bound, method, 0, 0)
@@ -335,11 +363,11 @@ def _follow(
         routing.accesses,
         routing.copies,
         plan.bound - plan.switching,
-        last.gap,
+        last.gap if anew is None else plan.gap,
         plan,
         reused,
         last.gone + len(change.dropped),
-        last.settled,
+        last.settled and anew is None,
     )
 
 
