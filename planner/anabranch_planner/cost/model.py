@@ -34,6 +34,7 @@ and the sizes of stores depend, not how much is to come.
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
@@ -131,6 +132,12 @@ class CostModel:
         if parts is None or start is None:
             return self.cardinality(head) / len(head.members)
         return self._product(head) * parts[start]
+
+    def unpartitioned(self) -> CostModel:
+        """The same model of stores that are not partitioned."""
+        found = copy(self)
+        found.partitioned = False
+        return found
 
     def chi(self, *, broadcast: bool) -> int:
         """Partitions of a store that one probing tuple is sent to."""

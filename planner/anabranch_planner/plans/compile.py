@@ -217,7 +217,6 @@ class _PartRules:
     indexes: Mapping[StoreId, set[IndexSpec]]
     queries: list[QuerySpec]
     relations: Mapping[RelationId, Relation]
-    derived: Mapping[tuple[StreamName, str], Expr]
     sketches: set[_Sketch]
     backfills: list[BackfillRule]
 
@@ -230,20 +229,21 @@ def _merged(
     kinds = _Kinds.of(parts)
     bases = _base_stores(parts, kinds, terms.parallelism)
     chosen = {(b.owner, b.mir): b for b in backfills if b.chosen}
+    derived = {(s, a): e for part in parts for q in part.queries for s, a, e in q.derived}
     made = []
     for part in parts:
         copies, past = part.plan.copies, []
         for store in dict.fromkeys((c.owner, c.mir) for c in copies):
             past += [chosen[store]] if store in chosen else []
         read = sorted({r.stream for q in part.queries for r in q.relations})
+        own = {c: bases[_place(c)] for c in copies if _place(c) in bases}
+        attributes = {c.partition for c in copies if c.partition is not None and c not in own}
+        names = {attribute.attribute for attribute in attributes}
         given = _Given(
             {name: streams[name] for name in read if name in streams},
-            {c: bases[_place(c)] for c in copies if _place(c) in bases},
-            {
-                c.partition: kinds.of_label(c.partition)
-                for c in copies
-                if c.partition is not None and _place(c) not in bases
-            },
+            own,
+            {attribute: kinds.of_label(attribute) for attribute in attributes},
+            {(s, a): e for (s, a), e in derived.items() if a in names and s in read},
             terms.parallelism,
             tuple((b.owner, b.mir, b.order) for b in past),
             tuple(terms.of(q) for q in part.queries),
@@ -258,7 +258,6 @@ def _merged(
     fed = [rule for one in made for rule in one.fed]
     fed += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in [*bases.values(), *added]]
     stores = [*bases.values(), *added, *(s for one in made for s in one.stores)]
-    derived = {key: e for one in made for key, e in one.derived.items()}
     ruleset = Ruleset(
         epoch=epoch,
         streams=tuple(streams.values()),
@@ -411,13 +410,14 @@ class _Given:
     Attributes:
         streams: those that it reads.
         bases: its copies of base stores. ``types``: of the attributes that others are partitioned
-            by.
+            by, which may be only other parts' queries'. ``derived``: expressions behind these.
         past: the (owner, store, order) of backfills. ``terms``: of each query.
     """
 
     streams: Mapping[StreamName, Stream]
     bases: Mapping[StoreCopy, StoreSpec] = field(default_factory=dict)
     types: Mapping[AttrRef, str] = field(default_factory=dict)
+    derived: Mapping[tuple[StreamName, str], Expr] = field(default_factory=dict)
     parallelism: int = 1
     past: tuple[tuple[str, MirId, tuple[Label, ...]], ...] = ()
     terms: tuple[tuple[object, ...], ...] = ()
@@ -439,7 +439,8 @@ class _Compiler:
         self.relations = {r.id: r for q in self.queries for r in q.relations}
         #: The streams that keep the latest per key.
         self.latest = {s.name: s for s in given.streams.values() if s.latest}
-        self.derived = {(s, a): e for q in self.queries for s, a, e in q.derived}
+        own = {(s, a): e for q in self.queries for s, a, e in q.derived}
+        self.derived = {**given.derived, **own}
         self.users = _users(part.plan, self.mirs)
         self.copies = _copies(part.plan)
         self.made_from: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
@@ -469,7 +470,6 @@ class _Compiler:
             self.indexes,
             [terms.spec(q) for q in self.queries],
             self.relations,
-            self.derived,
             _sketches(self.queries),
             self._backfills(backfills),
         )

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Solver
+from anabranch_planner.search import free_copies
 from anabranch_planner.search.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.search.components import Part, batches, join, restrict, split
 from anabranch_planner.search.copies import decided
@@ -60,9 +61,9 @@ BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
 #: machine; one whose copies are charged counts for so many.
 REACH, CHARGED = 40_000, 8
-#: Where it is not: part of the time that goes into the bound, and of what is left into one
-#: neighbourhood.
-BOUND_SHARE, PIECE_SHARE = 0.4, 0.2
+#: Where it is not: part of the time that goes into the bound, or into copies apart from routes; and
+#: of what is left into one neighbourhood.
+BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
 def solve_problem(
@@ -127,10 +128,21 @@ def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> s
 def _piecemeal(
     problem: Problem, known: Routing, settings: Settings, deadline: Deadline, why: str
 ) -> Outcome:
-    """Neighbourhoods instead of the whole, and a bound by shares."""
-    with deadline.phase("bound"):
-        share = deadline.share(BOUND_SHARE)
-        bound = max(by_shares(problem, share, settings.seed), floor(problem))
+    """Copies apart from routes, where only they tie the queries together; else a bound by shares.
+    Then neighbourhoods instead of the whole.
+    """
+    bound, tied = floor(problem), free_copies.applies(problem)
+    if tied and not _beyond_reach(free_copies.relaxation(problem), settings, deadline):
+        with deadline.phase("copies"):
+            share = deadline.share(COPIES_SHARE)
+            known, low = free_copies.descend(
+                problem, known, lambda p, d: solve_problem(p, settings, d), share
+            )
+            bound = max(bound, low)
+    else:
+        with deadline.phase("bound"):
+            share = deadline.share(BOUND_SHARE)
+            bound = max(bound, by_shares(problem, share, settings.seed))
 
     def solve(part: Problem) -> Routing:
         share = deadline.share(PIECE_SHARE)
