@@ -37,13 +37,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import redis
 
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import PipelineSpec, running
-from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.control import Control
 from anabranch_runtime.state.checkpoint import planned_at
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
 from benchmarks.jaqpot.overload_feed import Feeder, files_of, latencies, prepare
@@ -317,12 +315,11 @@ def _orders(
     pipeline: Pipeline, namespace: str, log: list[BatchLog], begin: float, ended: float
 ) -> str:
     """How many probe orders batches have gone by in the measured time, and a digest of the last."""
-    server, keys = redis.Redis.from_url(pipeline.redis_url), Keys(namespace)
+    control = Control(pipeline.redis_url, namespace)
     digests: dict[str, str] = {}
     for name in dict.fromkeys(b.ruleset for b in log if begin <= b.committed_at <= ended):
-        text = server.get(keys.ruleset(RulesetId.parse(name)))
-        assert isinstance(text, bytes), f"ruleset {name} was published"
-        paths = sorted(f"{p.edge} {','.join(p.members)}" for p in rulesets.loads(text).paths)
+        rules = control.ruleset(RulesetId.parse(name))
+        paths = sorted(f"{p.edge} {','.join(p.members)}" for p in rules.paths)
         digests[name] = hashlib.sha256("\n".join(paths).encode()).hexdigest()[:8]
     last = next(reversed(digests.values()), "none")
     return f"{len(set(digests.values()))} ({last})"

@@ -21,19 +21,19 @@ from __future__ import annotations
 import shutil
 import statistics
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import redis
 
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.types import spark_type
-from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.control import Control
+from anabranch_runtime.errors import PipelineError
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import tell
@@ -258,17 +258,13 @@ def _recovered(found: list[Latency], options: argparse.Namespace) -> float | Non
 
 def _plans(system: Session, used: dict[str, int]) -> list[dict[str, Any]]:
     """Each plan that differs from the one before it: its first batch, MIRs, and S's probe order."""
-    keys = Keys(system.pipeline.spec.namespace)
-    server = redis.Redis.from_url(system.pipeline.redis_url)
+    control = Control(system.pipeline.redis_url, system.pipeline.spec.namespace)
     found: list[dict[str, Any]] = []
     for name, batch in sorted(used.items(), key=lambda item: item[1]):
-        text = server.get(keys.ruleset(RulesetId.parse(name)))
-        if text is None:
-            continue
-        rules = rulesets.loads(text)
-        plan = described(rules)
-        if not found or found[-1] | plan != found[-1]:
-            found.append({"batch": batch, **plan})
+        with suppress(PipelineError):
+            plan = described(control.ruleset(RulesetId.parse(name)))
+            if not found or found[-1] | plan != found[-1]:
+                found.append({"batch": batch, **plan})
     return found
 
 

@@ -16,6 +16,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.running import running_plan
+from anabranch_runtime.control import fetch_ruleset
 from anabranch_service.planning.periods import Periods
 from anabranch_service.planning.revisions import decide
 from benchmarks.profiled import planner_stream
@@ -32,7 +33,8 @@ class RandomRevisions:
     """Publishes revisions of the rulesets of ``system``, whose own service makes none."""
 
     def __init__(self, system: Session) -> None:
-        self._redis = redis.Redis.from_url(system.pipeline.redis_url)
+        self._url = system.pipeline.redis_url
+        self._redis = redis.Redis.from_url(self._url)
         self._keys = Keys(system.pipeline.spec.namespace)
         self._streams = {s.name: planner_stream(s) for s in system.streams}
         self._published = 0
@@ -43,10 +45,9 @@ class RandomRevisions:
         Args:
             queries: that have been registered, those of ``epoch`` among them.
         """
-        text = self._redis.get(self._keys.ruleset(epoch))
-        if text is None:
+        if not self._redis.exists(self._keys.ruleset(epoch)):
             return False
-        rules = wire.loads(text)
+        rules = fetch_ruleset(self._url, self._keys.namespace, RulesetId(epoch))
         sql = {query.name: query.sql for query in queries}
         joins = [parse_sql(q.id, sql[q.id], self._streams) for q in rules.queries]
         running = running_plan(rules, joins)

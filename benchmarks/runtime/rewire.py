@@ -19,11 +19,9 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import redis
-
 from anabranch_client.replay import tpch
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.control import Control
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -153,15 +151,13 @@ class _Rules:
     """The published rules, to be compared."""
 
     def __init__(self, system: Session) -> None:
-        self._redis = redis.Redis.from_url(system.pipeline.redis_url)
-        self._keys = Keys(system.pipeline.spec.namespace)
+        self._control = Control(system.pipeline.redis_url, system.pipeline.spec.namespace)
         self._known: dict[str, dict[str, Any]] = {}
 
     def of(self, ruleset: str) -> dict[str, Any]:
         """The document of ``ruleset`` but for its name."""
         if ruleset not in self._known:
-            name = self._keys.ruleset(RulesetId.parse(ruleset))
-            document = json.loads(self._redis.get(name) or "{}")
+            document = json.loads(self._control.ruleset_text(RulesetId.parse(ruleset)))
             document.pop("epoch", None)
             document.pop("revision", None)
             self._known[ruleset] = document

@@ -7,20 +7,22 @@ import os
 import time
 import uuid
 import zlib
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import redis
 import redis.exceptions
+import structlog
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from anabranch_contract.codec import Malformed
 from anabranch_contract.connectors.masking import masked
+from anabranch_contract.errors import RulesetError
 from anabranch_contract.packed import pack, unpack
+from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.protocol.batches import BATCHES_KEPT
@@ -33,6 +35,7 @@ from anabranch_contract.protocol.keys import (
 )
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_runtime.decoding import patched, read_ruleset
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
@@ -41,11 +44,14 @@ if TYPE_CHECKING:
 
     from redis.typing import EncodableT, FieldT
 
+    from anabranch_contract.plans.patches import Patch
     from anabranch_contract.plans.ruleset import Ruleset, RulesetId
     from anabranch_contract.protocol.activations import Activation, ViewRows
     from anabranch_contract.protocol.batches import BatchReport
     from anabranch_contract.protocol.intake import SourceStatus
     from anabranch_contract.protocol.interims import Interim
+
+_LOG = structlog.get_logger("anabranch.runtime")
 
 #: Seconds between two looks at a key that is waited for.
 POLL = 0.01
@@ -166,13 +172,18 @@ class Control:
         return _ruleset_text(self.url, self.keys.namespace, name)
 
     def publish(self, name: RulesetId, text: str) -> str:
-        """Publish ``text`` under ``name`` where nothing is; returns what is there now."""
+        """Publish ``text`` under ``name`` where nothing is, or a patch that can't be applied;
+        returns what is there now.
+        """
         key = self.keys.ruleset(name)
         self._redis.set(key, pack(text), nx=True)
         if not name.revision:
             self._redis.zadd(self.keys.published, {str(name.epoch): name.epoch})
-        there = cast("bytes | None", self._redis.get(key))
-        return text if there is None else rulesets.renumbered(unpack(there.decode()), name.epoch)
+        try:
+            return self.ruleset_text(name)
+        except PipelineError:
+            self._redis.set(key, pack(text))
+            return text
 
     def ration_schedule(self) -> RationSchedule | None:
         """The service's newest schedule of rations; None: there is none, or it can't be read."""
@@ -403,20 +414,18 @@ def fetch_ruleset(url: str, namespace: str, name: RulesetId) -> Ruleset:
     return read_ruleset(_ruleset_text(url, namespace, name), name)
 
 
-def read_ruleset(text: str, name: RulesetId) -> Ruleset:
-    """The ruleset of ``text``. That of an epoch for which nothing has changed differs from the one
-    that was read last in its number only, and is not decoded again.
-    """
-    return replace(_decoded(rulesets.renumbered(text, 0)), epoch=name.epoch)
-
-
-@lru_cache(maxsize=1)
-def _decoded(text: str) -> Ruleset:
-    return rulesets.loads(text)
-
-
 def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
-    text = connection(url).get(Keys(namespace).ruleset(name))
+    """The document of the ruleset under ``name``, however it is published.
+
+    Raises:
+        PipelineError: ``no-ruleset``: there is none, or it is a patch that can't be applied and
+            the whole ruleset is not there either.
+        RulesetError: it is a patch that this release can't read.
+    """
+    keys = Keys(namespace)
+    text = _text(url, keys.ruleset(name))
+    if text is not None and patches.is_patch(text):
+        text = _patched(url, keys, name, patches.loads(text))
     if text is None:
         raise PipelineError(
             "no-ruleset",
@@ -424,7 +433,38 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
             remedy="check that Redis has kept its data and that the service runs",
         )
     # Where nothing had changed it is a copy of an earlier epoch's.
-    return rulesets.renumbered(unpack(cast("bytes", text).decode()), name.epoch)
+    return rulesets.renumbered(text, name.epoch)
+
+
+def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
+    """What ``patch`` makes; None: it can't be applied, nor is what it makes published in full."""
+
+    def base() -> str | None:
+        text = _text(url, keys.ruleset(patch.base))
+        return None if text is None else rulesets.renumbered(text, patch.base.epoch)
+
+    try:
+        return patched(patch, base)
+    except RulesetError as error:
+        _LOG.warning(
+            "a patch can't be applied, the whole ruleset is fetched",
+            ruleset=str(name),
+            base=str(patch.base),
+            code=error.code,
+            error=error.message,
+        )
+    text = _text(url, keys.newest_ruleset)
+    return text if text is not None and rulesets.digest(text) == patch.digest else None
+
+
+def _text(url: str, key: str) -> str | None:
+    """What is kept under ``key``; None: nothing, or it is damaged."""
+    kept = cast("bytes | None", connection(url).get(key))
+    try:
+        return None if kept is None else unpack(kept.decode())
+    except ValueError as error:
+        _LOG.error("a damaged text is passed over", key=key, error=str(error))
+        return None
 
 
 @lru_cache(maxsize=4)

@@ -15,6 +15,7 @@ import redis
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.patches import difference
 from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Plan
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
@@ -110,6 +111,9 @@ class PlainService:
         self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
         self._filters = Random(script.seed + 2) if script.relaxed else None
+        #: Most epochs' rulesets are patches of the last that is not.
+        self._patches = Random(script.seed + 5)
+        self._base: tuple[RulesetId, str] | None = None
         self._fresh = script.fresh
         self._past = script.past
         self._relaxed: dict[str, dict[str, tuple[Expr, ...]]] = {}
@@ -215,7 +219,13 @@ class PlainService:
         self.done.add(epoch)
 
     def _set(self, epoch: int, rules: Ruleset) -> None:
-        self._write(rules)
+        text = rulesets.dumps(rules)
+        assert rulesets.loads(text) == rules
+        if self._base is None or self._patches.random() < 0.2:
+            self._base, short = (rules.id, text), text
+        else:
+            short = difference(*self._base, text).dumps()
+        self._redis.mset({self._keys.ruleset(epoch): short, self._keys.newest_ruleset: text})
         self._redis.zadd(self._keys.published, {str(epoch): epoch})
 
     def _write(self, rules: Ruleset) -> str:

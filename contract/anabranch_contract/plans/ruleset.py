@@ -361,7 +361,7 @@ def _require(condition: bool, message: str, row: object = "") -> None:
 _EPOCH = re.compile(r'"epoch":\d+')
 
 #: The rules of a document by kind, and the fields that hold them.
-_RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
+RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
 
 
 def dumps(ruleset: Ruleset) -> str:
@@ -413,7 +413,7 @@ def from_json(doc: dict[str, Any]) -> Ruleset:
     if written <= _UNMARKED:
         doc = expressions.marked(doc)
     try:
-        found = {_RULES[kind]: rules for kind, rules in doc["rules"].items() if kind in _RULES}
+        found = {RULES[kind]: rules for kind, rules in doc["rules"].items() if kind in RULES}
         found["queries"] = list(map(_with_sink, doc["queries"]))
         return codec.from_json({**doc, **found, "version": VERSION}, Ruleset)
     except (KeyError, TypeError, AttributeError, codec.Malformed) as cause:
@@ -427,13 +427,18 @@ def query_to_json(query: QuerySpec) -> dict[str, Any]:
 
 def query_from_json(doc: dict[str, Any]) -> QuerySpec:
     """Return the query that :func:`query_to_json` wrote, in this release or an earlier one."""
-    return codec.from_json(_with_sink(expressions.marked(doc)), QuerySpec)
+    return read_query(expressions.marked(doc))
+
+
+def read_query(doc: dict[str, Any]) -> QuerySpec:
+    """Return the query that :func:`query_to_json` wrote in this release."""
+    return codec.from_json(_with_sink(doc), QuerySpec)
 
 
 def _wire(ruleset: Ruleset) -> dict[str, Any]:
     doc = codec.fields(ruleset)
     doc["queries"] = list(map(_wire_query, ruleset.queries))
-    doc["rules"] = {kind: doc.pop(name) for kind, name in _RULES.items()}
+    doc["rules"] = {kind: doc.pop(name) for kind, name in RULES.items()}
     return doc
 
 

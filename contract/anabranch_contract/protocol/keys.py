@@ -54,8 +54,17 @@ class Keys:
         return self._key("settings")
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
-        """String: the ruleset's wire document (service, immutable)."""
+        """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` that makes it of
+        another (service, immutable).
+        """
         return self._key("ruleset", ruleset)
+
+    @property
+    def newest_ruleset(self) -> str:
+        """String: the wire document of the newest epoch that is published as a patch, for whoever
+        can't apply that (service); absent where the newest epoch is no patch.
+        """
+        return self._key("ruleset", "newest")
 
     @property
     def rations(self) -> str:

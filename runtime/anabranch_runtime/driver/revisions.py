@@ -11,6 +11,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import RevisionCounts
+from anabranch_runtime.decoding import read_ruleset
 from anabranch_runtime.epochs.failed_queries import surviving
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_runtime.errors import PipelineError
@@ -72,7 +73,7 @@ class Revisions:
                 f"the document of {name} is not the one that was published",
                 remedy="the old rules go on; check who writes to this Redis",
             )
-        revision = rulesets.loads(text)
+        revision = read_ruleset(text, name)
         running = self._rulesets.get(state.ruleset)
         # A query that has failed has taken stores with it.
         check_revision(surviving(running, state), surviving(revision, state))

@@ -5,6 +5,10 @@ keeps it in ``rulesets/<epoch>.json``, a revision in ``rulesets/<epoch>.<revisio
 read it there. So what has been chosen can be repeated
 whatever has become of Redis, and a Redis that publishes something else under the same number is
 noticed.
+
+A file has the whole ruleset, or a patch of one that another file has (:mod:`~.plans.patches`). Both
+are written here: they don't depend on whether Redis has a patch, and of which base. A ruleset is
+one file, and its base is complete before. A base stays for as long as a patch of it.
 """
 
 from __future__ import annotations
@@ -12,15 +16,18 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
-from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans import patches
+from anabranch_contract.plans.patches import WORTH, applied, difference, is_patch
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_runtime.control import fetch_ruleset, read_ruleset
+from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.decoding import patched, read_ruleset
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.storage.documents import Kind, canonical, read_document
+from anabranch_runtime.storage.documents import Kind, Spelling, canonical, read_text
 from anabranch_runtime.storage.durable import durable
 
 if TYPE_CHECKING:
@@ -29,7 +36,8 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.control import Control
 
-KIND = Kind("ruleset", "ruleset", 1)
+#: Version 1 had whole rulesets only.
+KIND = Kind("ruleset", "ruleset", 2, sealed=2)
 #: Rulesets kept besides those in use.
 SPARE = 2
 
@@ -44,6 +52,10 @@ class Rulesets:
         self._folder = root / "rulesets"
         self._control = control
         self._known: dict[RulesetId, Ruleset] = {}
+        #: The last one that was written in full: its text.
+        self._base: tuple[RulesetId, str] | None = None
+        #: What each file needs to be read: that of its base, or only itself.
+        self._needs: dict[RulesetId, RulesetId] = {}
 
     def get(self, name: RulesetId) -> Ruleset:
         """The ruleset that ``name`` is the id of, kept from now on.
@@ -53,20 +65,25 @@ class Rulesets:
         """
         found = self._known.get(name)
         if found is None:
-            body = self._body(name)
-            if body is None:
+            text = self._text(name)
+            if text is None:
                 text = self._control.ruleset_text(name)
-                self._durable.write(_path(self._folder, name), KIND, json.loads(text))
-                found = read_ruleset(text, name)
+                self.keep(read_ruleset(text, name), text)
             else:
-                found = rulesets.from_json(body)
-            self._known[name] = found
+                self._known[name] = read_ruleset(text, name)
+            found = self._known[name]
         return found
 
     def keep(self, ruleset: Ruleset, text: str) -> None:
         """Keep ``ruleset``, of which ``text`` is the document, from now on."""
-        self._durable.write(_path(self._folder, ruleset.id), KIND, json.loads(text))
-        self._known[ruleset.id] = ruleset
+        name = ruleset.id
+        short = None if self._base is None else _shorter(*self._base, text)
+        # No revision is a base: under its number another may be published if it was never taken.
+        if short is None and not name.revision:
+            self._base = name, text
+        self._durable.write(_path(self._folder, name), KIND, Spelling(short or text))
+        self._needs[name] = name if short is None or self._base is None else self._base[0]
+        self._known[name] = ruleset
 
     def restore(self, used: Collection[RulesetId]) -> None:
         """Give Redis the rulesets that it has lost; of revisions those that are ``used``: another
@@ -77,11 +94,11 @@ class Rulesets:
         """
         for path in self._paths():
             name = RulesetId.parse(path.stem)
-            body = self._body(name) if name in used or not name.revision else None
-            if body is None:
+            text = self._text(name) if name in used or not name.revision else None
+            if text is None:
                 continue
-            published = self._control.publish(name, json.dumps(body))
-            if canonical(json.loads(published)) != canonical(body):
+            published = self._control.publish(name, text)
+            if published != text and _spelled(published) != _spelled(text):
                 raise StateError(
                     "foreign-ruleset",
                     f"Redis has another ruleset {name} than the one that {path} was made from",
@@ -90,25 +107,42 @@ class Rulesets:
                 )
 
     def forget(self, used: Collection[RulesetId]) -> None:
-        """Keep those ``used`` and the newest few only."""
-        for path in self._paths()[:-SPARE]:
-            name = RulesetId.parse(path.stem)
-            if name not in used:
-                self._durable.remove([path])
+        """Keep those ``used``, the newest few, and what these and the next are patches of."""
+        names = [RulesetId.parse(path.stem) for path in self._paths()]
+        staying = {*names[-SPARE:], *used}
+        staying |= {self._base_of(name) for name in names if name in staying}
+        if self._base is not None:
+            staying.add(self._base[0])
+        # Patches before their bases.
+        for name in reversed(names):
+            if name not in staying:
+                self._durable.remove([_path(self._folder, name)])
                 self._known.pop(name, None)
+                self._needs.pop(name, None)
 
-    def _body(self, name: RulesetId) -> dict[str, Any] | None:
+    def _text(self, name: RulesetId) -> str | None:
+        """The document that is kept; None: there is none that can be read."""
         path = _path(self._folder, name)
         if not path.exists():
             return None
         try:
-            body: dict[str, Any] = read_document(path, KIND)
-        except StateError as error:
+            return _kept_text(path)
+        except (StateError, RulesetError) as error:
             if error.code == "unknown-version":
                 raise
             _LOG.error("kept ruleset passed over", error=str(error))
             return None
-        return body
+
+    def _base_of(self, name: RulesetId) -> RulesetId:
+        """Which ruleset's file is needed to read that of ``name``."""
+        if name not in self._needs:
+            self._needs[name] = name
+            try:
+                text = read_text(_path(self._folder, name), KIND)
+                self._needs[name] = patches.loads(text).base if is_patch(text) else name
+            except (StateError, RulesetError) as error:
+                _LOG.error("kept ruleset passed over", error=str(error))
+        return self._needs[name]
 
     def _paths(self) -> list[Path]:
         found = self._folder.glob("*.json") if self._folder.is_dir() else ()
@@ -120,10 +154,11 @@ def kept_ruleset(root: Path, name: RulesetId) -> Ruleset | None:
     """The ruleset that ``name`` is the id of, if the state directory has it.
 
     Raises:
-        StateError: the file is damaged or of a later release.
+        StateError: the file, or that of its base, is damaged or of a later release.
+        RulesetError: it is a patch of another base.
     """
     path = _path(root / "rulesets", name)
-    return rulesets.from_json(read_document(path, KIND)) if path.exists() else None
+    return read_ruleset(_kept_text(path), name) if path.exists() else None
 
 
 @lru_cache(maxsize=8)
@@ -133,10 +168,35 @@ def task_ruleset(root: str, url: str, namespace: str, name: RulesetId) -> Rulese
 
     Raises:
         PipelineError: ``no-ruleset``: it did not come for a while.
-        StateError: the file is damaged or of a later release.
+        StateError, RulesetError: as :func:`kept_ruleset` does.
     """
     kept = kept_ruleset(Path(root), name)
     return fetch_ruleset(url, namespace, name) if kept is None else kept
+
+
+def _kept_text(path: Path) -> str:
+    """The document in the file at ``path``, or of which there is a patch."""
+    text = read_text(path, KIND)
+    if not is_patch(text):
+        return text
+    patch = patches.loads(text)
+    return patched(patch, lambda: read_text(_path(path.parent, patch.base), KIND))
+
+
+def _shorter(base: RulesetId, base_text: str, text: str) -> str | None:
+    """A patch that makes exactly ``text``; None: there is none that is worth it."""
+    try:
+        patch = difference(base, base_text, text)
+        # As spelled by others, or by an earlier release, it is not what a patch makes.
+        applied(base_text, patch)
+    except RulesetError:
+        return None
+    short = patch.dumps()
+    return short if len(short) <= WORTH * len(text) else None
+
+
+def _spelled(text: str) -> str:
+    return canonical(json.loads(text))
 
 
 def _path(folder: Path, name: RulesetId) -> Path:

@@ -17,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.codec import to_json
+from anabranch_contract.codec import dumps, to_json
 from anabranch_runtime.errors import StateError
 
 if TYPE_CHECKING:
@@ -87,6 +87,23 @@ def read_document(path: Path, kind: Kind) -> Any:
     if text != kind.spelled(written, body):
         raise StateError(f"damaged-{kind.noun}", f"{path} does not match its checksum")
     return body
+
+
+def read_text(path: Path, kind: Kind) -> str:
+    """The text of the body of the document at ``path``, as whoever wrote it has spelled it; of an
+    earlier version the canonical one of this release's codec.
+
+    Raises:
+        StateError: as :func:`read_document` does.
+    """
+    with contextlib.suppress(OSError):
+        text = path.read_bytes()
+        found = _HEAD.match(text)
+        if found is not None and int(found["version"]) == kind.version:
+            body = text[found.end() : -1]
+            if zlib.crc32(body, kind.seed(kind.version)) == int(found["crc"]):
+                return body.decode()
+    return dumps(read_document(path, kind))
 
 
 def checksum(path: Path) -> int:

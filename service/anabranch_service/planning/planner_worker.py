@@ -30,7 +30,8 @@ from anabranch_service.planning.request import (
     plan_only,
 )
 from anabranch_service.planning.what_if import Running
-from anabranch_service.registry.publication import Sealed, seal, seal_again
+from anabranch_service.registry.patching import Base, seal_patched
+from anabranch_service.registry.publication import Sealed, seal_again
 from anabranch_service.registry.records import EpochRecord
 
 
@@ -80,8 +81,9 @@ class _Planner:
         for part in self._follower.parts:
             part.validate()
         made = Prepared.of(answer, asked.now)
-        sealed = seal(made.record, made.text)
-        self._last = _Last(made.record, made.text, request, answer)
+        base = None if last is None else last.base
+        sealed, base = seal_patched(made.record, made.text, base)
+        self._last = _Last(made.record, made.text, request, answer, base)
         return sealed
 
     def _stays(self, last: _Last, request: PlanningRequest) -> bool:
@@ -125,13 +127,14 @@ class _Last:
 
     Attributes:
         record, text: of its newest epoch, and of its ruleset.
-        request, answer: by which it was made.
+        request, answer: by which it was made. ``base``: of which the next ruleset is a patch.
     """
 
     record: EpochRecord
     text: str
     request: PlanningRequest
     answer: PlanningAnswer
+    base: Base
 
     def running(self) -> Running:
         """The plan as what the next one is compared with, and charged for changing."""

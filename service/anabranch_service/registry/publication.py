@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import structlog
+
 from anabranch_contract.packed import pack
 from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import RulesetId, digest
 from anabranch_contract.protocol.keys import CHANGES_KEPT
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.runs import query_of
@@ -67,8 +69,8 @@ redis.call('SET', KEYS[2], 1)
 return length - at - 1
 """)
 
-#: KEYS leader, ruleset and copy, details and copy, record, summaries, bytes, published; ARGV owner,
-#: token, epoch, record, summary, its bytes.
+#: KEYS leader, ruleset and copy, details and copy, record, summaries, bytes, published, bases; ARGV
+#: owner, token, epoch, record, summary, its bytes, the epoch before.
 _AGAIN = fenced("""
 if redis.call('EXISTS', KEYS[2], KEYS[4]) ~= 2 then return 0 end
 if redis.call('COPY', KEYS[2], KEYS[3]) ~= 1 then return 0 end
@@ -78,11 +80,29 @@ redis.call('HSET', KEYS[7], ARGV[3], ARGV[5])
 local size = redis.call('STRLEN', KEYS[3]) + redis.call('STRLEN', KEYS[5]) + tonumber(ARGV[6])
 redis.call('HSET', KEYS[8], ARGV[3], size)
 redis.call('ZADD', KEYS[9], ARGV[3], ARGV[3])
+local base = redis.call('HGET', KEYS[10], ARGV[7])
+if base then redis.call('HSET', KEYS[10], ARGV[3], base) end
 return 1
 """)
 
+_LOG = structlog.get_logger(__name__)
+
 #: Epochs that are kept however long they are: a state that is rolled back needs the newest few.
 LEAST_EPOCHS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A ruleset as a patch.
+
+    Attributes:
+        base: the epoch of its base. ``check``: the digest of what is kept of that.
+        text: the patch, packed.
+    """
+
+    base: int
+    check: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +112,7 @@ class Sealed:
     Attributes:
         record: without what is long in it. ``text``: its document. ``summary``: what lists show.
         ruleset, details: packed; empty where they are those of an earlier epoch.
+        patch: what is kept of the ruleset instead; None: all of it.
     """
 
     record: EpochRecord
@@ -99,6 +120,7 @@ class Sealed:
     summary: str
     ruleset: str = ""
     details: str = ""
+    patch: Patched | None = None
 
     @property
     def rejected(self) -> Mapping[str, ProblemRecord]:
@@ -112,9 +134,14 @@ class Sealed:
         return replace(self, record=record, text=record.model_dump_json())
 
     @property
+    def rules(self) -> str:
+        """What is kept of the ruleset."""
+        return self.ruleset if self.patch is None else self.patch.text
+
+    @property
     def size(self) -> int:
         """Characters of what is kept of it alone."""
-        return len(self.text) + len(self.ruleset) + len(self.details)
+        return len(self.text) + len(self.rules) + len(self.details)
 
 
 def seal(record: EpochRecord, ruleset: str) -> Sealed:
@@ -155,21 +182,38 @@ class Publication:
         self._again = register(_AGAIN)
 
     async def epoch(self, sealed: Sealed) -> bool:
-        """Publish an epoch, all of it or nothing; False if it had been published before."""
+        """Publish an epoch, all of it or nothing; False if it had been published before.
+
+        A patch whose base Redis does not have is not published, but the whole ruleset.
+        """
         store, keys, number = self.store, self.store.keys, sealed.record.epoch
+        patch, newest = sealed.patch, keys.newest_ruleset
+        if patch is not None and not await self._has(patch):
+            _LOG.warning("the base of a patch is gone", epoch=number, base=patch.base)
+            sealed, patch = replace(sealed, patch=None), None
+        others: list[_Command] = [("UNLINK", newest, ())]
+        if patch is not None:
+            others = [("SET", newest, (sealed.ruleset,))]
+            others.append(("HSETNX", store.bases_key, (number, patch.base)))
         answers = await self._write(
-            ("SET", keys.ruleset(number), (sealed.ruleset, "NX")),
+            ("SET", keys.ruleset(number), (sealed.rules, "NX")),
             ("SET", store.details_key(number), (sealed.details, "NX")),
             ("SET", keys.epoch(number), (sealed.text, "NX")),
             ("HSETNX", store.summaries_key, (number, sealed.summary)),
             ("HSETNX", store.epoch_bytes_key, (number, sealed.size)),
             ("ZADD", keys.published, (number, number)),
+            *others,
         )
         return bool(answers[0])
 
+    async def _has(self, patch: Patched) -> bool:
+        """Whether Redis has the base of ``patch`` as it was published."""
+        kept = cast("str | None", await self.store.redis.get(self.store.keys.ruleset(patch.base)))
+        return kept is not None and digest(kept) == patch.check
+
     async def epoch_again(self, sealed: Sealed, before: int) -> bool:
         """Publish an epoch for which nothing has changed since the one ``before``. Redis copies
-        what is long, so that no epoch depends on another.
+        what is long, so that no epoch depends on this one. The copy of a patch has the same base.
 
         Returns:
             Whether it has been published now; not where Redis has one of that number already, or
@@ -178,8 +222,8 @@ class Publication:
         store, keys, number = self.store, self.store.keys, sealed.record.epoch
         names = [keys.ruleset(before), keys.ruleset(number), store.details_key(before)]
         names += [store.details_key(number), keys.epoch(number), store.summaries_key]
-        names += [store.epoch_bytes_key, keys.published]
-        given = [number, sealed.text, sealed.summary, sealed.size]
+        names += [store.epoch_bytes_key, keys.published, store.bases_key]
+        given = [number, sealed.text, sealed.summary, sealed.size, before]
         return bool(await self._run(self._again, names, given))
 
     async def explanation(self, record: EpochRecord, found: Explanation) -> None:
@@ -196,7 +240,8 @@ class Publication:
     async def forget_epochs(self, keep: int, most: int) -> None:
         """Remove all but the newest ``keep`` epochs and ``most`` bytes of them, and what was
         measured before. The newest :data:`LEAST_EPOCHS` and what runs are kept, with all that was
-        published since.
+        published since. The ruleset of an epoch that is the base of one that is kept stays, too,
+        for as long as that does.
         """
         store, keys = self.store, self.store.keys
         published, progress = await store.published(), await store.progress()
@@ -210,12 +255,14 @@ class Publication:
         else:
             return
         first, last = published[0], published[-needed]
+        bases = await store.bases()
+        rulesets = {*range(first, last), *(base for n, base in bases.items() if n < last)}
+        rulesets -= {base for n, base in bases.items() if n >= last}
         # Epochs that went by an older ruleset have statistics of their own.
         gone = [
             key
             for n in range(first, last)
             for key in (
-                keys.ruleset(n),
                 keys.epoch(n),
                 store.details_key(n),
                 keys.statistics(n),
@@ -224,7 +271,9 @@ class Publication:
             )
         ]
         await self._write(
+            *(("UNLINK", keys.ruleset(n), ()) for n in sorted(rulesets)),
             *(("UNLINK", key, ()) for key in gone),
+            ("HDEL", store.bases_key, tuple(range(first, last))),
             ("HDEL", store.summaries_key, tuple(range(first, last))),
             ("HDEL", store.epoch_bytes_key, tuple(range(first, last))),
             ("HDEL", store.explanations_key, tuple(range(first, last))),

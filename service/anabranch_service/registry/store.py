@@ -7,6 +7,7 @@ processes on one namespace can't lose each other's writes. What only one of them
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +23,11 @@ from redis.asyncio.client import Pipeline
 from redis.exceptions import ResponseError, WatchError
 
 from anabranch_contract import codec
+from anabranch_contract.errors import RulesetError
 from anabranch_contract.packed import unpack
+from anabranch_contract.plans import patches
 from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.plans.ruleset import RulesetId, renumbered
+from anabranch_contract.plans.ruleset import RulesetId, digest, renumbered
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
@@ -602,11 +605,43 @@ class Store:
         return self._own("epochs", "summaries")
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
-        """The wire text of one epoch's ruleset, or of a revision of it, or None."""
+        """The wire text of one epoch's ruleset, or of a revision of it; None: there is none, or it
+        is a patch that can't be applied.
+        """
         text = _unpacked(await _text(self.redis.get(self.keys.ruleset(name))))
+        if text is not None and patches.is_patch(text):
+            text = await self._patched(name, text)
         epoch = name if isinstance(name, int) else name.epoch
         # Where nothing had changed it is a copy of an earlier epoch's.
         return None if text is None else renumbered(text, epoch)
+
+    async def _patched(self, name: int | RulesetId, text: str) -> str | None:
+        """What the patch ``text`` makes, as it is published under ``name``."""
+        try:
+            patch = patches.loads(text)
+            base = _unpacked(await _text(self.redis.get(self.keys.ruleset(patch.base))))
+            base = renumbered(base or "", patch.base.epoch)
+            try:
+                return await asyncio.to_thread(patches.applied, base, patch)
+            except RulesetError as cause:
+                _LOG.warning("a patch can't be applied", ruleset=str(name), reason=cause.message)
+                newest = _unpacked(await _text(self.redis.get(self.keys.newest_ruleset)))
+                if newest is None or digest(newest) != patch.digest:
+                    raise
+                return newest
+        except RulesetError as cause:
+            _LOG.error("a ruleset can't be read", ruleset=str(name), reason=str(cause))
+            return None
+
+    async def bases(self) -> dict[int, int]:
+        """Epochs whose rulesets are patches -> the epochs of their bases."""
+        found = await _answer(self.redis.hgetall(self.bases_key), dict[str, str])
+        return {int(number): int(base) for number, base in found.items()}
+
+    @property
+    def bases_key(self) -> str:
+        """Hash: epoch whose ruleset is a patch -> epoch of the patch's base."""
+        return self._own("epochs", "bases")
 
     async def answer(self) -> RevisionAnswer | None:
         """The newest answer to interim measurements, or None."""

@@ -93,7 +93,7 @@ async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None)
 )
 @needs(Need.READ)
 async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """The ruleset that workers execute during an epoch, as they fetch it."""
+    """The ruleset that workers execute during an epoch, in full."""
     text = await ctx.store.ruleset(number)
     if text is None:
         raise _unknown(number)

@@ -6,16 +6,26 @@ planner, driver and workers, with rewires, tasks that fail, drivers that die, la
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.cost.statistics import Statistics
 
 
 def assert_exact(seed: int, count: int, folder: Path, url: str) -> None:
@@ -26,6 +36,30 @@ def assert_exact(seed: int, count: int, folder: Path, url: str) -> None:
 
 def test_many_queries_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(3, 25, tmp_path, redis)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_queries_that_come_and_go_in_every_epoch_are_exact(
+    seed: int, redis: str, tmp_path: Path
+) -> None:
+    """The plan stays but for them, so at least half of the batches go by rulesets that are kept as
+    patches.
+    """
+
+    def steady(
+        queries: Sequence[JoinQuery], _: Statistics, __: Optimizer, parallelism: int, ___: int
+    ) -> Plan:
+        options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=parallelism)
+        return optimise(queries, NoStatistics(), options)
+
+    script = replace(draw(seed, BATCHES), odd=False, layouts=False)
+    # The first ruleset that a driver takes is kept in full.
+    script = replace(script, deaths=(), restarts=frozenset(), faults=())
+    generated = generate_crowded(seed, tmp_path, 30, every=1)
+    verdict, events = run_local(generated, script, redis, planner=steady)
+    assert not verdict.problems, str(verdict)
+    assert verdict.results > 300
+    assert events["by a patch"] >= BATCHES / 2
 
 
 @pytest.mark.slow

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.asyncio import Redis
 
+from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.clock import utc_now
 from anabranch_service.planning.loop import settled
 from anabranch_service.registry.approvals import Approvals, HeldPlan
 from anabranch_service.registry.lease import LeadershipLost, Term
-from anabranch_service.registry.publication import Publication, seal, seal_again
+from anabranch_service.registry.publication import Patched, Publication, seal, seal_again
 from anabranch_service.registry.records import EpochRecord, KeptRevision
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
@@ -48,7 +50,7 @@ def everything(service: Service) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "write",
     [
-        *("epoch", "again", "forget", "revision", "measured", "answer", "rations", "hold"),
+        *("epoch", "patch", "again", "forget", "revision", "measured", "answer", "rations", "hold"),
         *("query", "lineage", "advance"),
     ],
 )
@@ -71,6 +73,12 @@ def test_a_term_that_is_over_writes_nothing(shop: Service, write: str) -> None:
             late = Publication(Store(redis, shop.keys.namespace), STALE)
             writes: dict[str, Callable[[], Awaitable[object]]] = {
                 "epoch": lambda: late.epoch(seal(record.model_copy(update={"epoch": 99}), text)),
+                "patch": lambda: late.epoch(
+                    replace(
+                        seal(record.model_copy(update={"epoch": 99}), text),
+                        patch=Patched(0, digest(text), "{}"),
+                    )
+                ),
                 "again": lambda: late.epoch_again(
                     seal_again(record.again(99, datetime.now(UTC))), record.epoch
                 ),

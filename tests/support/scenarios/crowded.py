@@ -24,8 +24,10 @@ _STREAMS = ("r", "s", "t")
 _COLUMNS = ("a", "b", "v", "id", "ts")
 
 
-def generate_crowded(seed: int, folder: Path, count: int) -> Generated:
-    """Write the scenario of ``seed`` with ``count`` queries; equal seeds give equal scenarios."""
+def generate_crowded(seed: int, folder: Path, count: int, every: int = 2) -> Generated:
+    """Write the scenario of ``seed`` with ``count`` queries and epochs of ``every`` batches; equal
+    arguments give equal scenarios.
+    """
     rng, drawn = np.random.default_rng(seed), Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     streams = {name: _stream(name, folder, rng) for name in _STREAMS}
@@ -33,7 +35,7 @@ def generate_crowded(seed: int, folder: Path, count: int) -> Generated:
     document = {
         "streams": streams,
         "queries": queries,
-        "epochs": {"every": 2},
+        "epochs": {"every": every},
         # With hundreds of queries the optimiser of joint plans takes minutes.
         "optimizer": "shared" if count > 20 else {0: "clash", 4: "shared"},
         "parallelism": drawn.randint(1, 3),

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.support.plain_service import Planner
+
     #: Runs a seed's scenario in a folder: the verdict, and what it covered.
     Engine = Callable[[int, Path], tuple[Verdict, Counter[str]]]
     #: Makes a seed's scenario in a folder, of a ``scenario_rows.Size``.
@@ -286,12 +288,18 @@ def spark(
 
 
 def run_local(
-    generated: Generated, script: Script, url: str, *, remote: bool = False
+    generated: Generated,
+    script: Script,
+    url: str,
+    *,
+    remote: bool = False,
+    planner: Planner | None = None,
 ) -> tuple[Verdict, Counter[str]]:
     """A scenario in this process, as ``script`` says; ``remote``: its state is in an object store,
-    in front of which nearly nothing is kept, and machines are lost.
+    in front of which nearly nothing is kept, and machines are lost. ``planner``: makes the plans.
     """
-    replay = LocalReplay(generated.path, generated.folder / "out", url, script=script)
+    out = generated.folder / "out"
+    replay = LocalReplay(generated.path, out, url, planner=planner, script=script)
     if (script.owed or script.past) and script.seed % 2:
         # Every debt is paid in many parts.
         replay.throttle = Throttle(first=3, least=2, most=8)

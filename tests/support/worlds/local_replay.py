@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import redis
 
+from anabranch_contract.plans.patches import is_patch
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.control import (
@@ -40,7 +41,9 @@ from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, convert, read_rows
 from anabranch_runtime.state.debt import Debt
+from anabranch_runtime.state.rulesets import KIND, task_ruleset
 from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.documents import read_text
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.memory import Budget, budget
@@ -240,6 +243,7 @@ class _Run:
     def _start(self) -> Driver:
         """A driver that knows only what is on disk and in Redis."""
         fetch_ruleset.cache_clear()
+        task_ruleset.cache_clear()
         close_all()
         driver = Driver(self.settings, self.control, self.batches)
         if self.deaths:
@@ -307,6 +311,10 @@ class _Run:
         if epoch in self.script.missing:
             self.replay.events["ruleset missing"] += 1
         ruleset = self.control.ruleset(state.ruleset)
+        epochs, _, revision = str(state.ruleset).partition(".")
+        name = f"{int(epochs):08d}.{revision}".rstrip(".") + ".json"
+        kept = read_text(self.settings.state / "rulesets" / name, KIND)
+        self.replay.events["by a patch"] += is_patch(kept)
         self.watch.committed(state, surviving(ruleset, state))
         stream_of = {r.id: str(r.stream) for r in ruleset.relations}
         for query in ruleset.queries:
@@ -422,7 +430,7 @@ class _Run:
         self.attempts[context.batch] += 1
         fault = dict(self.script.faults).get((context.batch, attempt))
         tasks = self.script.tasks_of(context.batch, attempt)
-        rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        rules = task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset)
         barrier = threading.Barrier(tasks)
         messages = [""] * tasks
         reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * tasks

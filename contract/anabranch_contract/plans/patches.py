@@ -1,0 +1,135 @@
+"""Rulesets as patches of another: what they have of its rows, and which rows are new.
+
+The *base* of a patch is a ruleset that is kept in full, never a patch, and the patch names the
+digest of its text. Each section of the ruleset that a patch makes is a list of edits in order
+(:class:`Edit`), as in other delta encodings: so many rows of the base from a place on, then rows
+that are new. What no edit copies is gone. So the order of rows is part of the patch, whatever
+sections are sorted by. The patch names the digest of the text it makes, too: whoever
+applies it has exactly that text, or an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch_contract import codec
+from anabranch_contract.codec import Message, Raw, Row
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.rows import Document
+from anabranch_contract.plans.ruleset import RulesetId, digest
+
+#: The version of patches; the texts of rows in them are those of rulesets.
+VERSION = 1
+#: A patch that is longer than this part of its ruleset is not worth it.
+WORTH = 0.25
+
+#: How the text of a patch begins; no ruleset's does.
+_BEGIN = '{"base":'
+
+
+class Edit(Row, frozen=True):
+    """``count`` rows of the base's section from row ``start`` on, then ``rows``."""
+
+    start: int
+    count: int
+    rows: tuple[Raw, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch(Message):
+    """A ruleset, by what differs from another.
+
+    Attributes:
+        base, base_digest: that ruleset, and the digest of its text.
+        digest: of the text that the patch makes.
+        sections: a section's name -> what it consists of. ``scalars``: all that is no section.
+    """
+
+    base: RulesetId
+    base_digest: str
+    digest: str
+    sections: dict[str, tuple[Edit, ...]]
+    scalars: dict[str, Raw]
+    patch: int = VERSION
+
+
+def is_patch(text: str) -> bool:
+    """Whether ``text`` is that of a patch, not of a ruleset.
+
+    >>> is_patch('{"base":[3,0],"base_digest":"..."}'), is_patch('{"derived":[],"epoch":3}')
+    (True, False)
+    """
+    return text.startswith(_BEGIN)
+
+
+def loads(text: str) -> Patch:
+    """The patch that :meth:`Patch.dumps` wrote.
+
+    Raises:
+        RulesetError: ``unknown-version``, or ``bad-patch``.
+    """
+    try:
+        written = codec.loads(text, dict[str, Raw]).get("patch")
+        if written is None or bytes(written) != str(VERSION).encode():
+            shown = None if written is None else bytes(written).decode()
+            raise RulesetError(
+                "unknown-version",
+                f"patch version {shown} is not supported",
+                remedy=f"this release reads patches of version {VERSION}: upgrade the runtime "
+                "before the service",
+            )
+        return Patch.loads(text)
+    except codec.Malformed as cause:
+        raise RulesetError("bad-patch", f"malformed patch of a ruleset: {cause}") from cause
+
+
+def difference(base: RulesetId, base_text: str, text: str) -> Patch:
+    """The patch that makes ``text`` of ``base_text``, that of ``base``; both as ``ruleset.dumps``
+    writes them.
+    """
+    before, after = Document.of(base_text).sections, Document.of(text)
+    sections = {name: _edits(before.get(name, []), rows) for name, rows in after.sections.items()}
+    return Patch(base, digest(base_text), digest(text), sections, dict(after.scalars))
+
+
+def applied(base_text: str, patch: Patch) -> str:
+    """The text that ``patch`` makes of ``base_text``.
+
+    Raises:
+        RulesetError: ``base-differs``: it is a patch of another text; ``patch-of-patch``;
+            ``digest-differs``: it makes another text than it says.
+    """
+    if digest(base_text) != patch.base_digest:
+        raise RulesetError("base-differs", f"the ruleset {patch.base} is not the patch's base")
+    if is_patch(base_text):
+        raise RulesetError("patch-of-patch", f"the base {patch.base} is a patch itself")
+    base = Document.of(base_text).sections
+    sections: dict[str, list[bytes]] = {}
+    for name, edits in patch.sections.items():
+        there, rows = base.get(name, []), sections.setdefault(name, [])
+        for edit in edits:
+            rows += there[edit.start : edit.start + edit.count]
+            rows += map(bytes, edit.rows)
+    text = Document(sections, patch.scalars).text()
+    if digest(text) != patch.digest:
+        raise RulesetError("digest-differs", f"a patch of {patch.base} makes another ruleset")
+    return text
+
+
+def _edits(base: list[bytes], rows: list[bytes]) -> tuple[Edit, ...]:
+    """What makes ``rows`` of ``base``: copies as long as they can be."""
+    places = {row: place for place, row in enumerate(base)}
+    found: list[Edit] = []
+    start = end = 0
+    new: list[Raw] = []
+    for row in rows:
+        if not new and end < len(base) and base[end] == row:
+            end += 1
+        elif row in places:
+            found.append(Edit(start, end - start, tuple(new)))
+            start, new = places[row], []
+            end = start + 1
+        else:
+            new.append(Raw(row))
+    found.append(Edit(start, end - start, tuple(new)))
+    return tuple(edit for edit in found if edit.count or edit.rows)

@@ -1,0 +1,115 @@
+"""Rulesets as the texts of their rows: what differs between two, and what need not be read twice.
+
+A *section* is a list of a ruleset's document, as ``queries`` or ``rules.probe``. Its rows are texts
+as they stand in the document, so equal texts are equal rows. All else is a *scalar*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, get_args, get_type_hints
+
+from anabranch_contract import codec
+from anabranch_contract.codec import Raw
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.ruleset import (
+    RULES,
+    VERSION,
+    QuerySpec,
+    Ruleset,
+    loads,
+    read_query,
+)
+
+_NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
+#: A section's name -> the field of :class:`Ruleset`, and the type of its rows.
+_FIELDS = {
+    _NAMES.get(name, name): (name, get_args(kind)[0])
+    for name, kind in get_type_hints(Ruleset).items()
+    if get_args(kind)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A ruleset's text, taken apart.
+
+    Attributes:
+        sections: a section's name -> its rows. ``scalars``: likewise what is no list.
+    """
+
+    sections: Mapping[str, list[bytes]]
+    scalars: Mapping[str, Raw]
+
+    @classmethod
+    def of(cls, text: str) -> Document:
+        """The document of ``text``.
+
+        Raises:
+            RulesetError: ``bad-ruleset``.
+        """
+        try:
+            scalars = codec.loads(text, dict[str, Raw])
+            rules = codec.loads(scalars.pop("rules"), dict[str, list[Raw]])
+            found = {f"rules.{kind}": list(map(bytes, rows)) for kind, rows in rules.items()}
+            for name in [n for n, value in scalars.items() if bytes(value).startswith(b"[")]:
+                found[name] = list(map(bytes, codec.loads(scalars.pop(name), list[Raw])))
+        except (KeyError, codec.Malformed) as cause:
+            raise RulesetError("bad-ruleset", f"malformed ruleset: {cause!r}") from cause
+        return cls(found, scalars)
+
+    def text(self) -> str:
+        """The text that it is the document of, where ``ruleset.dumps`` wrote that."""
+        rules: dict[str, list[Raw]] = {}
+        document: dict[str, object] = {**self.scalars, "rules": rules}
+        for name, rows in self.sections.items():
+            kind = name.removeprefix("rules.")
+            (document if kind == name else rules)[kind] = list(map(Raw, rows))
+        return codec.dumps(document)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A ruleset, and its rows by their texts, section by section."""
+
+    ruleset: Ruleset
+    rows: Mapping[str, Mapping[bytes, Any]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def decoded(text: str, before: Decoded | None = None) -> Decoded:
+    """The ruleset of ``text``. Rows that ``before`` has are not decoded again: they are the same
+    objects, so what is kept by a row goes on to hold.
+
+    Raises:
+        RulesetError: as ``ruleset.from_json`` does.
+    """
+    document = Document.of(text)
+    if bytes(document.scalars.get("version", b"")) != str(VERSION).encode():
+        return Decoded(loads(text))
+    # All but the rows is read as ever.
+    empty = loads(Document({name: [] for name in document.sections}, document.scalars).text())
+    rows: dict[str, dict[bytes, Any]] = {}
+    fields: dict[str, Any] = {}
+    for name, texts in document.sections.items():
+        if name not in _FIELDS:
+            continue
+        known = {} if before is None else before.rows.get(name, {})
+        rows[name] = {text: known[text] for text in texts if text in known}
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        rows[name] |= zip(new, _read(name, new), strict=True)
+        fields[_FIELDS[name][0]] = tuple(map(rows[name].__getitem__, texts))
+    return Decoded(replace(empty, **fields), rows)
+
+
+def _read(name: str, texts: list[bytes]) -> list[Any]:
+    """Rows of a section."""
+    kind: Any = _FIELDS[name][1]
+    body = b"[" + b",".join(texts) + b"]"
+    try:
+        if kind is QuerySpec:
+            return list(map(read_query, codec.loads(body, list[dict[str, Any]])))
+        return codec.loads(body, list[kind])
+    except (KeyError, TypeError, AttributeError, codec.Malformed) as cause:
+        raise RulesetError("bad-ruleset", f"malformed ruleset: {name}: {cause!r}") from cause
