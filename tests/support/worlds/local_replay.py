@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 import redis
@@ -23,6 +23,7 @@ import redis
 from anabranch_contract.plans.patches import is_patch
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Backfilling
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.task.context import BatchContext
@@ -238,7 +238,13 @@ class _Run:
             batch += 1
         driver.finish()
         self._finish(driver.state)
-        return driver.state.queries
+        return {**self._told(), **driver.state.queries}
+
+    def _told(self) -> dict[str, Activation]:
+        """What the control plane has of queries, some of which the state has forgotten."""
+        server = redis.Redis.from_url(self.replay.redis_url, decode_responses=True)
+        told = cast("dict[str, str]", server.hgetall(self.control.keys.activations))
+        return {name: Activation.loads(text) for name, text in told.items()}
 
     def _start(self) -> Driver:
         """A driver that knows only what is on disk and in Redis."""
