@@ -84,6 +84,7 @@ def targets(found: dict[str, dict[str, Any]]) -> Grid:
             _row(f"an epoch without a change, {at}, s", 0.1, most["same"]["seconds"]),
             _row(f"one query more, {at}, s", 0.3, most["one more"]["seconds"]),
             _row(f"all rates change, {at}, s", 5, most["rates"]["seconds"]),
+            _row(f"its gap, {at}, %", 1, 100 * (1.0 if most["gap"] is None else most["gap"])),
             _row(f"other requests meanwhile, {at}, p99, ms", 50, most["waits_ms"]["p99"]),
         ]
     return Grid("targets", ("target", "wanted", "found", "met"), tuple(rows), texts=1)
