@@ -134,9 +134,9 @@ def _piecemeal(
     bound, tied = floor(problem), free_copies.applies(problem)
     if tied and not _beyond_reach(free_copies.relaxation(problem), settings, deadline):
         with deadline.phase("copies"):
-            share = deadline.share(COPIES_SHARE)
+            whole, share = replace(settings, as_a_whole=True), deadline.share(COPIES_SHARE)
             known, low = free_copies.descend(
-                problem, known, lambda p, d: solve_problem(p, settings, d), share
+                problem, known, lambda p, d: solve_problem(p, whole, d), share
             )
             bound = max(bound, low)
     else:
