@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     I32 = NDArray[np.int32]
 
 #: Columns of the table of segments after those of :func:`kernels.match`: number of the table,
-#: addresses of its sigmas (0: all rows arrived earlier) and event times, range of event times,
-#: rows, and 1 where they are counted apart.
-TABLE, SIGMAS, TAUS, LEAST, GREATEST, SIZE, WHOLE = range(WORDS + 1, WORDS + 8)
+#: addresses of its sigmas and event times (0: it has none), range of event times, rows, and the
+#: newest batch that has some. Where all are of earlier batches, rows are counted apart.
+TABLE, SIGMAS, TAUS, LEAST, GREATEST, SIZE, LAST_BATCH = range(WORDS + 1, WORDS + 8)
 #: Columns of the table of edges: the tuples that each sends, and its rule.
 FIRST, LAST, RULE = range(3)
 #: Columns of the table of rules: member with the key, number of the key's column, 1 where a match
@@ -60,6 +60,7 @@ def match_round(
     stores: Ints,
     segments: Ints,
     places: Ints,
+    batch: int,
     most: int,
 ) -> tuple[int, I32, I32, I32, Ints, Ints, Ints]:
     """Every pair (tuple, stored row) of each edge's tuples, for as many edges as fit.
@@ -71,7 +72,7 @@ def match_round(
         questions: per question the range of its ``stores``; ``stores``: per store of a question
             the range of its ``segments``.
         places: per column and table where it is.
-        most: pairs there may be.
+        batch: the one whose tuples are sent. ``most``: pairs there may be.
 
     Returns:
         edges that are done, which are the first ones; tuple, number of the table and row of each
@@ -134,7 +135,8 @@ def match_round(
                 if bounded and (segments[s, GREATEST] < low or segments[s, LEAST] > high):
                     continue
                 counts[line, WITHIN] += 1
-                whole = segments[s, WHOLE]
+                current = segments[s, LAST_BATCH] >= batch
+                whole = np.int64(not current)
                 counts[line, STORED] += whole * segments[s, SIZE]
                 last = segments[s, ENTRIES] - 1
                 if last < 0:
@@ -155,7 +157,7 @@ def match_round(
                     while at < stop and load64(stored, at) == wanted:
                         row = np.int64(load32(numbers, at))
                         at += 1
-                        if sigmas != 0 and np.int64(load64(sigmas, row)) > before[i]:
+                        if current and np.int64(load64(sigmas, row)) > before[i]:
                             continue
                         counts[line, MATCHES] += 1
                         counts[line, HITS] += whole
@@ -200,5 +202,5 @@ def _wider(values: I32, room: int) -> I32:
 
 def warm() -> None:
     """Compile, or load from the cache."""
-    one, table = np.zeros((1, 0), np.int32), np.zeros((0, WHOLE + 1), np.int64)
-    match_round(table, one, one, table, table, table, table, table, np.zeros((2, 1, 4), int), 1)
+    one, table = np.zeros((1, 0), np.int32), np.zeros((0, LAST_BATCH + 1), np.int64)
+    match_round(table, one, one, table, table, table, table, table, np.zeros((2, 1, 4), int), 0, 1)

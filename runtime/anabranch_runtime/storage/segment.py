@@ -279,7 +279,11 @@ class _Counted(io.RawIOBase):
 
 
 class SegmentReader:
-    """A segment opened for reading; columns and indexes are views of the mapped file."""
+    """A segment opened for reading; columns and indexes are views of the mapped file.
+
+    Attributes:
+        lines: what others have found out about it as lines of tables, by whatever they call it.
+    """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
         self.segment = segment
@@ -287,6 +291,7 @@ class SegmentReader:
         self._batch: pa.RecordBatch | None = None
         self._places: dict[str, Place] = {}
         self._indexes: dict[IndexKey, HashIndex] = {}
+        self.lines: dict[str, bytes] = {}
 
     @staticmethod
     def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:

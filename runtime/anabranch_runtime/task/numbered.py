@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.index.rounds import WIDTH
+from anabranch_runtime.storage.segment import SegmentReader
 from anabranch_runtime.storage.partial import RowSet, Tables, narrow
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class NumberedTables:
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
         """``names``: of columns; ``read``: stream -> the numbers of those that are read of it."""
         self._names, self._read = names, read
+        #: Stream -> what its segments keep their lines under, which depend on this only.
+        self._called = {stream: repr((names, some)) for stream, some in read.items()}
         self._members: list[Table] = []
         self._numbers: dict[int, int] = {}
         self._streams: list[str] = []
@@ -58,15 +61,28 @@ class NumberedTables:
 
     def locate(self, numbers: I32) -> None:
         """Find out where the columns are in these tables, which may be named again and again."""
-        for number in np.unique(numbers[~self._located[numbers]]).tolist():
-            self._located[number] = True
-            table = self._members[number]
-            for column in self._read.get(self._streams[number], ()):
+        new = np.unique(numbers[~self._located[numbers]])
+        if not len(new):
+            return
+        self._located[new] = True
+        lines = [self._line(self._members[number], self._streams[number]) for number in new]
+        found = np.frombuffer(b"".join(lines), np.int64)
+        self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)
+
+    def _line(self, table: Table, stream: str) -> bytes:
+        """Where the columns are in ``table``; a segment keeps what has been found out about it."""
+        kept = table.lines if isinstance(table, SegmentReader) else {}
+        key = self._called.get(stream, "")
+        if key not in kept:
+            line = np.zeros((len(self._names), WIDTH + 1), np.int64)
+            for column in self._read.get(stream, ()):
                 place = table.place(self._names[column])
                 kind = place.column.type
                 if kind not in _WORDS:
                     raise TypeError(f"{self._names[column]} has values of type {kind}")
-                self.places[column, number] = place.first, place.valid, place.offset, kind.bit_width
+                line[column] = place.first, place.valid, place.offset, kind.bit_width
+            kept[key] = line.tobytes()
+        return kept[key]
 
     def rows(self, which: I32, rows: I32) -> RowSet:
         """Rows of tables that are named by number."""

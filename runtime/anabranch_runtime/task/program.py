@@ -40,7 +40,8 @@ class Program:
     Attributes:
         rules: by their numbers. ``labels``: of the tuples that each makes, the start first.
         table, bounds: what ``index.rounds.match_round`` reads of them.
-        questions: a rule for each way to ask a store, which several may share, and its index.
+        questions: a rule for each way to ask a store, which several may share, its index, and the
+            index's name.
         names: the columns that are read of tuples: sigmas, event times, keys.
         read: stream -> the numbers of the columns that are read of its tuples.
         roots: start -> the numbers of the rules that its arrivals are sent to.
@@ -53,7 +54,7 @@ class Program:
     labels: tuple[tuple[Label, ...], ...]
     table: Ints
     bounds: Ints
-    questions: tuple[tuple[ProbeRule, IndexKey], ...]
+    questions: tuple[tuple[ProbeRule, IndexKey, str], ...]
     names: tuple[str, ...]
     read: Mapping[str, tuple[int, ...]]
     roots: Mapping[Label, dict[str, int]]
@@ -119,13 +120,13 @@ def _compiled(
     names = {SIGMA: 0, TAU: 1}
     read: dict[str, set[int]] = defaultdict(set)
     questions: dict[tuple[str, str, IndexKey], int] = {}
-    asked: list[tuple[ProbeRule, IndexKey]] = []
+    asked: list[tuple[ProbeRule, IndexKey, str]] = []
     lines, bounds = [], list[tuple[int, int, int]]()
     for rule, step, members in zip(rules, steps, labels, strict=True):
         question = (rule.mir, rule.store, step.index)
         if question not in questions:
             questions[question] = len(asked)
-            asked.append((rule, step.index))
+            asked.append((rule, step.index, step.index.name))
         column = names.setdefault(step.column, len(names))
         read[layout.stream(step.label)].add(column)
         read[layout.stream(rule.start)].add(names[SIGMA])

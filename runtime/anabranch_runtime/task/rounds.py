@@ -27,17 +27,19 @@ from anabranch_runtime.index.rounds import (
     HELD,
     HITS,
     LAST,
+    LAST_BATCH,
     MATCHES,
     QUESTION,
     RULE,
     STORED,
+    TABLE,
     WITHIN,
     match_round,
 )
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.task import probe
 from anabranch_runtime.task.numbered import NumberedTables
-from anabranch_runtime.task.probe import FEW
 from anabranch_runtime.task.program import program
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.ruleset import ProbeRule
     from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.segment import IndexKey
+    from anabranch_runtime.storage.segment import IndexKey, SegmentReader
     from anabranch_runtime.task.probe import Prober
     from anabranch_runtime.task.program import Program
 
@@ -91,13 +93,11 @@ class Targets:
 
     def __init__(self, made: Program, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
-        self._event_times = {
-            name for name, s in prober.layout.streams.items() if s.event_time is not None
-        }
         self.questions = np.full((len(made.questions), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
         self._outside: list[int] = []
-        self._segments: list[tuple[int, ...]] = []
+        self._numbers: list[int] = []
+        self._lines: list[bytes] = []
         self.names: list[tuple[str, str]] = []
         self.stores = self.segments = np.zeros((0, 0), np.int64)
         self.outside = np.zeros(0, np.int64)
@@ -107,58 +107,66 @@ class Targets:
         questions = np.unique(self._program.table[rules, QUESTION])
         unknown = questions[self.questions[questions, 0] == _UNKNOWN]
         for question in unknown.tolist():
-            rule, index = self._program.questions[question]
+            rule, index, name = self._program.questions[question]
             known = len(self._stores)
             self.questions[question] = _ELSEWHERE
-            if self._add(rule, index, access[rule.out]):
+            if self._add(rule, index, name, access[rule.out]):
                 self.questions[question] = known, len(self._stores)
         if len(unknown):
             self.stores = np.array(self._stores, np.int64).reshape(-1, 2)
             self.outside = np.array(self._outside, np.int64)
-            self.segments = np.array(self._segments, np.int64).reshape(len(self._segments), -1)
+            lines = np.frombuffer(bytearray().join(self._lines), np.int64)
+            self.segments = lines.reshape(-1, LAST_BATCH + 1)
+            self.segments[:, TABLE] = self._numbers
 
-    def _add(self, rule: ProbeRule, index: IndexKey, access: Access) -> bool:
+    def _add(self, rule: ProbeRule, index: IndexKey, name: str, access: Access) -> bool:
         """Add the stores that answer ``rule``, unless a row of theirs may be none of the
         relation's or of the batches asked for.
         """
-        layout, live, batch = self._prober.layout, self._prober.segments, self._prober.batch
+        layout, live = self._prober.layout, self._prober.segments
         stream = layout.stream(rule.members[0])
-        timed = stream in self._event_times
-        found: dict[str, list[tuple[int, ...]]] = {}
+        found: dict[str, list[SegmentReader]] = {}
         outside: dict[str, int] = {}
         for tile in access.tiles:
             if layout.missing_filter(rule.mir, tile.store):
                 return False
-            low, high = tile.interval
-            lines = found.setdefault(tile.store, [])
             readers = live.within(tile.store, tile.interval)
+            low, high = tile.interval
+            if any(
+                r.segment.first_batch < low or r.segment.last_batch > high for r in readers
+            ):
+                return False
+            found.setdefault(tile.store, []).extend(readers)
             passed = live.count(tile.store) - len(readers)
             outside[tile.store] = outside.get(tile.store, 0) + passed
-            for reader in readers:
-                one = reader.segment
-                if one.first_batch < low or one.last_batch > high:
-                    return False
-                current = one.last_batch >= batch
-                least, greatest = one.tau_min[0], one.tau_max[0]
-                lines.append(
-                    (
-                        *reader.index(index, lambda r=reader: [r.column(index.columns[0])]).words,  # type: ignore[misc]
-                        self._tables.number(reader, stream),
-                        reader.place(SIGMA).first if current else 0,
-                        reader.place(TAU).first if timed else 0,
-                        _EARLIEST if least is None else least,
-                        _LATEST if greatest is None else greatest,
-                        one.rows,
-                        0 if current else 1,
-                    )
-                )
-        for store, lines in found.items():
-            first = len(self._segments)
-            self._segments += lines
-            self._stores.append((first, len(self._segments)))
+        for store, readers in found.items():
+            first = len(self._numbers)
+            self._numbers += [self._tables.number(reader, stream) for reader in readers]
+            self._lines += [
+                reader.lines.get(name) or _described(reader, index, name) for reader in readers
+            ]
+            self._stores.append((first, len(self._numbers)))
             self._outside.append(outside[store])
-            self.names.append((store, index.name))
+            self.names.append((store, name))
         return True
+
+
+def _described(reader: SegmentReader, index: IndexKey, name: str) -> bytes:
+    """The segment's line in the table for a kernel, but for its number; kept with it."""
+    one = reader.segment
+    least, greatest = one.tau_min[0], one.tau_max[0]
+    line = (
+        *reader.index(index, lambda: [reader.column(index.columns[0])]).words,
+        -1,
+        reader.place(SIGMA).first,
+        0 if least is None else reader.place(TAU).first,
+        _EARLIEST if least is None else least,
+        _LATEST if greatest is None else greatest,
+        one.rows,
+        one.last_batch,
+    )
+    found = reader.lines[name] = np.array(line, np.int64).tobytes()
+    return found
 
 
 @dataclass(slots=True)
@@ -198,7 +206,7 @@ class Rounds:
 
     def roots(self, start: Partial) -> Mapping[str, int]:
         """Edge -> number, of the rules that may take ``start``, tuples that have arrived."""
-        if start.length > FEW or self.prober.by_stream or prefetch.is_enabled():
+        if start.length > probe.FEW or self.prober.by_stream or prefetch.is_enabled():
             return {}
         return self._program.roots.get(start.start, {})
 
@@ -245,7 +253,7 @@ class Rounds:
         self._targets.ask(edges[:, RULE], self.access)
         questions = self._program.table[edges[:, RULE], QUESTION]
         fit = (self._targets.questions[questions, 0] != _ELSEWHERE) & (
-            edges[:, LAST] - edges[:, FIRST] <= FEW
+            edges[:, LAST] - edges[:, FIRST] <= probe.FEW
         )
         for edge in edges[~fit]:
             self._send_alone(front, edge)
@@ -264,6 +272,7 @@ class Rounds:
             targets.stores,
             targets.segments,
             self._tables.places,
+            self.prober.batch,
             self.prober.most,
         )
         made = Front(
