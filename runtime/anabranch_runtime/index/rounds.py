@@ -1,8 +1,8 @@
-"""Matching for many edges in one call: a *round* is the probes of all edges at one depth of the trees.
+"""Matching for many edges in one call: a *round* is the probes of all edges at one depth.
 
-Each edge sends its own tuples, by its own key, to its own segments, within its own time bounds; what
-is alike is that a key is one integer, and that nothing but hash, order of arrival and event time
-decides about a pair. So edges are lines of a table here, and a call of Python for each is spared.
+Each edge sends its own tuples, by its own key, to its own segments, within its own time bounds;
+what is alike is that a key is one integer, and that nothing but hash, order of arrival and event
+time decides about a pair. So edges are lines of a table, and a call of Python for each is spared.
 """
 # What Numba compiles has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors

@@ -326,7 +326,7 @@ class SegmentReader:
         """Where a column is."""
         found = self._places.get(name)
         if found is None:
-            found = self._places[name] = place_of(self.column(name))
+            found = self._places.setdefault(name, place_of(self.column(name)))
         return found
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
@@ -349,7 +349,9 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen[0] if screen else b"", np.uint64),
                 )
-            self._indexes[key] = found
+            # Tasks may share a reader; whoever comes second has to take what the first has found,
+            # because addresses of it are handed out.
+            found = self._indexes.setdefault(key, found)
         return found
 
     def verify(self) -> None:

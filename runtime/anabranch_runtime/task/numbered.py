@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.index.rounds import WIDTH
-from anabranch_runtime.storage.segment import SegmentReader
 from anabranch_runtime.storage.partial import RowSet, Tables, narrow
+from anabranch_runtime.storage.segment import SegmentReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

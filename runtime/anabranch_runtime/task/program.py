@@ -1,8 +1,8 @@
 """The probe rules of a ruleset that are executed in rounds, as tables for a kernel.
 
-A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and time
-bounds decides about its pairs, it runs in the first stage, and its tuples come from arrivals or from
-such a rule. All that a batch does not change is worked out here, once per ruleset.
+A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and
+time bounds decides about its pairs, it runs in the first stage, and its tuples come from arrivals
+or from such a rule. All that a batch does not change is worked out here, once per ruleset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.epochs.layout import Layout, routes
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.storage.segment import SIGMA, TAU
 from anabranch_runtime.task.direct import step_of

@@ -1,13 +1,14 @@
 """Probe trees of many edges, depth by depth: all edges at one depth are one call of a kernel.
 
-A tree is walked edge by edge where its tuples are many (``probe``). Where they are few, an edge costs
-what a call costs, and with hundreds of queries that is most of a batch. So the rules of the program
-(``program``) take their tuples together: a *front* has the tuples that have got to one depth and, per
-edge, which of them it sends. What comes out is again a front, and only tuples that are wanted
-elsewhere (stores, outputs, rules that are no part of the program) become partial results.
+A tree is walked edge by edge where its tuples are many (``probe``). Where they are few, an edge
+costs what a call of Python costs, and with hundreds of queries that is most of a batch. So the
+rules of the program (``program``) take their tuples together: a *front* has the tuples that have
+got to one depth and, per edge, which of them it sends. What comes out is again a front, and only
+tuples that are wanted elsewhere (stores, outputs, rules that are no part of the program) become
+partial results.
 
-Each edge makes and counts what it would alone. The CPU time of a call is dealt out over its edges by
-what was done for each: tuples sent, segments looked into, matches.
+Each edge makes and counts what it would alone. The CPU time of a call is dealt out over its edges
+by what was done for each: tuples sent, segments looked into, matches.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Front:
 
 
 class Targets:
-    """The stores that a batch's rules ask, as tables for a kernel; each made when it is first asked.
+    """The stores that a batch's rules ask, as tables for a kernel; made as they are asked first.
 
     Attributes:
         questions: per question the range of its stores; ``_ELSEWHERE``: its rules are no part of
@@ -132,9 +133,7 @@ class Targets:
                 return False
             readers = live.within(tile.store, tile.interval)
             low, high = tile.interval
-            if any(
-                r.segment.first_batch < low or r.segment.last_batch > high for r in readers
-            ):
+            if any(r.segment.first_batch < low or r.segment.last_batch > high for r in readers):
                 return False
             found.setdefault(tile.store, []).extend(readers)
             passed = live.count(tile.store) - len(readers)

@@ -1,4 +1,4 @@
-"""What many edges make and count together is what each would make and count alone, by the general way.
+"""What many edges make and count together is what each makes and counts alone, by the general way.
 
 Every round of a run is done again edge by edge; the results of the whole run are compared with
 DuckDB's besides (``run_local``).
