@@ -276,8 +276,8 @@ class Rounds:
         )
         made = Front(
             front.edges[:0],
-            np.vstack([front.which[:, positions], tables]),
-            np.vstack([front.rows[:, positions], rows]),
+            np.vstack([front.which.take(positions, axis=1), tables]),
+            np.vstack([front.rows.take(positions, axis=1), rows]),
         )
         if done:
             self._count(front.edges[:done], ends[:done], found[:done], counts, began)
