@@ -8,8 +8,9 @@ number of rows. ``busy``: rows of all streams concern all queries, which are tho
 ``silent``: rows concern one query alone, the streams of all others bring nothing. ``filtered``: the
 others read the same streams, and their filters let no row through. ``alike``: queries that differ
 in the constant of a filter only. Per case: CPU seconds of a batch, in the driver and in tasks,
-where edges go in rounds (``task.rounds``), as they do, and where each goes alone: batches take
-turns, so that both have the same state and the same machine.
+where edges go in rounds (``task.rounds``), and where each goes alone: batches take turns, so that
+both have the same state and the same machine. Rounds are measured for small rulesets as well,
+which do not use them (``task.program.FEWEST``).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task import program
 from anabranch_runtime.task.rounds import Rounds
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.engine import Engine
@@ -112,7 +114,7 @@ def _query(name: str, sql: str) -> workload.Query:
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Every case in turn."""
     found = []
-    with redis_url() as url:
+    with redis_url() as url, patch.object(program, "FEWEST", 0):
         for number, case in enumerate(cases(options.queries, options.alike, options.streams)):
             rules = planned(case)
             found.append(

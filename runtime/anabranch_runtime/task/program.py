@@ -2,7 +2,8 @@
 
 A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and
 time bounds decides about its pairs, it runs in the first stage, and its tuples come from arrivals
-or from such a rule. All that a batch does not change is worked out here, once per ruleset.
+or from such a rule. All that a batch does not change is worked out here, once per ruleset. A
+ruleset with few rules has an empty program: its rounds would cost more than the calls they spare.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.direct import DirectStep
 
     Ints = NDArray[np.int64]
+
+#: Probe rules that a ruleset must have for its edges to go in rounds.
+FEWEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ def program(ruleset: Ruleset) -> Program:
         labels.append((*before, step.found))
         return True
 
-    for label in [label for starts in layout.starts.values() for label in starts]:
+    many = len(ruleset.probe_rules) >= FEWEST
+    for label in [label for starts in layout.starts.values() for label in starts] if many else ():
         for rule in layout.probes.get(arrival_edge(layout.relation_of[label]), ()):
             if rule.start == label and add(rule, (label,)):
                 roots[label][rule.out] = len(rules) - 1

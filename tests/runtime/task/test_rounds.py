@@ -16,6 +16,7 @@ import pytest
 
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.index.matching import ANY
+from anabranch_runtime.task import program
 from anabranch_runtime.task.probe import EdgeMeter
 from anabranch_runtime.task.reads import ReadMeters
 from anabranch_runtime.task.rounds import Front, Rounds
@@ -71,6 +72,7 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
             seen["with many"] += alone is not None and alone.length > sent.length
             seen["inclusive"] += bool(rule.inclusive)
             seen["deeper"] += len(front.which) > 1
+            seen["stored"] += rule.out in self.prober.layout.inserts
         seen["many edges"] += done > 20
         seen["cut short"] += done < len(front.edges)
         now = _reads(self)
@@ -98,7 +100,7 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
             wrong.append((gained, wanted))
         return done, made, ends
 
-    with patch.object(Rounds, "_match", both):
+    with patch.object(Rounds, "_match", both), patch.object(program, "FEWEST", 0):
         yield seen, wrong
 
 
@@ -147,4 +149,18 @@ def test_edges_beside_intermediate_results_and_null_keys(
             # Whether such a run is exact is seen to by ``test_random_scenarios``.
             local(seed, tmp_path / str(seed), redis)
             assert not wrong, (seed, wrong[:2])
-    assert seen["edges"] > 100
+    # Most of these scenarios have keys that are no integers.
+    assert seen["edges"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(300, 330, 10))
+def test_edges_that_feed_and_ask_stores_of_intermediate_results(
+    first: int, redis: str, tmp_path: Path
+) -> None:
+    """With few queries plans keep intermediate results, and go over to plans that do not."""
+    seen = Counter[str]()
+    for seed in range(first, first + 10):
+        scenario = generate_crowded(seed, tmp_path / str(seed), 16)
+        seen += assert_alike(scenario, seed, BATCHES, redis)
+    assert seen["stored"] > 100
