@@ -115,7 +115,7 @@ bench-jaqpot: setup ## measure and simulate limited CPU, write docs/benchmarks-j
 # A quarter of an hour on a small machine, most of it for the epochs of 1,000 queries.
 bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
 	@mkdir -p docs/benchmarks
-	@for part in registration epochs; do \
+	@for part in registration epochs batches; do \
 		$(BIN)/python -m benchmarks.queries.$$part --json >> docs/benchmarks/queries.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.queries.report

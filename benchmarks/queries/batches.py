@@ -7,7 +7,10 @@ counted only, so that nothing is measured of files. Every batch after the first 
 number of rows. ``busy``: rows of all streams concern all queries, which are those of the workload.
 ``silent``: rows concern one query alone, the streams of all others bring nothing. ``filtered``: the
 others read the same streams, and their filters let no row through. ``alike``: queries that differ
-in the constant of a filter only. Per case: CPU seconds of a batch in the driver and in tasks.
+in the constant of a filter only. Per case: CPU seconds of a batch, in the driver and in tasks,
+where edges go in rounds (``task.rounds``), and where each goes alone: batches take turns, so that
+both have the same state and the same machine. Rounds are measured for small rulesets as well,
+which do not use them (``task.program.FEWEST``).
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +36,8 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task import program
+from anabranch_runtime.task.rounds import Rounds
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.engine import Engine
 from benchmarks.queries import workload
@@ -46,8 +53,8 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.epochs.task_report import TaskReport
 
-#: Batches before the first that is measured, and those that are.
-FIRST, ROUNDS = 6, 10
+#: Batches before the first that is measured, and pairs of those that are.
+FIRST, ROUNDS = 6, 6
 #: Microseconds of event time that a batch spans.
 SPAN = 20_000_000
 #: Column that is joined by -> its number of values by each row of a stream in a batch: in a window
@@ -107,7 +114,7 @@ def _query(name: str, sql: str) -> workload.Query:
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Every case in turn."""
     found = []
-    with redis_url() as url:
+    with redis_url() as url, patch.object(program, "FEWEST", 0):
         for number, case in enumerate(cases(options.queries, options.alike, options.streams)):
             rules = planned(case)
             found.append(
@@ -147,21 +154,27 @@ def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int)
     streams = [s for s in rules.streams if s.name in case.streams]
     engine = Engine(home, url, streams, (), tasks=tasks, rules=rules, around=around)
     drawn = np.random.default_rng(0)
-    whole, inside, results = [], [], 0
-    for batch in range(FIRST + ROUNDS):
+    whole, inside, results = list[float](), list[float](), 0
+    apart = list[float]()
+    for batch in range(FIRST + 2 * ROUNDS):
         names = case.streams if batch < FIRST // 2 else case.loud
         blocks = [_block(name, batch, rows // len(names), drawn) for name in names]
         spent.clear()
+        together = batch % 2 == 0
         began = time.process_time()
-        engine.run(lambda task, tasks, blocks=blocks: _share(blocks, task, tasks))  # type: ignore[misc]
-        if batch >= FIRST:
+        with nullcontext() if together else patch.object(Rounds, "roots", lambda *_: {}):
+            engine.run(lambda task, tasks, blocks=blocks: _share(blocks, task, tasks))  # type: ignore[misc]
+        if batch >= FIRST and not together:
+            apart.append(time.process_time() - began)
+        if batch >= FIRST and together:
             whole.append(time.process_time() - began)
             inside.append(sum(spent))
             results += sum(sum(r.results.values()) for r in engine.reports)
     engine.finish()
     return {
         "cpu_s": spread(whole, 4),
-        "mean_s": round(statistics.mean(whole), 4),
+        "apart_s": spread(apart, 4),
+        "ratio": round(statistics.median(a / w for a, w in zip(apart, whole, strict=True)), 2),
         "tasks_s": round(statistics.median(inside), 4),
         "driver_s": round(statistics.median(w - i for w, i in zip(whole, inside, strict=True)), 4),
         "results": results // ROUNDS,
@@ -192,7 +205,17 @@ def _share(blocks: Sequence[Block], task: int, tasks: int) -> list[Block]:
 
 def tables(found: dict[str, Any]) -> list[Grid]:
     """A row per case and level."""
-    head = ("case", "queries", "probe rules", "results", "CPU ms", "driver", "tasks", "mean")
+    head = (
+        "case",
+        "queries",
+        "probe rules",
+        "results",
+        "CPU ms",
+        "driver",
+        "tasks",
+        "each alone",
+        "ratio",
+    )
     rows = tuple(
         (
             case["case"],
@@ -202,7 +225,8 @@ def tables(found: dict[str, Any]) -> list[Grid]:
             f"{1000 * case['cpu_s']['median']:.0f}",
             f"{1000 * case['driver_s']:.0f}",
             f"{1000 * case['tasks_s']:.0f}",
-            f"{1000 * case['mean_s']:.0f}",
+            f"{1000 * case['apart_s']['median']:.0f}",
+            f"{case['ratio']:.2f}",
         )
         for case in found["cases"]
     )

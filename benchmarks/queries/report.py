@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.queries import epochs, registration
+from benchmarks.queries import batches, epochs, registration
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
@@ -20,7 +20,11 @@ from benchmarks.report.sections import section
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PARTS = {"Registration": registration.BENCHMARK, "Epochs": epochs.BENCHMARK}
+PARTS = {
+    "Registration": registration.BENCHMARK,
+    "Epochs": epochs.BENCHMARK,
+    "Batches": batches.BENCHMARK,
+}
 _INTRODUCTION = """\
 # Benchmarks of many queries
 
@@ -87,6 +91,10 @@ def targets(found: dict[str, dict[str, Any]]) -> Grid:
             _row(f"its gap, {at}, %", 1, 100 * (1.0 if most["gap"] is None else most["gap"])),
             _row(f"other requests meanwhile, {at}, p99, ms", 50, most["waits_ms"]["p99"]),
         ]
+    busy = [c for c in found.get("batches", {}).get("cases", ()) if c["case"] == "busy"]
+    if busy:
+        what = f"CPU of a batch that concerns all of {busy[-1]['queries']:,} queries, s"
+        rows.append(_row(what, 1, busy[-1]["cpu_s"]["median"]))
     return Grid("targets", ("target", "wanted", "found", "met"), tuple(rows), texts=1)
 
 

@@ -9,7 +9,7 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from benchmarks.command import run_benchmark
-from benchmarks.queries import epochs, registration, report, workload
+from benchmarks.queries import batches, epochs, registration, report, workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,10 +54,19 @@ def test_registrations_and_epochs_are_measured_and_reported(
     assert 0 < first["ruleset_mb"] < last["ruleset_mb"]
     assert last["kept_mb"] < last["ruleset_mb"] / 3
 
-    lines = "".join(json.dumps(found) + "\n" for found in (registered, planned))
+    monkeypatch.setattr(batches, "FIRST", 2)
+    monkeypatch.setattr(batches, "ROUNDS", 1)
+    small = ["--rows", "400", "--alike", "2"]
+    brought = figures(batches, capsys, "3", *small)
+    assert {case["case"] for case in brought["cases"]} == {"busy", "silent", "filtered", "alike"}
+    assert all(case["cpu_s"]["median"] > 0 < case["apart_s"]["median"] for case in brought["cases"])
+
+    parts = (registered, planned, brought)
+    lines = "".join(json.dumps(found) + "\n" for found in parts)
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "queries.jsonl").write_text(lines)
     assert report.main(["--docs", str(tmp_path)]) == 0
     text = (tmp_path / "benchmarks-queries.md").read_text()
     assert "| an epoch without a change, 27 queries, s |" in text
+    assert "CPU of a batch that concerns all of 3 queries" in text
     assert text.count("\n| 2 |") == 1

@@ -29,7 +29,7 @@ _STEPS = 8
 
 
 @njit(cache=True, nogil=True)
-def _hash(table: int, row: int, width: int) -> int:
+def hash_of(table: int, row: int, width: int) -> int:
     """The hash of an integer of ``width`` bits, as ``keys.key_vector`` has it."""
     if width == 64:
         h = load64(table, row)
@@ -43,6 +43,25 @@ def _hash(table: int, row: int, width: int) -> int:
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[int, int]:
+    """Where the entries of an index (its ``stored`` hashes and ``buckets``) that have the hash
+    ``wanted`` begin if there are any, and the end of its bucket.
+    """
+    bucket = np.int64(wanted >> shift)
+    at, stop = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))
+    end = stop
+    while end - at > _STEPS:
+        middle = (at + end) >> 1
+        if load64(stored, middle) < wanted:
+            at = middle + 1
+        else:
+            end = middle
+    while at < stop and load64(stored, at) < wanted:
+        at += 1
+    return at, stop
 
 
 @njit(cache=True, nogil=True)
@@ -94,7 +113,7 @@ def match_few(
     before = np.empty(n, np.int64)
     for i in range(n):
         table = keys[which[i]] if len(keys) > 1 else keys[0]
-        hashes[i] = _hash(table, np.int64(rows[i]), width)
+        hashes[i] = hash_of(table, np.int64(rows[i]), width)
         before[i] = np.int64(load64(sigmas[0], np.int64(starts[i]))) - less
     bounded = len(lows) > 0
     low, high = np.int64(0), np.int64(0)
@@ -124,17 +143,7 @@ def match_few(
                 if load64(screen, word_of(wanted, segments[s, WORDS])) & bits != bits:
                     counts[2] += 1
                     continue
-            bucket = np.int64(wanted >> shift)
-            at, end = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))
-            stop = end
-            while end - at > _STEPS:
-                middle = (at + end) >> 1
-                if load64(stored, middle) < wanted:
-                    at = middle + 1
-                else:
-                    end = middle
-            while at < stop and load64(stored, at) < wanted:
-                at += 1
+            at, stop = entries_from(wanted, stored, buckets, shift)
             while at < stop and load64(stored, at) == wanted:
                 row = np.int64(load32(numbers, at))
                 at += 1

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 #: In the place of ``which`` where all rows are of the first table.
 NOWHERE = np.zeros(1, np.int16)
 _VARYING, _OTHER = -1, 0
+#: Type's id -> bits of a value: what parameters a type has says nothing about that.
+_WIDTHS: dict[int, int] = {}
 _FIXED: dict[int, tuple[Any, Any, int]] = {
     64: (kernels.gather64, np.int64, 1),
     128: (kernels.gather128, np.int64, 2),
@@ -142,11 +144,15 @@ def address(values: NDArray[Any]) -> int:
 
 
 def _width(kind: pa.DataType) -> int:
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _VARYING
-    if pa.types.is_primitive(kind) or pa.types.is_decimal128(kind):
-        return int(kind.bit_width)
-    return _OTHER
+    found = _WIDTHS.get(kind.id)
+    if found is None:
+        found = _OTHER
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            found = _VARYING
+        elif pa.types.is_primitive(kind) or pa.types.is_decimal128(kind):
+            found = int(kind.bit_width)
+        _WIDTHS[kind.id] = found
+    return found
 
 
 def _validity(

@@ -24,10 +24,11 @@ def main() -> None:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
 
-    from anabranch_runtime.index import direct, kernels
+    from anabranch_runtime.index import direct, kernels, rounds
 
     kernels.warm()
     direct.warm()
+    rounds.warm()
     gc.collect()
     gc.freeze()
     tasks = 0

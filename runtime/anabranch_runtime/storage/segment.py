@@ -279,7 +279,11 @@ class _Counted(io.RawIOBase):
 
 
 class SegmentReader:
-    """A segment opened for reading; columns and indexes are views of the mapped file."""
+    """A segment opened for reading; columns and indexes are views of the mapped file.
+
+    Attributes:
+        lines: what others have found out about it as lines of tables, by whatever they call it.
+    """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
         self.segment = segment
@@ -287,6 +291,7 @@ class SegmentReader:
         self._batch: pa.RecordBatch | None = None
         self._places: dict[str, Place] = {}
         self._indexes: dict[IndexKey, HashIndex] = {}
+        self.lines: dict[str, bytes] = {}
 
     @staticmethod
     def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
@@ -321,7 +326,7 @@ class SegmentReader:
         """Where a column is."""
         found = self._places.get(name)
         if found is None:
-            found = self._places[name] = place_of(self.column(name))
+            found = self._places.setdefault(name, place_of(self.column(name)))
         return found
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
@@ -344,7 +349,9 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen[0] if screen else b"", np.uint64),
                 )
-            self._indexes[key] = found
+            # Tasks may share a reader; whoever comes second has to take what the first has found,
+            # because addresses of it are handed out.
+            found = self._indexes.setdefault(key, found)
         return found
 
     def verify(self) -> None:

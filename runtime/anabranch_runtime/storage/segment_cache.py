@@ -43,7 +43,9 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
     Raises:
         StateError: its pack is missing, or too short.
     """
-    opened = _ROOTS.setdefault(root, _Opened())
+    opened = _ROOTS.get(root)
+    if opened is None:
+        opened = _ROOTS[root] = _Opened()
     key = (segment.path, segment.data[0])
     reader = opened.readers.get(key)
     if reader is None:

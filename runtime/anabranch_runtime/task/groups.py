@@ -164,6 +164,15 @@ class LiveSegments:
         """How many segments a store has."""
         return len(self._by_store.get(store, ()))
 
+    def within(self, store: str, interval: Interval) -> list[SegmentReader]:
+        """The store's segments that have rows of ``interval``."""
+        low, high = interval
+        return [
+            open_segment(self._root, segment)
+            for segment in self._by_store.get(store, ())
+            if segment.first_batch <= high and segment.last_batch >= low
+        ]
+
     def groups(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
         """The store's segments that have rows of ``interval``: a group per partition (``split``)
         or one for all.
@@ -175,12 +184,9 @@ class LiveSegments:
         return found
 
     def _make(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
-        low, high = interval
         partitions: dict[int, list[SegmentReader]] = {}
-        for segment in self._by_store.get(store, ()):
-            if segment.first_batch <= high and segment.last_batch >= low:
-                reader = open_segment(self._root, segment)
-                partitions.setdefault(segment.partition if split else -1, []).append(reader)
+        for reader in self.within(store, interval):
+            partitions.setdefault(reader.segment.partition if split else -1, []).append(reader)
         return [self._group(readers, p, interval) for p, readers in partitions.items()]
 
     def _group(self, readers: Sequence[SegmentReader], partition: int, interval: Interval) -> Group:

@@ -53,12 +53,13 @@ from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.pieces import Pieces
 from anabranch_runtime.task.probe import Prober, check
 from anabranch_runtime.task.rations import Ranks, Wanted
+from anabranch_runtime.task.rounds import Rounds
 from anabranch_runtime.task.sampling import kept_by
 from anabranch_runtime.task.stores import combination_rows, insert
 from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -156,6 +157,9 @@ class _Task:
             by_stream=bool(self.rationing.goals),
         )
         self.pieces = Pieces(self.prober)
+        self.rounds = Rounds(
+            self.prober, context.access, self._deliver, lambda p, rule: self._probe(p, rule, 0)
+        )
         self.latest = Latest(self.prober, context.latest)
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, collect)
@@ -198,8 +202,10 @@ class _Task:
         levels = max(self.layout.levels, 1)
         for level in range(levels):
             with self._phase("probe"):
-                for start in self._starts(arrivals) if level == 0 else ():
-                    self._arrive(start)
+                if level == 0:
+                    for start in self._starts(arrivals):
+                        self._arrive(start)
+                    self.rounds.run()
                 for partial, rule in self.pending.pop(level, ()):
                     self._probe(partial, rule, level)
             with self._phase("store"):
@@ -338,12 +344,18 @@ class _Task:
         for output in self.layout.outputs.get(edge, ()):
             if self.layout.queries[output.query].members[0][1] == partial.start:
                 self._output(wanted, output)
+        together, roots = [], self.rounds.roots(partial)
         for rule in self.layout.probes.get(edge, ()):
             if rule.start == partial.start:
-                start, oldest = wanted.by(self.rationing.edge(rule.out)), self.oldest.get(rule.out)
+                oldest = self.oldest.get(rule.out)
+                if oldest is None and rule.out in roots:
+                    together.append(roots[rule.out])
+                    continue
+                start = wanted.by(self.rationing.edge(rule.out))
                 if oldest is not None:
                     start = start.where(start.tau(start.start) >= oldest)
                 self._probe(start, rule, 0)
+        self.rounds.add(partial, together)
 
     def _probe(self, partial: Partial, rule: ProbeRule, level: int) -> None:
         if not partial.length:
@@ -352,7 +364,7 @@ class _Task:
             self.pending[rule.level].append((partial, rule))
             return
         for joined in self._joined(self.pieces, partial, rule, self.context.access[rule.out]):
-            self._pass_on(joined, rule, level)
+            self._pass_on(joined, rule, level, self.layout.probes.get(rule.out, ()))
 
     def _joined(
         self, pieces: Pieces, partial: Partial, rule: ProbeRule, access: Access
@@ -371,7 +383,15 @@ class _Task:
             self.memory.glance()
             yield joined
 
-    def _pass_on(self, joined: Partial, rule: ProbeRule, level: int) -> None:
+    def _deliver(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
+        """Send what a round has made (``rounds``) where it is wanted."""
+        self.advanced()
+        self.memory.glance()
+        self._pass_on(joined, rule, 0, children)
+
+    def _pass_on(
+        self, joined: Partial, rule: ProbeRule, level: int, children: Sequence[ProbeRule]
+    ) -> None:
         """Send what a probe has made to stores, outputs and the next probes."""
         for spec in self.layout.inserts.get(rule.out, ()):
             self.combinations[spec.id].append(joined)
@@ -382,7 +402,7 @@ class _Task:
         wanted = Wanted(joined, self.rationing.edge(rule.out), self.ranks)
         for output in self.layout.outputs.get(rule.out, ()):
             self._output(wanted, output)
-        for child in self.layout.probes.get(rule.out, ()):
+        for child in children:
             self._probe(wanted.by(self.rationing.edge(child.out)), child, level)
 
     def _output(self, found: Wanted, rule: OutputRule) -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.task.direct import Direct
 from anabranch_runtime.task.probe import EdgeMeter, Prober, check
 from anabranch_runtime.task.reads import ReadMeters
+from tests.support.oracles.probed import counts, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_contract.protocol.reads import Reads
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.storage.partial import Partial
 
@@ -58,35 +57,3 @@ def test_both_ways_make_and_count_the_same(seed: int, redis: str, tmp_path: Path
     assert not verdict.problems
     assert not wrong, wrong[:2]
     assert min(seen[k] for k in ("direct", "with bounds", "without a match", "with many")), seen
-
-
-def tuples(made: Partial | None) -> list[list[int]]:
-    """The tuples of a partial result, by their members' sigmas, in order."""
-    if made is None or not made.length:
-        return []
-    sigmas = np.stack([made.sigma(label) for label in sorted(made.place)], axis=1)
-    return sorted(map(list, sigmas.tolist()))
-
-
-def counts(meter: EdgeMeter) -> EdgeMeter:
-    """What has to agree: whether a filter is asked is up to each way."""
-    return replace(meter, looked=0, seconds=0.0)
-
-
-def read(prober: Prober) -> dict[str, dict[str, Reads]]:
-    """The same of lookups in stores."""
-    prober.reads.keep()
-    return {
-        store: {
-            index: replace(one, filtered=0, by_partition=0, by_time=0, looked=places(one))
-            for index, one in by_index.items()
-        }
-        for store, by_index in prober.reads.found.items()
-    }
-
-
-def places(one: Reads) -> int:
-    """Segments of the tile, summed over tuples, looked into or not: each way has its reasons not
-    to, partitions among them.
-    """
-    return one.looked + one.filtered + one.by_partition + one.by_time

@@ -87,12 +87,12 @@ class Service:
 
     def answered(self) -> None:
         """Wait until every boundary has been answered."""
+        eventually(self.is_answered, "all boundaries are answered")
 
-        def done() -> bool:
-            cursor = int(str(self.redis.get(self.keys.cursor) or 0))
-            return cursor == int(str(self.redis.llen(self.keys.boundaries)))
-
-        eventually(done, "all boundaries are answered")
+    def is_answered(self) -> bool:
+        """Whether every boundary has been answered."""
+        cursor = int(str(self.redis.get(self.keys.cursor) or 0))
+        return cursor == int(str(self.redis.llen(self.keys.boundaries)))
 
     def plan(self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None) -> None:
         """:meth:`boundary`, answered."""

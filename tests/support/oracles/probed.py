@@ -1,0 +1,45 @@
+"""What probes make and count, in a form in which two ways of probing can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from anabranch_contract.protocol.reads import Reads
+    from anabranch_runtime.storage.partial import Partial
+    from anabranch_runtime.task.probe import EdgeMeter, Prober
+
+
+def tuples(made: Partial | None) -> list[list[int]]:
+    """The tuples of a partial result, by their members' sigmas, in order."""
+    if made is None or not made.length:
+        return []
+    sigmas = np.stack([made.sigma(label) for label in sorted(made.place)], axis=1)
+    return sorted(map(list, sigmas.tolist()))
+
+
+def counts(meter: EdgeMeter) -> EdgeMeter:
+    """What has to agree: whether a filter is asked is up to each way."""
+    return replace(meter, looked=0, seconds=0.0)
+
+
+def read(prober: Prober) -> dict[str, dict[str, Reads]]:
+    """The same of lookups in stores."""
+    prober.reads.keep()
+    return {
+        store: {
+            index: replace(one, filtered=0, by_partition=0, by_time=0, looked=places(one))
+            for index, one in by_index.items()
+        }
+        for store, by_index in prober.reads.found.items()
+    }
+
+
+def places(one: Reads) -> int:
+    """Segments of the tile, summed over tuples, looked into or not: each way has its reasons not
+    to, partitions among them.
+    """
+    return one.looked + one.filtered + one.by_partition + one.by_time
