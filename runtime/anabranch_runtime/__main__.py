@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from anabranch_contract.collection import collect_rarely
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
@@ -132,6 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
             "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store: what is not in the "
             "state directory must be somewhere else"
         )
+    collect_rarely()
     begun = starting(options.master)
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause

@@ -15,10 +15,10 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import structlog
 import uvicorn
 
+from anabranch_contract.collection import collect_rarely
 from anabranch_service.access.first_token import read_file
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
-from anabranch_service.collection import collect_rarely
 from anabranch_service.errors import SettingsError
 from anabranch_service.settings import ENV_PREFIX, Settings
 from anabranch_service.transport.serving import listening_socket, server_config

@@ -236,7 +236,7 @@ class LsmBackend:
             return
         self._closed = True
         self._merger.close()
-        keep_open(str(self.folder), ())
+        keep_open(str(self.folder), {})
         for table in self._tables.values():
             table.parts = []
             table._views.clear()
@@ -292,7 +292,7 @@ class LsmBackend:
             found = f"segments/{path.name}"
             if found not in named and not self._under_way(path):
                 path.unlink(missing_ok=True)
-        keep_open(str(self.folder), self._segments())
+        keep_open(str(self.folder), {"": tuple(self._segments())})
 
     def _under_way(self, path: Path) -> bool:
         return self._merger.busy and path.name.startswith(MERGED)

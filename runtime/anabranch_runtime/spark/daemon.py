@@ -24,8 +24,10 @@ def main() -> None:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
 
+    from anabranch_contract.collection import collect_rarely
     from anabranch_runtime.index import direct, kernels, rounds
 
+    collect_rarely()
     kernels.warm()
     direct.warm()
     rounds.warm()

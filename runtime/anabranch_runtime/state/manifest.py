@@ -343,7 +343,7 @@ def manifest_path(root: Path, batch: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    segments: tuple[codec.Raw, ...]
+    segments: codec.Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,21 +353,36 @@ class _Committed:
     stores: dict[str, _Stored]
 
 
-#: Text of a descriptor -> descriptor, of the manifest that this process has read last: most of the
-#: next one's are the same.
-_DESCRIPTORS: dict[bytes, Segment] = {}
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What has been read of a store: the text of its segments, and of each what it means."""
+
+    text: bytes
+    known: dict[bytes, Segment]
+    segments: tuple[Segment, ...]
+
+    @staticmethod
+    def of(text: bytes, last: _Read | None) -> _Read:
+        """The segments of ``text``; those that ``last`` knows are not read again."""
+        known = last.known if last is not None else {}
+        parts = [bytes(part) for part in codec.loads(text, tuple[codec.Raw, ...])]
+        found = {part: known.get(part) or codec.loads(part, Segment) for part in parts}
+        return _Read(text, found, tuple(found[part] for part in parts))
+
+
+#: Store -> what this process has read of it last: most of the next manifest is the same.
+_LAST: dict[str, _Read] = {}
 
 
 def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
-    stores = codec.loads(body, _Committed).stores
-    texts = {name: [bytes(s) for s in store.segments] for name, store in stores.items()}
-    known = {
-        text: _DESCRIPTORS.get(text) or codec.loads(text, Segment)
-        for text in itertools.chain(*texts.values())
-    }
-    _DESCRIPTORS.clear()
-    _DESCRIPTORS.update(known)
-    return {name: tuple(known[text] for text in some) for name, some in texts.items()}
+    """Store -> segments; the same tuple as the time before where the store has not changed."""
+    found = {}
+    for name, store in codec.loads(body, _Committed).stores.items():
+        text, last = bytes(store.segments), _LAST.get(name)
+        found[name] = last if last is not None and last.text == text else _Read.of(text, last)
+    _LAST.clear()
+    _LAST.update(found)
+    return {name: read.segments for name, read in found.items()}
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:

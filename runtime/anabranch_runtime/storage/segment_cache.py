@@ -15,7 +15,7 @@ from anabranch_runtime.storage.paging import fits
 from anabranch_runtime.storage.segment import SegmentReader, map_pack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
     from anabranch_runtime.storage.paging import Mapped
     from anabranch_runtime.storage.segment import Segment
@@ -28,8 +28,20 @@ class _Opened:
     packs: dict[str, Mapped] = field(default_factory=dict)
     #: By pack and offset.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
+    #: Store -> its segments when it was looked at last, their packs, and their bytes.
+    stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
     #: Whether it is more than memory holds (``paging``).
     scattered: bool = False
+
+    def look(self, live: Mapping[str, Sequence[Segment]]) -> None:
+        """Look at those stores of ``live`` that are not the same object as the last time."""
+        known, self.stores = self.stores, {}
+        for name, segments in live.items():
+            one = known.get(name)
+            if one is None or one[0] is not segments:
+                packs = frozenset(s.path for s in segments)
+                one = (segments, packs, sum(s.bytes for s in segments))
+            self.stores[name] = one
 
 
 #: How often a pack is fetched before it must be there.
@@ -67,24 +79,26 @@ def read_segment(root: str, segment: Segment) -> SegmentReader:
     return SegmentReader.of(segment, _map(root, segment).buffer)
 
 
-def keep_open(root: str, live: Iterable[Segment]) -> None:
-    """Let go of all packs of ``root`` but those of ``live`` segments, and look whether these fit
-    into memory, opened already or not.
+def keep_open(root: str, live: Mapping[str, Sequence[Segment]]) -> None:
+    """Let go of all packs of ``root`` but those of ``live`` segments (by store), and look whether
+    these fit into memory, opened already or not.
 
     Memory is unmapped with the last array that shows it, so who still reads may go on.
     """
-    known = list(live)
-    if not known and root not in _ROOTS:
+    if root not in _ROOTS and not any(live.values()):
         return
     opened = _ROOTS.setdefault(root, _Opened())
-    paths = {s.path for s in known} - durable(root).evicted(opened.packs)
+    opened.look(live)
+    paths = frozenset[str]().union(*(packs for _, packs, _ in opened.stores.values()))
+    paths -= durable(root).evicted(opened.packs)
     if not opened.packs.keys() <= paths:
         opened = _ROOTS[root] = _Opened(
             {p: b for p, b in opened.packs.items() if p in paths},
             {k: r for k, r in opened.readers.items() if k[0] in paths},
+            opened.stores,
             opened.scattered,
         )
-    scattered = not fits(sum(segment.bytes for segment in known))
+    scattered = not fits(sum(size for _, _, size in opened.stores.values()))
     if scattered != opened.scattered:
         opened.scattered = scattered
         for pack in opened.packs.values():

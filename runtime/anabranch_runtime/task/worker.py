@@ -9,7 +9,6 @@ once within a batch"). Starting tuples stay with the task that read them.
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections import defaultdict
@@ -142,7 +141,7 @@ class _Task:
         self.durable = attach(context.root, context.objects)
         self.fetched = self.durable.fetched
         segments = live_segments(context)
-        keep_open(context.root, itertools.chain(*segments.values()))
+        keep_open(context.root, segments)
         self.live = LiveSegments(context.root, context.batch, segments)
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO, cast
 
+from anabranch_contract.collection import collect_rarely
 from anabranch_contract.plans.ruleset import digest, renumbered
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.search.assemble import gap
-from anabranch_service.collection import collect_rarely
 from anabranch_service.planning.epoch import finite
 from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.planner_process import Answer, Asked, HandOver, Plan, Queries

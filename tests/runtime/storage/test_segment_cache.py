@@ -38,7 +38,7 @@ def test_a_pack_is_mapped_once_and_let_go_of_when_no_batch_can_ask(tmp_path: Pat
 
     column = readers[0].column("k")
     del readers
-    keep_open(root, new)
+    keep_open(root, {"s": new})
     (tmp_path / old[0].path).unlink()
     # Who still reads may go on.
     assert mapped(tmp_path) == {"old", "new"}
@@ -56,6 +56,6 @@ def test_other_states_are_not_touched(tmp_path: Path) -> None:
     (first,), (second,) = write(one, "a", 1), write(two, "a", 2)
     assert open_segment(str(one), first).column("k").to_pylist() == [1]
     reader = open_segment(str(two), second)
-    keep_open(str(one), ())
+    keep_open(str(one), {})
     assert open_segment(str(two), second) is reader
     close_all()
