@@ -21,6 +21,7 @@ by an older plan.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -42,6 +43,7 @@ from benchmarks.queries import whole, workload
 from benchmarks.queries.registration import common
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
 from benchmarks.session import TASK_PHASES, read_log
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ EVERY, SELDOM = 2, 40
 SPAN = 20.0
 #: By how much the lag may grow, as a factor and in seconds.
 GROWTH, MORE = 1.25, 1.0
+#: Planning's part of CPU that is wanted, at most.
+PLANNING = 0.1
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         log = read_log(pipeline.spec.logs / "runtime.log")
         published = publications(pipeline.spec.logs / "service.log")
     begin, end = marks[-2][0], marks[-1][0]
-    cpu = [whole.difference(a[1], b[1]) for a, b in zip(marks, marks[1:], strict=False)]
+    cpu = [whole.difference(a[1], b[1]) for a, b in itertools.pairwise(marks)]
     return {
         "registration": {"seconds": round(marks[2][0] - marks[1][0], 2), "cpu_s": cpu[1]},
         "activation": {"seconds": round(marks[3][0] - marks[2][0], 2), "cpu_s": cpu[2]},
@@ -257,15 +261,13 @@ def tables(found: dict[str, Any]) -> list[Grid]:
         ("results", f"{found['results']:,}"),
         ("batches", f"{found['batches']:,}"),
         ("batch, median", "–" if batch is None else f"{batch['median']:.2f} s"),
-        ("epochs begun, by an older plan", f"{found['epochs']['begun']}, {found['epochs']['late']}"),
+        ("epochs begun", f"{found['epochs']['begun']}"),
+        ("by an older plan", f"{found['epochs']['late']}"),
         ("epochs published", f"{found['epochs']['published']}"),
-        (
-            "delay of their publication",
-            "–" if delay is None else f"{delay['median']:.1f} s ({delay['low']:.1f}–{delay['high']:.1f})",
-        ),
+        ("delay of their publication", "–" if delay is None else shown(delay, 1, sign=" s")),
         ("stored, MB", f"{found['state_mb']}"),
         ("planning's part of CPU", f"{found['planning']:.1%}"),
-    )  # fmt: skip
+    )
     title = f"{settings['queries']:,} queries, {settings['rate']:,.0f} rows/s"
     head = ("process", "registration, CPU s", "activation, CPU s", "load, CPU s", "MB at the end")
     cpu = tuple(

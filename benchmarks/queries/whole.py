@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
-import psutil
 import pyarrow as pa
 import redis
 
@@ -23,6 +21,9 @@ from tests.support.worlds.processes import spec_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    import httpx
+    import psutil
 
     from anabranch_client.processes.pipeline import Pipeline, PipelineSpec
     from anabranch_client.rest.api import Client
