@@ -89,7 +89,8 @@ def test_a_backlog_that_grows_is_not_kept_up_with() -> None:
     arrivals = [(float(second), 10 * second) for second in range(1, 101)]
     steady = [_batch(n, 10, n + 1.5) for n in range(1, 99)]
     found = live.kept_up(steady, arrivals, 0, 100)
-    assert found["keeps_up"] and found["fed_per_s"] == 10
+    assert found["keeps_up"]
+    assert found["fed_per_s"] == 10
     assert found["end"]["lag_s"] == pytest.approx(1.0, abs=0.2)
     assert found["end"]["rows"] == pytest.approx(15, abs=2)
     # Half of them are.
@@ -127,13 +128,15 @@ def test_live_load_and_churn_are_measured_and_reported(
         for queries in ("20", "40")
     ]
     for load in loads:
-        assert load["fed"] >= 1200 and load["batches"] > 0
+        assert load["fed"] >= 1200
+        assert load["batches"] > 0
         assert 0 < load["planning"] < 1
     lines = [
         run(churn, "--queries", "30", "--change", "3", "--epochs", "6"),
         run(churn, "--steady-minutes", "0.2"),
     ]
-    assert lines[0]["last_epoch"] >= 6 and lines[0]["rows"] > 0
+    assert lines[0]["last_epoch"] >= 6
+    assert lines[0]["rows"] > 0
     for line in lines:
         assert set(churn.MEASURES) <= set(line["growth"])
 
