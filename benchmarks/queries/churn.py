@@ -288,7 +288,7 @@ def tables(found: dict[str, Any]) -> list[Grid]:
         )
         title += f" of {found['epoch_s']['median']:.1f} s, {found['passed_over']} passed over"
     head = ("measure", "first quarter", "last quarter", "ratio")
-    others = {name: "" if name.endswith("files") else "MB" for name in all_of} | MEASURES
+    others = {name: "" if name.endswith(", files") else "MB" for name in all_of} | MEASURES
     return [
         Grid(title, head, tuple(_line(all_of, *one) for one in MEASURES.items())),
         Grid(
