@@ -151,8 +151,8 @@ def _activate(pipeline: Pipeline, queries: int) -> None:
     """Start the runtime, and wait until all queries are active."""
     server, keys = whole.connect(pipeline)
     pipeline.start_runtime()
-    active = lambda: int(server.hlen(keys.activations)) >= queries  # type: ignore[arg-type] # noqa: E731
-    whole.wait(pipeline, f"activation of {queries:,} queries", active)
+    what = f"activation of {queries:,} queries"
+    whole.wait(pipeline, what, lambda: int(server.hlen(keys.activations)) >= queries)
 
 
 def publications(path: Path) -> dict[int, float]:
