@@ -308,7 +308,7 @@ def _line(found: dict[str, dict[str, float]], name: str, unit: str) -> tuple[str
 
 
 def grown(found: dict[str, Any]) -> dict[str, float]:
-    """Measure -> ratio, of what is to be flat and is there: few queries have no planner's process."""
+    """Measure -> ratio, of what is to be flat; few queries have no planner's process."""
     growing = found["growth"]
     return {name: growing[name]["ratio"] for name in MEASURES if growing[name]["first"]}
 
