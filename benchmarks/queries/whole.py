@@ -15,7 +15,7 @@ from benchmarks.command import made
 from benchmarks.kinds import Kind, kinds_of
 from benchmarks.queries import workload
 from benchmarks.queries.batches import VALUES
-from benchmarks.queries.registration import BATCH
+from benchmarks.queries.registration import BATCH, cpu
 from tests.support.worlds.processes import spec_of
 
 if TYPE_CHECKING:
@@ -114,8 +114,14 @@ def processes(pipeline: Pipeline) -> dict[str, list[psutil.Process]]:
 
 
 def spent(pipeline: Pipeline) -> dict[str, float]:
-    """CPU seconds so far; a planner's process that has ended is in the service's account."""
-    return {part: cpu_seconds(those) for part, those in processes(pipeline).items()}
+    """CPU seconds so far; processes that the service has waited for were the planner's."""
+    those = processes(pipeline)
+    found = {part: cpu_seconds(some) for part, some in those.items()}
+    own = sum(cpu(process) for process in those[Kind.SERVICE])
+    return found | {
+        Kind.SERVICE: own,
+        PLANNER: found[PLANNER] + found[Kind.SERVICE] - own,
+    }
 
 
 def resident(pipeline: Pipeline) -> dict[str, int]:
