@@ -112,10 +112,12 @@ bench-jaqpot: setup ## measure and simulate limited CPU, write docs/benchmarks-j
 	done
 	@$(BIN)/python -m benchmarks.jaqpot.report
 
-# A quarter of an hour on a small machine, most of it for the epochs of 1,000 queries.
+# Three quarters of an hour on a small machine, most of it for live runs. Half an hour of few queries
+# is not part of it: python -m benchmarks.queries.churn --json --steady-minutes 30
 bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
 	@mkdir -p docs/benchmarks
-	@for part in registration epochs batches; do \
+	@for part in registration epochs batches live churn \
+		"live --queries 10000 --streams 100 --rate 2000 --seconds 60"; do \
 		$(BIN)/python -m benchmarks.queries.$$part --json >> docs/benchmarks/queries.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.queries.report

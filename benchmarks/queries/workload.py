@@ -49,11 +49,13 @@ def streams(count: int) -> list[str]:
     return [f"s{number:02}" for number in range(count)]
 
 
-def queries(count: int, over: int, seed: int = 0) -> Iterator[Query]:
-    """``count`` queries over ``over`` streams."""
-    rng, names = Random(seed), streams(over)
+def queries(
+    count: int, over: int, seed: int = 0, *, first: int = 0, prefix: str = "q"
+) -> Iterator[Query]:
+    """``count`` queries over ``over`` streams, beginning with stream number ``first``."""
+    rng, names = Random(seed), streams(first + over)[first:]
     for number in range(count):
-        yield _query(f"q{number:04}", names, rng)
+        yield _query(f"{prefix}{number:04}", names, rng)
 
 
 def _query(name: str, names: list[str], rng: Random) -> Query:

@@ -229,9 +229,8 @@ class Control:
     def report_boundary(self, boundary: Boundary) -> None:
         """Report that an epoch has ended (or that the runtime has started)."""
         if boundary.snapshot is not None:
-            self._redis.set(
-                self.keys.statistics(boundary.epoch), json.dumps(boundary.snapshot, sort_keys=True)
-            )
+            text = json.dumps(boundary.snapshot, sort_keys=True)
+            self._redis.set(self.keys.statistics(boundary.epoch), pack(text))
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
     def report_samples(self, samples: dict[str, str]) -> None:
@@ -243,7 +242,7 @@ class Control:
     def report_interim(self, *interims: Interim) -> None:
         """Append the measurements of periods to the newest, all at once."""
         with self._redis.pipeline() as pipe:
-            pipe.rpush(self.keys.interims, *(interim.dumps() for interim in interims))
+            pipe.rpush(self.keys.interims, *(pack(interim.dumps()) for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
             pipe.execute()
 

@@ -25,6 +25,7 @@ from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.epochs.state_report import (
     Packs,
     Weights,
+    current_stores,
     pack_bytes,
     readers,
     state_report,
@@ -81,7 +82,7 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
     ruleset = kept_ruleset(root, state.ruleset)
     users, weights = readers(state, ruleset), Weights()
     packs = Packs.of(root, state, weights)
-    found = store_report(name, store, state, ruleset, users, packs, weights)
+    found = store_report(name, store, state, current_stores(ruleset), users, packs, weights)
     return {**_document(found), "parts": [_segment(s) for s in store.segments]}
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from benchmarks.command import run_benchmark
-from benchmarks.queries import batches, epochs, registration, report, workload
+from benchmarks.queries import batches, churn, epochs, live, registration, report, workload
+from benchmarks.session import BatchLog
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def figures(module: Any, capsys: pytest.CaptureFixture[str], *levels: str) -> dict[str, Any]:
@@ -70,3 +71,90 @@ def test_registrations_and_epochs_are_measured_and_reported(
     assert "| an epoch without a change, 27 queries, s |" in text
     assert "CPU of a batch that concerns all of 3 queries" in text
     assert text.count("\n| 2 |") == 1
+
+
+def test_few_queries_are_busy_and_have_streams_of_their_own() -> None:
+    loud, quiet = live.parts(50, 0.1)
+    assert (len(loud), len(quiet)) == (5, 45)
+    chosen = live.chosen(100, 50, 0.1)
+    assert len({query.name for query in chosen}) == 100
+    busy = [query for query in chosen if set(query.streams) <= set(loud)]
+    assert len(busy) == 10
+    assert all(set(query.streams) <= set(quiet) for query in chosen if query not in busy)
+
+
+def test_what_arrives_is_the_rate_and_a_row_now_and_then(tmp_path: Path) -> None:
+    ticks = live.prepare(tmp_path, ["a", "b"], ["c", "d", "e"], rate=80, seconds=20)
+    assert sum(tick.rows for tick in ticks) == 20 * 80 + 2 * 3
+    assert [set(tick.files) for tick in ticks[:4]] == [{"a", "c"}, {"b", "d"}, {"a", "e"}, {"b"}]
+
+
+def _batch(number: int, tuples: int, at: float) -> BatchLog:
+    return BatchLog(number, 0, tuples, 0, at, 0.1, 0.5, 0.1, {}, "0")
+
+
+def test_a_backlog_that_grows_is_not_kept_up_with() -> None:
+    # Ten rows arrive a second; those of the second before are committed.
+    arrivals = [(float(second), 10 * second) for second in range(1, 101)]
+    steady = [_batch(n, 10, n + 1.5) for n in range(1, 99)]
+    found = live.kept_up(steady, arrivals, 0, 100)
+    assert found["keeps_up"]
+    assert found["fed_per_s"] == 10
+    assert found["end"]["lag_s"] == pytest.approx(1.0, abs=0.2)
+    assert found["end"]["rows"] == pytest.approx(15, abs=2)
+    # Half of them are.
+    slow = [_batch(n, 5, n + 1.5) for n in range(1, 99)]
+    found = live.kept_up(slow, arrivals, 0, 100)
+    assert not found["keeps_up"]
+    assert found["half"]["lag_s"] == pytest.approx(24, abs=2)
+    assert found["end"]["lag_s"] == pytest.approx(48, abs=2)
+
+
+def test_an_epoch_is_late_that_an_older_plan_begins() -> None:
+    log = [
+        BatchLog(n, epoch, 1, 0, 10.0 + n, 0.1, 0.5, 0.1, {}, ruleset)
+        for n, (epoch, ruleset) in enumerate(((0, "0"), (1, "0"), (2, "2.1"), (3, "2")))
+    ]
+    found = live.epochs(log, {0: 5.0, 2: 11.5, 3: 13.5}, 10.0, 14.0)
+    assert (found["begun"], found["late"], found["published"]) == (4, 2, 2)
+    assert found["delay_s"] == {"median": 2.0, "low": 1.5, "high": 2.5}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_live_load_and_churn_are_measured_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(module: Any, *arguments: str) -> dict[str, Any]:
+        given = ["--json", "--streams", "20", *arguments]
+        assert run_benchmark("queries", module.BENCHMARK, given, module.common) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert isinstance(found, dict)
+        return found
+
+    loads = [
+        run(live, "--queries", queries, "--rate", "200", "--seconds", "6")
+        for queries in ("20", "40")
+    ]
+    for load in loads:
+        assert load["fed"] >= 1200
+        # No batch at all where the machine is busy with something else.
+        assert load["batches"] >= 0
+        assert 0 < load["planning"] < 1
+    lines = [
+        run(churn, "--queries", "30", "--change", "3", "--epochs", "6"),
+        run(churn, "--steady-minutes", "0.2"),
+    ]
+    assert lines[0]["last_epoch"] >= 6
+    for line in lines:
+        assert set(churn.MEASURES) <= set(line["growth"])
+
+    (tmp_path / "benchmarks").mkdir()
+    text = "".join(json.dumps(found) + "\n" for found in (*loads, *lines))
+    (tmp_path / "benchmarks" / "queries.jsonl").write_text(text)
+    assert report.main(["--docs", str(tmp_path)]) == 0
+    text = (tmp_path / "benchmarks-queries.md").read_text()
+    assert "| 20 queries, 200 rows/s: lag at the end, s |" in text
+    assert "| 40 queries, 200 rows/s: planning's part of CPU |" in text
+    assert "| churn: growth of Valkey |" in text
+    assert "| 0.2 minutes of 5 queries: growth of manifest |" in text

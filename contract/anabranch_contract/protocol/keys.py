@@ -177,8 +177,8 @@ class Keys:
 
     @property
     def interims(self) -> str:
-        """List: the newest :data:`INTERIMS_KEPT` JSON :class:`~.interims.Interim`, oldest first
-        (runtime).
+        """List: the newest :data:`INTERIMS_KEPT` JSON :class:`~.interims.Interim`, oldest first,
+        packed (runtime).
         """
         return self._key("interims")
 
@@ -255,7 +255,7 @@ class Keys:
         return self._key("audit", kind)
 
     def statistics(self, epoch: int) -> str:
-        """String: the statistics of ``epoch`` as in :class:`Snapshot` (runtime)."""
+        """String: the statistics of ``epoch`` as in :class:`Snapshot`, packed (runtime)."""
         return self._key("statistics", epoch)
 
 

@@ -264,6 +264,10 @@ class Driver:
         if self.choices.get(self.state.next_batch) is not None:
             # An interrupted batch will be repeated, in the epoch that was chosen for it.
             return
+        self._look_for_changes()
+
+    def _look_for_changes(self) -> None:
+        """Begin or end an epoch by time, live."""
         cycle = self.cycle
         published = self.control.newest_epoch(cycle.epoch)
         due = published is not None and cycle.is_due(self.settings, time.monotonic())
@@ -661,6 +665,8 @@ class Driver:
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
+        if self._is_overdue():
+            self._look_for_changes()
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
         self._counters.committed(time.time(), spent, phases, self._rate_limiter.ages)
@@ -669,6 +675,14 @@ class Driver:
         self.control.report_batch(report)
         self.report("running")
         self._state_publisher.show(self.state, self._rules, at_once=self.exhausted)
+
+    def _is_overdue(self) -> bool:
+        """Whether the epoch goes on, live, and may end by time: where batches follow each other at
+        once there may be no time for a :meth:`tick` between them.
+        """
+        cycle, settings = self.cycle, self.settings
+        live, goes_on = settings.mode is Mode.LIVE, cycle.epoch == self.state.epoch
+        return live and goes_on and cycle.is_due(settings, time.monotonic())
 
     def _forget(self, reports: list[TaskReport]) -> None:
         """Delete what no manifest that is kept names (any more) or goes by."""

@@ -41,9 +41,10 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     forgotten = _forgotten(state, ruleset)
     state = keep_latest(_streams(state, ruleset, forgotten), ruleset)
     relations = {r.id: r for r in ruleset.relations}
+    wanted = {spec.id for spec in ruleset.queries}
     queries = {
         name: replace(q, expired_batch=batch)
-        if q.expired_batch is None and all(spec.id != name for spec in ruleset.queries)
+        if q.expired_batch is None and name not in wanted
         else q
         for name, q in state.queries.items()
     }

@@ -145,8 +145,9 @@ def state_report(
     weights.forget(state.stores.keys())
     packs = Packs.of(root, state, weights)
     users = readers(state, ruleset) if users is None else users
+    current = current_stores(ruleset)
     stores = tuple(
-        store_report(name, store, state, ruleset, users, packs, weights)
+        store_report(name, store, state, current, users, packs, weights)
         for name, store in sorted(state.stores.items())
     )
     works = (s.backfill.segments for s in state.stores.values() if s.backfill is not None)
@@ -192,18 +193,24 @@ def readers(state: State, ruleset: Ruleset | None) -> Readers:
     return found
 
 
+def current_stores(ruleset: Ruleset | None) -> frozenset[str]:
+    """The stores of the rules; none where these are not known."""
+    return frozenset() if ruleset is None else frozenset(s.id for s in ruleset.stores)
+
+
 def store_report(
     name: str,
     store: StoreState,
     state: State,
-    ruleset: Ruleset | None,
+    current: Collection[str],
     users: Readers,
     packs: Packs,
     weights: Weights,
 ) -> StoreReport:
-    """One store of ``state``, which ``users`` (:func:`readers`) read."""
+    """One store of ``state``, which ``users`` (:func:`readers`) read; ``current``: those of the
+    rules.
+    """
     spec = store.spec
-    current: Collection[str] = [s.id for s in ruleset.stores] if ruleset is not None else ()
     segments = store.segments
     heavy = weights.of(name, segments)
     total = sum(w.bytes for w in heavy)

@@ -688,13 +688,12 @@ class Store:
 
     async def statistics(self, epoch: int) -> Snapshot | None:
         """The measurements of an epoch, or None if it has not ended (or they can't be read)."""
-        return await _one(
-            Snapshot, f"statistics {epoch}", self.redis.get(self.keys.statistics(epoch))
-        )
+        text = _unpacked(await _text(self.redis.get(self.keys.statistics(epoch))))
+        return None if text is None else _lenient(Snapshot, f"statistics {epoch}", text)
 
     async def interim_text(self, index: int) -> str | None:
         """The measurements of the period at ``index`` (from the end: negative), as text."""
-        return await _text(self.redis.lindex(self.keys.interims, index))
+        return _unpacked(await _text(self.redis.lindex(self.keys.interims, index)))
 
     async def interims(self, last: int) -> list[Interim]:
         """The measurements of the newest ``last`` periods, oldest first.
@@ -722,13 +721,14 @@ class Store:
 
     async def interim_texts(self, last: int) -> tuple[str, ...]:
         """The documents of :meth:`interims`."""
-        return tuple(await _answer(self.redis.lrange(self.keys.interims, -last, -1), list[str]))
+        kept = await _answer(self.redis.lrange(self.keys.interims, -last, -1), list[str])
+        return tuple(text for text in map(_unpacked, kept) if text is not None)
 
     async def statistics_texts(self, epochs: Iterable[int]) -> tuple[str, ...]:
         """The documents of :meth:`statistics` of those ``epochs`` that have any."""
         keys = [self.keys.statistics(epoch) for epoch in epochs if epoch >= 0]
-        texts = await _answer(self.redis.mget(keys), list[str | None]) if keys else []
-        return tuple(text for text in texts if text is not None)
+        kept = await _answer(self.redis.mget(keys), list[str | None]) if keys else []
+        return tuple(text for text in map(_unpacked, kept) if text is not None)
 
     async def samples(self) -> dict[str, StreamSample]:
         """Stream -> its newest sample."""

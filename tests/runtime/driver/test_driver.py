@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -176,7 +177,7 @@ def test_an_interrupted_batch_is_repeated_by_the_ruleset_chosen_for_it(
         one.run(2, die(after=job(2, seen)))
     publish(url, 1, {"q": RS, "p": RS})
 
-    again = driver(url, tmp_path, Mode.LIVE)
+    again = driver(url, tmp_path, Mode.LIVE, seconds=0.0)
     for _ in range(3):
         # Between batches the driver looks for new rulesets; this batch has begun already.
         again.tick()
@@ -207,7 +208,7 @@ def test_live_goes_on_with_the_newest_ruleset_there_is(url: str, tmp_path: Path)
 
 def test_live_and_idle_a_registered_query_becomes_active(url: str, tmp_path: Path) -> None:
     publish(url, 0, {"q": ST})
-    one = driver(url, tmp_path, Mode.LIVE)
+    one = driver(url, tmp_path, Mode.LIVE, seconds=0.0)
     one.tick()
     assert (one.state.epoch, set(one.state.queries)) == (0, {"q"})
     put(redis_client.Redis.from_url(url), KEYS, "streams", "x", "anything")
@@ -219,6 +220,25 @@ def test_live_and_idle_a_registered_query_becomes_active(url: str, tmp_path: Pat
     assert one.state.queries["p"].activated_batch == 0
     assert one.state.next_batch == 0
     assert driver(url, tmp_path, Mode.LIVE).state == one.state
+
+
+def test_live_and_busy_a_change_ends_two_epochs_early(url: str, tmp_path: Path) -> None:
+    """Batches follow each other, so there is no tick between them."""
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=100, seconds=60.0)
+
+    def run(*batches: int) -> list[int]:
+        for batch in batches:
+            one.cycle = replace(one.cycle, since=one.cycle.since - 61.0)
+            one.run(batch, job(batch))
+        return [b.epoch for b in boundaries(url)]
+
+    # What was registered before the start counts as a change.
+    assert run(0, 1, 2, 3) == [-1, 0, 1]
+    put(redis_client.Redis.from_url(url), KEYS, "streams", "x", "anything")
+    assert run(4, 5, 6) == [-1, 0, 1, 2, 3]
+    assert one.state.epoch_starts == ((0, 0), (1, 1), (2, 2), (3, 5), (4, 6))
+    assert results(tmp_path) == expected(7)
 
 
 def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract import codec
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
     StoreStatistics,
     StreamStatistics,
 )
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Boundary, Progress
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.samples import StreamSample
+from anabranch_runtime.control import Control
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
@@ -59,6 +62,20 @@ def measured(shop: Service) -> None:
     shop.redis.set(shop.keys.statistics(0), json.dumps(document))
     shop.redis.hset(shop.keys.samples, "orders", SAMPLE.dumps())
     shop.plan(0, snapshot=SNAPSHOT)
+
+
+def test_long_measurements_are_kept_packed(shop: Service) -> None:
+    shop.plan(-1)
+    arrivals = {**SNAPSHOT.arrivals, **{f"gone_{n}": n for n in range(5_000)}}
+    control = Control(shop.settings.redis_url, shop.keys.namespace)
+    found = replace(SNAPSHOT, arrivals=arrivals)
+    control.report_boundary(Boundary(0, 4, codec.to_json(found)))
+    control.report_interim(Interim(4.0, 3.0, 0, 0, 4, 4, arrivals))
+    for kept in (shop.redis.get(shop.keys.statistics(0)), shop.redis.lindex(shop.keys.interims, 0)):
+        assert len(str(kept)) < len(codec.dumps(found)) / 2
+    shop.plan(0, snapshot=found)
+    assert shop.get("/v1/epochs/0/statistics")["batches"] == 4
+    assert [one["batches"] for one in shop.get("/v1/series")["periods"]] == [4]
 
 
 def test_an_epochs_statistics(shop: Service) -> None:

@@ -51,10 +51,13 @@ def driver(
     mode: Mode = Mode.STEP,
     *,
     every: int = 2,
-    seconds: float = 0.0,
+    seconds: float = 3600.0,
     **others: Any,
 ) -> Driver:
-    """A driver as it comes up (again) over what is in ``folder``; ``others`` are settings."""
+    """A driver as it comes up (again) over what is in ``folder``; ``others`` are settings.
+
+    ``seconds``: after which an epoch may end by time.
+    """
     settings = Settings(
         folder / "state",
         folder / "results",

@@ -1,0 +1,335 @@
+"""Whether anything grows while queries come and go for a long time.
+
+``python -m benchmarks.queries.churn [--json] [--queries 200] [--change 10] [--epochs 200]``
+
+Valkey, service and runtime run as processes with the settings of ``anabranch up``, but for epochs,
+which end a second after a change. ``--rate`` rows a second of ``--streams`` streams together arrive
+in files all the time; windows are of ten seconds, so what is stored is soon as much as it ever will
+be. In every epoch ``--change`` queries are registered by one request, and as many that are oldest
+are deleted one by one. With ``--steady-minutes`` five queries stay for so long instead, and none
+comes or goes.
+
+Every two seconds: resident memory by kind of process, Valkey's memory and keys, and that of its
+keys by their kind; bytes of the newest manifest, and bytes and files of the state folder, by what
+is in it. The first fifth of the time is to warm up. Of the rest the medians of the first quarter
+and the last quarter are compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+import pyarrow.parquet as pq
+
+from anabranch_client.processes.meter import Sampler
+from anabranch_client.processes.pipeline import running
+from benchmarks.command import Benchmark, run_benchmark, spread
+from benchmarks.kinds import Kind
+from benchmarks.queries import whole, workload
+from benchmarks.queries.registration import common
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from anabranch_client.processes.pipeline import Pipeline
+
+#: Queries that stay where none comes or goes.
+STEADY = 5
+WINDOW, LATENESS = "10 seconds", "5 seconds"
+#: Seconds between two files, the parts of streams that take turns, and seconds whose rows
+#: :data:`~.batches.VALUES` are meant for.
+TICK, TURNS, SPAN = 1.0, 4, 2.0
+#: Seconds between two samples, and the part of the time that is left out.
+SAMPLING, WARM_UP = 2.0, 0.2
+#: From this growth on something is not flat.
+FLAT = 1.1
+#: The measures that are to be flat, with a unit; what else is sampled says where growth is.
+MEASURES = {
+    "driver JVM": "MB",
+    "driver Python": "MB",
+    "workers": "MB",
+    "service": "MB",
+    "planner": "MB",
+    "Valkey": "MB",
+    "Valkey's keys": "",
+    "manifest": "MB",
+    "state folder": "MB",
+    "state folder's files": "",
+}
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Change queries, or leave them, and sample."""
+    steady: float = options.steady_minutes
+    queries = _queries(options.streams)
+    begun = list(itertools.islice(queries, STEADY if steady else options.queries))
+    names = workload.streams(options.streams)
+    with running(whole.spec(home, options.tasks)) as pipeline:
+        with pipeline.start_service() as client:
+            whole.create_streams(client, names, home, LATENESS)
+        feeder = _Feeder(home, names, options.rate)
+        with httpx.Client(base_url=pipeline.url, timeout=120) as http:
+            whole.register(http, begun)
+            pipeline.start_runtime("--epoch-seconds", "1")
+            server, keys = whole.connect(pipeline)
+            whole.wait(
+                pipeline,
+                "activation",
+                lambda: int(server.hlen(keys.activations)) >= len(begun),
+            )
+            samples = _Samples(pipeline)
+            began = time.monotonic()
+            feeder.start()
+            samples.start()
+            try:
+                if steady:
+                    _stay(pipeline, began + 60 * steady)
+                    taken = []
+                else:
+                    taken = _change(pipeline, http, begun, queries, options)
+            finally:
+                samples.stop()
+                feeder.stop()
+        seconds = time.monotonic() - began
+        progress = pipeline.progress()
+        passed = (
+            (pipeline.spec.logs / "service.log")
+            .read_text(encoding="utf-8", errors="replace")
+            .count("planning is slower than epochs")
+        )
+    return {
+        "seconds": round(seconds, 1),
+        "epoch_s": spread(taken, 2) if taken else None,
+        "last_epoch": progress.epoch if progress else None,
+        "passed_over": passed,
+        "rows": progress.input_tuples if progress else 0,
+        "results": sum(progress.results.values()) if progress else 0,
+        "growth": growth(samples.found),
+    }
+
+
+def _queries(streams: int) -> Iterator[workload.Query]:
+    """As many as are wanted, each with a short window."""
+    return (replace(q, window=WINDOW) for q in workload.queries(sys.maxsize, streams))
+
+
+def _change(
+    pipeline: Pipeline,
+    http: httpx.Client,
+    begun: Sequence[workload.Query],
+    queries: Iterator[workload.Query],
+    options: argparse.Namespace,
+) -> list[float]:
+    """Some in and some out in every epoch; the seconds of each."""
+    here, taken = list(begun), []
+    for number in range(options.epochs):
+        began, epoch = time.monotonic(), _epoch(pipeline)
+        fresh = list(itertools.islice(queries, options.change))
+        whole.register(http, fresh)
+        for query in here[: options.change]:
+            http.delete(f"/v1/queries/{query.name}").raise_for_status()
+        here = here[options.change :] + fresh
+        whole.wait(pipeline, "the next epoch", lambda since=epoch: _epoch(pipeline) > since)  # type: ignore[misc]
+        taken.append(time.monotonic() - began)
+        if not (number + 1) % 20:
+            tell(f"{number + 1} epochs, {statistics.median(taken[-20:]):.2f} s each")
+    return taken
+
+
+def _stay(pipeline: Pipeline, until: float) -> None:
+    while time.monotonic() < until:
+        pipeline.check()
+        time.sleep(1.0)
+
+
+def _epoch(pipeline: Pipeline) -> int:
+    progress = pipeline.progress()
+    return -1 if progress is None else progress.epoch
+
+
+class _Feeder(threading.Thread):
+    """Writes files with rows of now; streams take turns."""
+
+    def __init__(self, home: Path, names: Sequence[str], rate: float) -> None:
+        super().__init__(name="feeder", daemon=True)
+        self._home, self._names, self._rate = home, names, rate
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Feed until stopped."""
+        drawn = np.random.default_rng(0)
+        each = self._rate / len(self._names)
+        for number in itertools.count():
+            for name in self._names[number % TURNS :: TURNS]:
+                count = max(round(each * TICK * TURNS), 1)
+                since = time.time() - TICK
+                file = self._home / name / f"_{number:06}.parquet"
+                pq.write_table(whole.rows(count, each * SPAN, since, TICK, drawn), file)
+                file.rename(file.with_name(file.name[1:]))
+            if self._over.wait(TICK):
+                return
+
+    def stop(self) -> None:
+        """End, and wait for the end."""
+        self._over.set()
+        self.join()
+
+
+@dataclass
+class _Samples(Sampler):
+    """Looks at memory, Valkey and the state folder.
+
+    Attributes:
+        found: each look's figures; bytes and counts.
+    """
+
+    pipeline: Pipeline
+    found: list[dict[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(SAMPLING)
+        self._server, self._keys = whole.connect(self.pipeline)
+
+    def begin(self) -> None:
+        """Nothing is counted from here on."""
+
+    def sample(self) -> None:
+        """Look once."""
+        held = whole.resident(self.pipeline)
+        found: dict[str, float] = {
+            "driver JVM": held[Kind.JVM],
+            "driver Python": held[Kind.DRIVER],
+            "workers": held[Kind.WORKERS],
+            "service": held[Kind.SERVICE],
+            "planner": held[whole.PLANNER],
+            "Valkey": self._server.info("memory")["used_memory"],
+            "Valkey's keys": int(self._server.dbsize()),
+        }
+        self.found.append(found | self._of_keys() | self._of_state())
+
+    def _of_keys(self) -> dict[str, float]:
+        """Bytes of keys, by the word behind the namespace."""
+        names = [str(name) for name in self._server.scan_iter(count=1000)]
+        with self._server.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.memory_usage(name)
+            sizes = pipe.execute()
+        total: Counter[str] = Counter()
+        for name, size in zip(names, sizes, strict=True):
+            total[f"Valkey: {name.split(':')[1]}"] += int(size or 0)
+        return {**total}
+
+    def _of_state(self) -> dict[str, float]:
+        """Bytes and files of the state folder, and of each folder in it."""
+        state = self.pipeline.spec.state
+        sizes: Counter[str] = Counter()
+        files: Counter[str] = Counter()
+        manifests: dict[Path, int] = {}
+        for path in state.rglob("*"):
+            try:
+                size = path.stat().st_size if path.is_file() else None
+            except FileNotFoundError:  # gone meanwhile
+                continue
+            if size is not None:
+                part = path.relative_to(state).parts[0]
+                sizes[part] += size
+                files[part] += 1
+                if path.parent == state / "manifest":
+                    manifests[path] = size
+        return {
+            "manifest": manifests[max(manifests)] if manifests else 0,
+            "state folder": sizes.total(),
+            "state folder's files": files.total(),
+            **{f"state: {part}": size for part, size in sizes.items()},
+            **{f"state: {part}, files": count for part, count in files.items()},
+        }
+
+
+def growth(samples: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Measure -> medians of the first and the last quarter, and how they compare.
+
+    >>> growth([{"a": 9}] * 2 + [{"a": 2}] * 4 + [{"a": 4}] * 4)["a"]["ratio"]
+    2.0
+    """
+    later = samples[int(len(samples) * WARM_UP) :]
+    quarter = max(len(later) // 4, 1)
+    found = {}
+    for name in sorted({name for sample in later for name in sample}):
+        first, last = (
+            statistics.median(sample.get(name, 0) for sample in part)
+            for part in (later[:quarter], later[-quarter:])
+        )
+        found[name] = {"first": first, "last": last, "ratio": last / first if first else 0.0}
+    return found
+
+
+def tables(found: dict[str, Any]) -> list[Grid]:
+    """What is to be flat, and what else was sampled."""
+    settings, all_of = found["settings"], found["growth"]
+    if settings["steady_minutes"]:
+        title = f"{STEADY} queries for {settings['steady_minutes']:g} minutes"
+    else:
+        title = (
+            f"{settings['queries']:,} queries, {settings['change']} of them changed in each of "
+            f"{settings['epochs']} epochs"
+        )
+        title += f" of {found['epoch_s']['median']:.1f} s, {found['passed_over']} passed over"
+    head = ("measure", "first quarter", "last quarter", "ratio")
+    others = {name: "" if name.endswith(", files") else "MB" for name in all_of} | MEASURES
+    return [
+        Grid(title, head, tuple(_line(all_of, *one) for one in MEASURES.items())),
+        Grid(
+            "Where it is",
+            head,
+            tuple(_line(all_of, *one) for one in others.items() if one[0] not in MEASURES),
+        ),
+    ]
+
+
+def _line(found: dict[str, dict[str, float]], name: str, unit: str) -> tuple[str, ...]:
+    one = found[name]
+    first, last = (
+        f"{one[at] / 1e6:,.2f} MB" if unit else f"{one[at]:,.0f}" for at in ("first", "last")
+    )
+    return name, first, last, f"{one['ratio']:.2f}" if one["first"] else "–"
+
+
+def grown(found: dict[str, Any]) -> dict[str, float]:
+    """Measure -> ratio, of what is to be flat; few queries have no planner's process."""
+    growing = found["growth"]
+    return {name: growing[name]["ratio"] for name in MEASURES if growing[name]["first"]}
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--change", type=int, default=10, help="queries in, and out, per epoch")
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--streams", type=int, default=20)
+    parser.add_argument("--rate", type=float, default=200.0, help="rows per second, of all")
+    parser.add_argument("--steady-minutes", type=float, default=0.0, help="instead, no changes")
+    parser.add_argument("--tasks", type=int, default=2, help="Spark's")
+
+
+BENCHMARK = Benchmark(
+    "churn",
+    "Whether anything grows while queries come and go for a long time.",
+    _options,
+    measure,
+    tables,
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark("queries", BENCHMARK, None, common))
