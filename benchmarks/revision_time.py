@@ -21,6 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.codec import dumps
+from anabranch_contract.collection import collect_rarely
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.interims import Interim, StepMeasures
@@ -33,7 +34,6 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_service.collection import collect_rarely
 from anabranch_service.planning.periods import Measured, Periods
 from anabranch_service.planning.revisions import Question, decide
 from anabranch_service.registry.records import PlanningRecord

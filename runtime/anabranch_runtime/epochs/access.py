@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.joins import RelationId
-from anabranch_runtime.epochs.lifecycle import serves
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access, Tile, tile
 from anabranch_runtime.state.slices import Source
@@ -110,11 +109,24 @@ def _dated(access: Access, last: int, now: int) -> Access:
 
 
 class Generations:
-    """The base stores of a state by their streams; sorted out when somebody asks first."""
+    """The base stores of a state by their streams; sorted out when somebody asks first.
+
+    All relations that are asked about are of one ruleset.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._by_stream: dict[str, list[tuple[str, StoreState]]] | None = None
+        self._first: dict[RelationId, int] = {}
+
+    def first_batch(self, relation: Relation) -> int:
+        """The first batch of which anything of ``relation`` is stored."""
+        found = self._first.get(relation.id)
+        if found is None:
+            now = self._state.next_batch
+            starts = (low for _, s in self.serving(relation) for low, _ in s.covers(now))
+            found = self._first[relation.id] = min(starts, default=now)
+        return found
 
     def serving(self, relation: Relation) -> list[tuple[str, StoreState]]:
         """The stores that have all rows of ``relation``, by name."""
@@ -167,7 +179,7 @@ def _access(
         return Access(relation_tiles(state, relation, (0, now), rule.store, known, generations))
     usable = containers(state, rule.store)
     filled = [relations[step.relation] for step in rule.fill]
-    first = max(first_batch(state, relation) for relation in filled)
+    first = max(map(generations.first_batch, filled))
     tiles, gaps = tile([(0, now)], [(name, store.covers(now)) for name, store in usable])
     gaps = sorted((max(low, first), high) for low, high in gaps if high >= first)
     if not gaps:
@@ -214,17 +226,6 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Sour
         for segment in state.stores[tile.store].segments
         if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]
     )
-
-
-def first_batch(state: State, relation: Relation) -> int:
-    """The first batch of which anything of ``relation`` is stored."""
-    starts = [
-        low
-        for store in state.stores.values()
-        if serves(store, relation)
-        for low, _ in store.covers(state.next_batch)
-    ]
-    return min(starts, default=state.next_batch)
 
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:

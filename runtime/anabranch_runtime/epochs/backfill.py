@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.epochs.access import (
+    Generations,
     containers,
-    first_batch,
     known_attributes,
     relation_tiles,
     stored_in,
@@ -58,10 +58,12 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     if _running(state) is not None:
         return state
     relations = {r.id: r for r in ruleset.relations}
+    # What begins or ends below are stores of MIRs, so the base stores stay.
+    generations = Generations(state)
     for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
         if stores[rule.store].backfill is not None:
             continue
-        begun = _begun(state, rule, relations, throttle)
+        begun = _begun(state, rule, relations, throttle, generations)
         if begun is None:
             continue
         state = replace(state, stores={**state.stores, rule.store: begun})
@@ -70,11 +72,20 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     return state
 
 
-def gaps(state: State, store: str, relations: dict[RelationId, Relation]) -> tuple[Interval, ...]:
-    """Batches of which something is stored of every member, and no container has the MIR."""
+def gaps(
+    state: State,
+    store: str,
+    relations: dict[RelationId, Relation],
+    generations: Generations | None = None,
+) -> tuple[Interval, ...]:
+    """Batches of which something is stored of every member, and no container has the MIR.
+
+    ``generations``: of ``state``, where the same caller asks about many stores.
+    """
     spec = state.stores[store].spec
     now = state.next_batch
-    first = max(first_batch(state, relations[r]) for r in spec.relations)
+    known = generations or Generations(state)
+    first = max(known.first_batch(relations[r]) for r in spec.relations)
     covers = [(name, one.covers(now)) for name, one in containers(state, store)]
     _, left = tile([(first, now)] if first <= now else [], covers)
     return tuple(sorted(left))
@@ -160,10 +171,11 @@ def _begun(
     rule: BackfillRule,
     relations: dict[RelationId, Relation],
     throttle: Throttle,
+    generations: Generations,
 ) -> StoreState | None:
     """The store with its backfill, or already filled where no row is stored; None: no gap."""
     store = state.stores[rule.store]
-    found = gaps(state, rule.store, relations)
+    found = gaps(state, rule.store, relations, generations)
     if not found:
         return None
     at = store.spec.members.index(rule.start)

@@ -16,8 +16,13 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId
-from anabranch_runtime.epochs.access import accesses, known_attributes, relation_tiles
-from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.epochs.access import (
+    Generations,
+    accesses,
+    known_attributes,
+    relation_tiles,
+)
+from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import RS, base_store, mir_store, rules
@@ -78,6 +83,30 @@ def test_weaker_filters_answer_where_no_stricter_store_does() -> None:
         Tile("S/all", (5, 5)),
     ]
     assert relation_tiles(state, FREE, (0, 5)) == (Tile("S/all", (0, 5)),)
+
+
+def test_the_first_batch_of_a_relation_is_that_of_any_store_that_serves_it() -> None:
+    drawn = Random(5)
+    text = tuple(str(f) for f in HARD.filter)
+    for _ in range(50):
+        stores = {
+            f"{stream}/{number}": base_store(
+                stream,
+                () if drawn.random() < 0.3 else ((drawn.randrange(4), 4),),
+                since=drawn.choice([None, 5, 20]),
+                filter=drawn.choice([(), text]),
+            )
+            for number in range(3)
+            for stream in "RST"
+        }
+        # A generation of an intermediate result has the rows of no relation alone.
+        stores["ST/1"] = mir_store("ST", ("S", "T"), ((0, 4),))
+        state = State(next_batch=9, stores=stores)
+        generations = Generations(state)
+        for relation in (FREE, replace(HARD, id=RelationId("hard")), FREE):
+            serving = [store for store in stores.values() if serves(store, relation)]
+            starts = [low for store in serving for low, _ in store.covers(9)]
+            assert generations.first_batch(relation) == min(starts, default=9)
 
 
 def mir_rule(fill: tuple[str, ...] = ("S", "T")) -> ProbeRule:
