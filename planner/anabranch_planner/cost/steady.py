@@ -3,11 +3,19 @@
 Measurements are never twice the same, and a plan that follows each of them is made anew for
 nothing. A figure therefore keeps its value until the newest measurement differs from it by more
 than a tolerance (relative to it), and takes that measurement then. So it is never further than the
-tolerance from what was measured, however many epochs have passed.
+tolerance from what was measured, however many epochs have passed. Counts have an error by
+themselves, which is about their square root: one that differs by no more than twice that, beside
+the tolerance, has not moved. Otherwise a stream that brings two tuples where it brought one had
+everything planned anew that reads it.
+
+How long the next period is is a guess (an epoch as long as the last one). While it is no more than
+twice or half as long as before, plans are made for a period of the same length as before, and what
+it brings is in proportion.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +28,13 @@ if TYPE_CHECKING:
     from anabranch_planner.cost.statistics import Ahead, Statistics
 
 _K = TypeVar("_K", bound=str)
+
+#: Figures that count tuples or values.
+_COUNTS = ("cardinality", "distinct")
+#: Standard deviations of a count within which it has not moved.
+DEVIATIONS = 2.0
+#: How much longer or shorter the next period may be than the one that plans are made for.
+LONGER = 2.0
 
 
 class Steady:
@@ -91,7 +106,8 @@ class Steady:
         moved: set[str] = set()
         for key, was in before._figures.items():
             now = getattr(self._newest, key[0])(*key[1:])
-            if self._near(now, was):
+            near = self._near_counts if key[0] in _COUNTS else self._near
+            if near(now, was):
                 now = was
             else:
                 moved.update(_concerned(key))
@@ -108,13 +124,19 @@ class Steady:
             return now is was
         return now == was or abs(now - was) <= self._tolerance * abs(was)
 
+    def _near_counts(self, now: float | None, was: float | None) -> bool:
+        if now is None or was is None:
+            return now is was
+        error = DEVIATIONS * math.sqrt(max(now, was, 0.0))
+        return abs(now - was) <= self._tolerance * abs(was) + error
+
     def _settle_samples(self, before: Steady) -> set[str]:
         moved: set[str] = set()
         for key in before._samples.keys() | self._samples.keys():
             was, now = before._samples.get(key), self._samples.get(key)
             if was is not None and now is not None:
                 pairs = ((now.probes, was.probes), (now.pairs, was.pairs), (now.hits, was.hits))
-                if all(self._near(*pair) for pair in pairs):
+                if all(self._near_counts(*pair) for pair in pairs):
                     self._samples[key] = was
                     continue
             moved.update(key[1], key[2])
@@ -140,15 +162,17 @@ class Steady:
         was, now = before._ahead, self._ahead
         if was is None or now is None:
             return set() if was is now else None
-        if not self._near(now.length, was.length):
+        longer = now.length / was.length
+        if not 1 / LONGER <= longer <= LONGER:
             return None
         moved: set[str] = set()
-        arrivals, held, recent = dict(now.arrivals), dict(now.held), dict(now.recent)
+        arrivals = {relation: count / longer for relation, count in now.arrivals.items()}
+        held, recent = dict(now.held), dict(now.recent)
         relations = {*arrivals, *was.arrivals, *held, *was.held, *recent, *was.recent}
         for relation in relations:
             near = (
-                self._near(now.arrivals.get(relation), was.arrivals.get(relation))
-                and self._near(now.held.get(relation), was.held.get(relation))
+                self._near_counts(arrivals.get(relation), was.arrivals.get(relation))
+                and self._near_counts(now.held.get(relation), was.held.get(relation))
                 and self._near_steps(now.recent.get(relation, ()), was.recent.get(relation, ()))
             )
             if near:
@@ -173,7 +197,7 @@ class Steady:
         if len(now) != len(was):
             return False
         return all(
-            self._near(age, other_age) and self._near(tuples, others)
+            self._near(age, other_age) and self._near_counts(tuples, others)
             for (age, tuples), (other_age, others) in zip(now, was, strict=True)
         )
 

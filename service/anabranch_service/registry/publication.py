@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, cast
 
 import structlog
@@ -180,6 +181,8 @@ class Publication:
         self._pass_over = register(_PASS_OVER)
         self._hold = register(_HOLD)
         self._again = register(_AGAIN)
+        #: Epoch that has ended -> the bytes of its statistics.
+        self._measured: dict[int, int] = {}
 
     async def epoch(self, sealed: Sealed) -> bool:
         """Publish an epoch, all of it or nothing; False if it had been published before.
@@ -246,9 +249,10 @@ class Publication:
         store, keys = self.store, self.store.keys
         published, progress = await store.published(), await store.progress()
         sizes, spent, needed = await store.epoch_bytes(), 0, 0
+        await self._measure(published)
         runs = published[-1:] if progress is None else [progress.ruleset_epoch]
         for needed, number in enumerate(reversed(published)):
-            spent += sizes.get(number, 0)
+            spent += sizes.get(number, 0) + self._measured.get(number, 0)
             large = spent > most and needed >= LEAST_EPOCHS and number < min(runs, default=0)
             if needed >= keep or large:
                 break
@@ -280,6 +284,19 @@ class Publication:
             ("ZREMRANGEBYSCORE", keys.published, ("-inf", f"({last}")),
         )
 
+    async def _measure(self, published: Sequence[int]) -> None:
+        """Find out how large the statistics are of epochs that have ended; those of an epoch that
+        was passed over count with the one before.
+        """
+        first, following = published[0], published[1:]
+        self._measured = {n: size for n, size in self._measured.items() if n >= first}
+        unknown = [pair for pair in pairwise(published) if pair[0] not in self._measured]
+        if not unknown:
+            return
+        sizes = await self.store.statistics_bytes(unknown[0][0], following[-1])
+        for number, end in unknown:
+            self._measured[number] = sum(sizes[n] for n in range(number, end))
+
     async def answer(self, answer: RevisionAnswer) -> None:
         """Answer interim measurements without a new revision."""
         await self._write(("SET", self.store.keys.revision, (answer.dumps(),)))
@@ -287,8 +304,10 @@ class Publication:
     async def revision(self, record: KeptRevision, ruleset: str, answer: RevisionAnswer) -> None:
         """Publish a revision, all of it or nothing."""
         keys, name = self.store.keys, RulesetId(record.epoch, record.revision)
+        text = pack(ruleset)
         await self._write(
-            ("SET", keys.ruleset(name), (pack(ruleset),)),
+            ("SET", keys.ruleset(name), (text,)),
+            ("HINCRBY", self.store.epoch_bytes_key, (record.epoch, len(text))),
             self._keep(record),
             ("SET", keys.revision, (answer.dumps(),)),
         )

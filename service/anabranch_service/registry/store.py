@@ -583,11 +583,19 @@ class Store:
         return found
 
     async def epoch_bytes(self) -> dict[int, int]:
-        """Epoch -> what its record and ruleset take in Redis; those of earlier releases are not
+        """Epoch -> what its record and rulesets take in Redis; those of earlier releases are not
         known.
         """
         found = await _answer(self.redis.hgetall(self.epoch_bytes_key), dict[str, str])
         return {int(number): int(size) for number, size in found.items()}
+
+    async def statistics_bytes(self, first: int, last: int) -> dict[int, int]:
+        """Epoch -> what its statistics take in Redis, from ``first`` to before ``last``."""
+        epochs = range(first, last)
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for epoch in epochs:
+                pipe.strlen(self.keys.statistics(epoch))
+            return dict(zip(epochs, map(int, await pipe.execute()), strict=True))
 
     @property
     def epoch_bytes_key(self) -> str:

@@ -270,6 +270,23 @@ def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: Settings) -> Non
         assert len(list(redis.scan_iter(f"{keys.namespace}:plans:*"))) == len(sizes)
 
 
+def test_statistics_count_where_epochs_are_kept_by_bytes(settings: Settings) -> None:
+    settings = replace(settings, kept_bytes=1 << 21, mode=Mode.STEP)
+    with serving(settings) as service:
+        keys, redis = service.keys, service.redis
+        for epoch in range(-1, 60):
+            if epoch >= 0:
+                redis.set(keys.statistics(epoch), "x" * (1 << 16))
+            service.plan(epoch)
+            service.progress(Progress("running", epoch, epoch=epoch + 1, ruleset_epoch=epoch + 1))
+        published = [int(str(n)) for n in redis.zrange(keys.published, 0, -1)]
+        measured = [n for n in range(61) if redis.exists(keys.statistics(n))]
+        assert published[-1] == 60
+        assert measured == published[:-1]
+        kept = sum(int(str(redis.strlen(keys.statistics(n)))) for n in measured)
+        assert settings.kept_bytes * 3 / 4 < kept <= settings.kept_bytes
+
+
 def test_a_boundary_is_answered_once_by_two_services(settings: Settings) -> None:
     settings = replace(settings, mode=Mode.STEP)
     with serving(settings) as one, serving(settings) as two:
