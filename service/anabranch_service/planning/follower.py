@@ -41,6 +41,10 @@ class Follower:
         figures = Steady(statistics, self.taken, self.weight)
         if figures.before is None or figures.moved is None or figures.moved:
             return False
+        return self.is_of(queries)
+
+    def is_of(self, queries: Sequence[JoinQuery]) -> bool:
+        """Whether the last plan is of ``queries``, and worth keeping."""
         return self._session.stays(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:

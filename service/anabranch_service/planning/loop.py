@@ -469,7 +469,8 @@ class EpochLoop:
 
     def _prepare_apart(self, after: int | None, request: PlanningRequest) -> Sealed:
         """The same in the planner's process; ``after``: the newest epoch."""
-        found = self.process.prepare(request, self.clock(), after)
+        rests = self.settings.mode is Mode.LIVE
+        found = self.process.prepare(request, self.clock(), after, rests=rests)
         if found is None:
             raise _RunningWanted
         return found

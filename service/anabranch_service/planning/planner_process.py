@@ -43,12 +43,14 @@ class Plan:
     Attributes:
         after: the newest epoch that has been published; None: none has.
         order: the queries of the request, of which it has only those that the process has not.
+        rests: whether the last plan may go on for a while where only figures have moved.
     """
 
     request: PlanningRequest
     now: datetime
     after: int | None
     order: tuple[QueryId, ...]
+    rests: bool = False
 
     def beside(self, sent: Queries) -> Plan:
         """The request without the queries that have been ``sent``."""
@@ -96,13 +98,19 @@ class PlannerProcess:
         self._sent: Queries = {}
 
     def prepare(
-        self, request: PlanningRequest, now: datetime, after: int | None = None
+        self,
+        request: PlanningRequest,
+        now: datetime,
+        after: int | None = None,
+        *,
+        rests: bool = False,
     ) -> Sealed | None:
         """Plan an epoch that is published at ``now``, from the last one that was planned here.
 
         Args:
             request: what runs (``running``) may be left out.
             after: the newest epoch that has been published; None: none has.
+            rests: as in :class:`Plan`.
 
         Returns:
             None: ``running`` is left out, and the process has not planned the epoch ``after``.
@@ -112,7 +120,7 @@ class PlannerProcess:
                 planning raises.
         """
         order = tuple(q.id for q in request.queries)
-        return cast("Sealed | None", self._answer(Plan(request, now, after, order)))
+        return cast("Sealed | None", self._answer(Plan(request, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
         """What :meth:`explain` takes, of the plan of ``epoch``; None: that is not the newest one

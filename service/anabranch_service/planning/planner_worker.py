@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.search.assemble import gap
 from anabranch_service.planning.epoch import finite
 from anabranch_service.planning.follower import Follower
+from anabranch_service.planning.pace import Pace
 from anabranch_service.planning.planner_process import Answer, Asked, HandOver, Plan, Queries
 from anabranch_service.planning.request import (
     PlanningAnswer,
@@ -33,6 +35,9 @@ from anabranch_service.planning.what_if import Running
 from anabranch_service.registry.patching import Base, seal_patched
 from anabranch_service.registry.publication import Sealed, seal_again
 from anabranch_service.registry.records import EpochRecord
+
+#: The method of an epoch whose plan goes on because planning rests.
+RESTS = "as before, planning rests"
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -54,6 +59,7 @@ class _Planner:
         self._follower = Follower()
         self._last: _Last | None = None
         self._sent: Queries = {}
+        self._pace = Pace()
 
     def answer(self, asked: Asked) -> Answer:
         """The answer to one request."""
@@ -75,8 +81,12 @@ class _Planner:
         elif asked.after is not None and request.running is None:
             return None
         self._follower.weight = request.task.options.switching
-        if last is not None and self._stays(last, request):
-            return self._again(last, request, asked.now)
+        if last is not None and _goes_on(last, request):
+            if self._stays(request):
+                return self._again(last, request, asked.now)
+            if asked.rests and self._rests(last, request):
+                return self._again(last, request, asked.now, rests=True)
+        began = time.process_time()
         answer = plan_only(request, self._follower)
         for part in self._follower.parts:
             part.validate()
@@ -84,17 +94,26 @@ class _Planner:
         base = None if last is None else last.base
         sealed, base = seal_patched(made.record, made.text, base)
         self._last = _Last(made.record, made.text, request, answer, base)
+        self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
 
-    def _stays(self, last: _Last, request: PlanningRequest) -> bool:
-        """Whether what was planned last is still what is wanted."""
-        if _but_for_figures(request) != _but_for_figures(last.request):
-            return False
+    def _stays(self, request: PlanningRequest) -> bool:
+        """Whether no figure has moved either."""
         figures = estimate(request.task.statistics, request.queries, request.samples)
-        return not last.answer.planned.fallback and self._follower.stays(request.queries, figures)
+        return self._follower.stays(request.queries, figures)
 
-    def _again(self, last: _Last, request: PlanningRequest, now: datetime) -> Sealed:
-        """The last plan under another number."""
+    def _rests(self, last: _Last, request: PlanningRequest) -> bool:
+        """Whether the last plan goes on although figures have moved. One without any does not."""
+        return (
+            last.record.statistics_epoch is not None
+            and self._follower.is_of(request.queries)
+            and self._pace.rests(time.monotonic())
+        )
+
+    def _again(
+        self, last: _Last, request: PlanningRequest, now: datetime, *, rests: bool = False
+    ) -> Sealed:
+        """The last plan under another number; where planning ``rests``, by its own figures."""
         epoch = request.task.epoch
         record = last.record.again(epoch, now)
         plan = last.answer.planned.plan
@@ -102,9 +121,11 @@ class _Planner:
         text = renumbered(last.text, epoch)
         record = record.model_copy(
             update={
-                "statistics_epoch": request.statistics_epoch,
+                "statistics_epoch": last.record.statistics_epoch
+                if rests
+                else request.statistics_epoch,
                 "ruleset_digest": digest(text),
-                "method": "as before",
+                "method": RESTS if rests else "as before",
                 "solve_ms": 0.0,
                 "bound": finite(min(bound, last.record.cost)),
                 "gap": gap(last.record.cost, bound) if math.isfinite(bound) else None,
@@ -139,6 +160,12 @@ class _Last:
     def running(self) -> Running:
         """The plan as what the next one is compared with, and charged for changing."""
         return Running(self.record, self.answer.planned.queries)
+
+
+def _goes_on(last: _Last, request: PlanningRequest) -> bool:
+    """Whether what was planned last is still what is wanted, but for queries and figures."""
+    fallback = last.answer.planned.fallback
+    return not fallback and _but_for_figures(request) == _but_for_figures(last.request)
 
 
 def _but_for_figures(request: PlanningRequest) -> tuple[object, ...]:

@@ -34,7 +34,7 @@ def test_within_the_error_of_a_count_nothing_has_moved(was: float, now: float) -
 @pytest.mark.parametrize(("was", "now"), [(0.0, 10.0), (100.0, 150.0), (1e6, 1.2e6), (40.0, 10.0)])
 def test_what_is_beyond_it_has_moved(was: float, now: float) -> None:
     figures = after(was, now)
-    assert figures.moved == {R}
+    assert figures.moved == frozenset({R})
     assert figures.cardinality(R) == now
 
 
@@ -50,7 +50,7 @@ def test_a_period_of_another_length_brings_as_much_in_proportion(longer: float) 
     assert second.moved == frozenset()
     assert second.ahead() == first.ahead()
     third = coming(0.5 * longer, 800.0 * longer, first)
-    assert third.moved == {R}
+    assert third.moved == frozenset({R})
     ahead = third.ahead()
     assert ahead is not None
     assert (ahead.length, ahead.arrivals[S]) == (0.5, 500.0)

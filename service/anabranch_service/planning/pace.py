@@ -1,0 +1,42 @@
+"""How often all is planned for figures that have moved.
+
+Measurements go on moving, above all those of a pipeline that has just started, and with a thousand
+queries a plan takes seconds of CPU time that probes could use. What people change (a query, a
+setting) is planned at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: The part of one CPU that plans may take where nothing but figures has changed.
+SHARE = 0.1
+
+
+@dataclass(slots=True)
+class Pace:
+    """When the next plan is due.
+
+    It rests after a plan until that has taken no more than :data:`SHARE` of the time, but no longer
+    than there had been plans when it began: first measurements say little, and a plan that goes by
+    them is soon made again.
+
+    Attributes:
+        first, last: when the first plan and the last one were made, seconds of a monotonic clock.
+        cost: CPU seconds of the last one.
+    """
+
+    first: float | None = None
+    last: float = 0.0
+    cost: float = 0.0
+
+    def planned(self, now: float, cost: float) -> None:
+        """A plan has been made."""
+        self.first = now if self.first is None else self.first
+        self.last, self.cost = now, cost
+
+    def rests(self, now: float) -> bool:
+        """Whether the next plan is not due yet."""
+        if self.first is None:
+            return False
+        return now - self.last < min(self.cost / SHARE, self.last - self.first)
