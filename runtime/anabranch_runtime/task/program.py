@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 #: Probe rules that a ruleset must have for its edges to go in rounds.
-FEWEST = 100
+FEWEST = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     #: Tuples and a rule that they are sent to one by one.
     Alone = Callable[[Partial, ProbeRule], None]
 
+#: Tuples of a start that go in rounds at most: with more, the call that is spared is no matter.
+LONGEST = 1 << 8
 _UNKNOWN, _ELSEWHERE = -2, -1
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 #: What is counted of an edge; the CPU time is kept apart.
@@ -205,7 +207,7 @@ class Rounds:
 
     def roots(self, start: Partial) -> Mapping[str, int]:
         """Edge -> number, of the rules that may take ``start``, tuples that have arrived."""
-        if start.length > probe.FEW or self.prober.by_stream or prefetch.is_enabled():
+        if start.length > LONGEST or self.prober.by_stream or prefetch.is_enabled():
             return {}
         return self._program.roots.get(start.start, {})
 
