@@ -119,16 +119,13 @@ class Steady:
             return None
         return frozenset(moved | coming)
 
-    def _near(self, now: float | None, was: float | None) -> bool:
+    def _near(self, now: float | None, was: float | None, error: float = 0.0) -> bool:
         if now is None or was is None:
             return now is was
-        return now == was or abs(now - was) <= self._tolerance * abs(was)
+        return now == was or abs(now - was) <= self._tolerance * abs(was) + error
 
     def _near_counts(self, now: float | None, was: float | None) -> bool:
-        if now is None or was is None:
-            return now is was
-        error = DEVIATIONS * math.sqrt(max(now, was, 0.0))
-        return abs(now - was) <= self._tolerance * abs(was) + error
+        return self._near(now, was, DEVIATIONS * math.sqrt(max(now or 0.0, was or 0.0, 0.0)))
 
     def _settle_samples(self, before: Steady) -> set[str]:
         moved: set[str] = set()
