@@ -5,6 +5,8 @@ By itself that is the directory: a document is written beside its place and rena
 store (:func:`attach`) a document is put there before it is renamed here, packs are uploaded before
 anybody commits what refers to them, and what is missing here is fetched. So the store is always as
 far as the directory is, or further, and a start makes the directory agree with it (``adopt``).
+There a document changes only as this process has read or written it last: of two drivers that go on
+from one manifest one commits.
 
 State directories are known by their paths, to tasks and merges too; so is what keeps them, once per
 process (as ``opened`` does it).
@@ -25,8 +27,9 @@ import structlog
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
+from anabranch_runtime.storage.conditional import ChangedError, open_conditional
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
-from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.lease import Lease, taken
 from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.verify import (
     Verify,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from anabranch_runtime.storage.conditional import Conditional, Version
     from anabranch_runtime.storage.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -157,7 +161,10 @@ class Mirrored(Durable):
 
     remote: Remote
     limit: int | None = None
+    _store: Conditional = field(init=False)
     _lease: Lease | None = None
+    #: Document -> its version in the store, as it was read or written last.
+    _versions: dict[str, Version] = field(default_factory=dict)
     #: Deletes packs and old documents, in the order of the calls.
     _deleter: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
@@ -165,6 +172,9 @@ class Mirrored(Durable):
     _deleting: Future[None] | None = None
     #: Objects of the store at the start, and their sizes.
     _there: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._store = open_conditional(self.remote.uri)
 
     @property
     def uri(self) -> str | None:
@@ -194,7 +204,7 @@ class Mirrored(Durable):
             StateError: ``store-lost``, ``foreign-store``: the two do not belong together; nothing
                 has been changed.
         """
-        self._there = self.remote.names()
+        self._there, self._versions = self.remote.names(), {}
         used = any(n == "pipeline.json" or n.startswith(_MANIFESTS) for n in self._there)
         cache = (self.root / "store.json").exists()
         if used:
@@ -222,8 +232,7 @@ class Mirrored(Durable):
         self._settle()
         if self._lease is not None:
             self._lease.check()
-        text = kind.spelled(kind.version, body)
-        self.remote.put(self._name(path), text.encode())
+        self._put(self._name(path), kind.spelled(kind.version, body).encode())
         if path.parent.name == "manifest":
             reach(Point.COMMITTING)
         Durable.write(self, path, kind, body)
@@ -262,7 +271,9 @@ class Mirrored(Durable):
     def remove(self, paths: Iterable[Path]) -> None:
         """Delete documents from the store, and from here."""
         for path in paths:
-            self.remote.delete(self._name(path))
+            name = self._name(path)
+            self.remote.delete(name)
+            self._versions.pop(name, None)
             path.unlink(missing_ok=True)
 
     def discard(self, packs: Iterable[str]) -> None:
@@ -363,8 +374,11 @@ class Mirrored(Durable):
         """Fetch documents that differ, set aside those that the store does not have."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         for name in there:
-            content, path = self.remote.get(name), self.root / name
-            if content is not None and not (path.exists() and path.read_bytes() == content):
+            found, path = self._read(name), self.root / name
+            if found is None:
+                continue
+            content, self._versions[name] = found
+            if not (path.exists() and path.read_bytes() == content):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 partial = path.with_name(path.name + ".partial")
                 partial.write_bytes(content)
@@ -380,8 +394,10 @@ class Mirrored(Durable):
         """Upload all that the directory has; its identity last, which makes the store count."""
         names = self._local()
         packs = sorted((self.root / "segments").glob("*.pack"))
-        for name in [f"{_PACKS}{p.name}" for p in packs] + names:
-            self.remote.upload(name, self.root / name)
+        for pack in packs:
+            self.upload(f"{_PACKS}{pack.name}")
+        for name in names:
+            self._put(name, (self.root / name).read_bytes())
         self._there = self.remote.names() if names or packs else {}
 
     def _local(self) -> list[str]:
@@ -396,6 +412,23 @@ class Mirrored(Durable):
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
+
+    def _read(self, name: str) -> tuple[bytes, Version] | None:
+        return self.remote.attempt("read", name, lambda: self._store.read(name))
+
+    def _put(self, name: str, content: bytes) -> None:
+        """Replace a document that is as this process knows it, or make one.
+
+        Raises:
+            StateError: ``store-taken``: somebody else has written it.
+        """
+        known = self._versions.get(name)
+        try:
+            self._versions[name] = self.remote.attempt(
+                "written", name, lambda: self._store.put(name, content, known)
+            )
+        except ChangedError:
+            raise taken(self.remote, f"the process that has written {name}") from None
 
     def _delete(self, names: list[str]) -> None:
         for name in names:

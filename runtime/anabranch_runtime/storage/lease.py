@@ -1,14 +1,13 @@
 """Who runs the pipeline of an object store: a lease, renewed for as long as its owner lives.
 
 The lease is an object that names its owner and when it was last renewed. It is taken where there is
-none, where its owner has not renewed it for ``STALE`` seconds, or where its owner was a process
-over the same state directory of the same host: that one has gone, since this one holds the
-directory's lock. Before anything is committed the lease is read again.
+none, where its owner has given it up or has not renewed it for ``STALE`` seconds, or where its
+owner was a process over the same state directory of the same host: that one has gone, since this
+one holds the directory's lock. It changes only as it was read (``conditional``): of several that
+take it one has it, and who has lost it finds out when it renews it.
 
-``pyarrow.fs`` has no compare-and-swap, so this detects mistakes and is no mutual
-exclusion: two that take a stale lease in the same moment may both commit until one of them reads
-the other's, and a process that stood still between the last look and its commit still commits
-(``docs/state.md``).
+It decides who goes on, not what is right: documents change only as they were read, too, so a
+process that stood still, or whose clock is wrong, overwrites nothing (``durable``).
 """
 
 from __future__ import annotations
@@ -18,24 +17,28 @@ import os
 import threading
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.conditional import ChangedError, open_conditional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from anabranch_runtime.storage.conditional import Conditional, Version
     from anabranch_runtime.storage.object_store import Remote
 
 NAME = "lease.json"
 #: Seconds between two renewals, and after which a lease that was not renewed may be taken. Clocks
 #: of hosts may differ by what lies between.
 RENEWAL, STALE = 10.0, 60.0
+#: When a lease was renewed that its owner has given up.
+GIVEN_UP = 0.0
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -59,6 +62,12 @@ class Lease:
     root: Path
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _ended: threading.Event = field(default_factory=threading.Event)
+    _store: Conditional = field(init=False)
+    #: The lease as it was read or written last.
+    _known: Version | None = None
+
+    def __post_init__(self) -> None:
+        self._store = open_conditional(self.remote.uri)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -67,18 +76,15 @@ class Lease:
         Raises:
             StateError: ``store-in-use``: another process holds it.
         """
-        holder = self._holder()
+        holder, self._known = self._read()
         if holder is not None and not self._free(holder):
-            age = max(time.time() - holder.time, 0.0)
-            raise StateError(
-                "store-in-use",
-                f"{self.remote.where} is in use by process {holder.process} on {holder.host}, "
-                f"which renewed its lease {age:.0f} s ago",
-                remedy="stop that pipeline first, or give this one an object store of its own; "
-                f"if it has been killed, try again in {STALE:.0f} seconds",
-            )
-        self._renew()
-        self.check()
+            raise self._in_use(holder)
+        try:
+            self._renew()
+        except ChangedError:
+            # Somebody else has taken it in the same moment.
+            holder, _ = self._read()
+            raise self._in_use(holder) from None
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         thread.start()
         try:
@@ -86,9 +92,8 @@ class Lease:
         finally:
             self._ended.set()
             thread.join()
-            holder = self._holder_or_none()
-            if holder is not None and holder.owner == self.id:
-                self.remote.delete(NAME)
+            with suppress(StateError, ChangedError):
+                self._renew(GIVEN_UP)
 
     def check(self) -> None:
         """See to it that nobody else has taken the store.
@@ -96,13 +101,9 @@ class Lease:
         Raises:
             StateError: ``store-taken``.
         """
-        holder = self._holder()
+        holder, _ = self._read()
         if holder is not None and holder.owner != self.id:
-            raise StateError(
-                "store-taken",
-                f"process {holder.process} on {holder.host} has taken over {self.remote.where}",
-                remedy="leave it to that process: what this one had not committed is done there",
-            )
+            raise taken(self.remote, f"process {holder.process} on {holder.host}")
 
     def _free(self, holder: Owner) -> bool:
         mine = (os.uname().nodename, str(self.root))
@@ -111,27 +112,53 @@ class Lease:
     def _keep(self) -> None:
         while not self._ended.wait(RENEWAL):
             try:
-                self.check()
                 self._renew()
-            except StateError as error:
+            except (StateError, ChangedError) as error:
                 # Whoever commits finds out by itself.
                 _LOG.warning("lease not renewed", error=str(error))
 
-    def _renew(self) -> None:
+    def _renew(self, when: float | None = None) -> None:
+        """Write it again as renewed at ``when`` (now).
+
+        Raises:
+            ChangedError: somebody else has written it.
+        """
         host, process = os.uname().nodename, os.getpid()
-        owner = Owner(self.id, host, str(self.root), process, time.time())
-        self.remote.put(NAME, json.dumps(asdict(owner)).encode())
+        moment = time.time() if when is None else when
+        content = json.dumps(asdict(Owner(self.id, host, str(self.root), process, moment))).encode()
+        known = self._known
+        self._known = self.remote.attempt(
+            "written", NAME, lambda: self._store.put(NAME, content, known)
+        )
 
-    def _holder(self) -> Owner | None:
-        """Who holds it; nobody where it is not known."""
-        content = self.remote.get(NAME)
+    def _read(self) -> tuple[Owner | None, Version | None]:
+        """Who holds it, nobody where it is not known; and which version says so."""
+        found = self.remote.attempt("read", NAME, lambda: self._store.read(NAME))
+        if found is None:
+            return None, None
         try:
-            return None if content is None else Owner(**json.loads(content))
+            return Owner(**json.loads(found[0])), found[1]
         except (ValueError, TypeError):
-            return None
+            return None, found[1]
 
-    def _holder_or_none(self) -> Owner | None:
-        try:
-            return self._holder()
-        except StateError:
-            return None
+    def _in_use(self, holder: Owner | None) -> StateError:
+        who = "another process, which has just begun"
+        if holder is not None:
+            age = max(time.time() - holder.time, 0.0)
+            who = f"process {holder.process} on {holder.host}, "
+            who += f"which renewed its lease {age:.0f} s ago"
+        return StateError(
+            "store-in-use",
+            f"{self.remote.where} is in use by {who}",
+            remedy="stop that pipeline first, or give this one an object store of its own; "
+            f"if it has been killed, try again in {STALE:.0f} seconds",
+        )
+
+
+def taken(remote: Remote, who: str) -> StateError:
+    """The error of a process that has lost the store to ``who``."""
+    return StateError(
+        "store-taken",
+        f"{who} has taken over {remote.where}",
+        remedy="leave it to that process: what this one had not committed is done there",
+    )

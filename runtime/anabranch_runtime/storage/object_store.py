@@ -81,7 +81,7 @@ class Remote:
 
     def put(self, name: str, content: bytes) -> None:
         """Make ``name`` be ``content``; returns once it is durable."""
-        self._attempt("written", name, lambda: self._write(name, pa.BufferReader(content)))
+        self.attempt("written", name, lambda: self._write(name, pa.BufferReader(content)))
 
     def upload(self, name: str, file: Path) -> None:
         """Make ``name`` have what ``file`` has."""
@@ -90,7 +90,7 @@ class Remote:
             with pa.OSFile(str(file), "rb") as source:
                 self._write(name, source)
 
-        self._attempt("written", name, write)
+        self.attempt("written", name, write)
 
     def get(self, name: str) -> bytes | None:
         """The content of ``name``; None where it is not there."""
@@ -101,7 +101,7 @@ class Remote:
                 return content
 
         try:
-            return self._attempt("read", name, read)
+            return self.attempt("read", name, read)
         except FileNotFoundError:
             return None
 
@@ -117,7 +117,7 @@ class Remote:
                 while block := stream.read(BLOCK):
                     sink.write(block)
 
-        self._attempt("read", name, read)
+        self.attempt("read", name, read)
 
     def part(self, name: str, offset: int, length: int) -> bytes:
         """Some bytes of ``name``; fewer where it ends before.
@@ -131,12 +131,12 @@ class Remote:
                 content: bytes = file.read_at(length, offset)
                 return content
 
-        return self._attempt("read", name, read)
+        return self.attempt("read", name, read)
 
     def names(self) -> dict[str, int]:
         """Every object -> its size in bytes."""
         selector = fs.FileSelector(self.base, recursive=True, allow_not_found=True)
-        found = self._attempt("listed", "", lambda: self.files.get_file_info(selector))
+        found = self.attempt("listed", "", lambda: self.files.get_file_info(selector))
         prefix = self.base.rstrip("/") + "/"
         return {
             info.path.removeprefix(prefix): info.size
@@ -147,7 +147,7 @@ class Remote:
     def delete(self, name: str) -> None:
         """Delete ``name`` if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            self._attempt("deleted", name, lambda: self.files.delete_file(self._path(name)))
+            self.attempt("deleted", name, lambda: self.files.delete_file(self._path(name)))
 
     def _path(self, name: str) -> str:
         return f"{self.base.rstrip('/')}/{name}"
@@ -173,7 +173,12 @@ class Remote:
         if self.files.type_name == "local":
             sync_directory(Path(final).parent)
 
-    def _attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
+    def attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
+        """What ``call`` gives, tried again a few times where it raises ``OSError``.
+
+        Raises:
+            StateError: ``store-refused``, ``store-unreachable``.
+        """
         for pause in (*PAUSES, None):
             try:
                 return call()

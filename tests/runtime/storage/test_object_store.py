@@ -438,9 +438,9 @@ def test_a_store_is_one_processes(remote: Remote, tmp_path: Path) -> None:
             pass
         assert caught.value.code == "store-in-use"
         assert "objects" in caught.value.message
+    # It has been given up.
     with Lease(remote, tmp_path / "b").held():
         pass
-    assert remote.get(leases.NAME) is None
 
 
 def test_a_killed_owner_is_followed_at_once_over_the_same_directory(
@@ -475,8 +475,9 @@ def test_a_lease_taken_during_a_batch_stops_its_commit(
         publish_results = type(one.publisher).publish
 
         def meanwhile(*arguments: Any) -> Any:
-            Lease(remote, tmp_path / "b")._renew()
-            return publish_results(*arguments)
+            monkeypatch.setattr(leases, "STALE", -1.0)
+            with Lease(remote, tmp_path / "b").held():
+                return publish_results(*arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(type(one.publisher), "publish", meanwhile)
@@ -585,3 +586,41 @@ def test_damage_of_many_kinds_in_the_store_is_made_good_or_refused(
     seed: int, log: SparkLog
 ) -> None:
     damage(log, seed)
+
+
+# --- two drivers -------------------------------------------------------------------------------
+
+
+def duel(url: str, folder: Path, seed: int) -> int:
+    """Two drivers on two machines take turns at random over one store, without a lease: each takes
+    itself for the only one. Whoever finds that the other has gone on starts anew. Gives how often.
+    """
+    random = Random(seed)
+    objects, shared = folder / "objects", folder / "results"
+    logs = []
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        shared.mkdir(exist_ok=True)
+        (folder / name / "results").symlink_to(shared)
+        settings = {"object_store": objects.as_uri()}
+        logs.append(SparkLog(url, folder / name, random=random, settings=settings))
+    drivers: list[Driver | None] = [None, None]
+    taken, goes_on = 0, True
+    while goes_on:
+        at = random.randrange(2)
+        try:
+            one = drivers[at]
+            if one is None:
+                one = drivers[at] = logs[at].start()
+            goes_on = logs[at].step(one)
+        except StateError as error:
+            if error.code != "store-taken":
+                raise
+            taken += 1
+            drivers[at] = None
+    assert results(folder) == expected(logs[0].total)
+    return taken
+
+
+def test_of_two_drivers_one_commits_each_batch(url: str, tmp_path: Path) -> None:
+    assert duel(url, tmp_path, 1) > 2
