@@ -1,8 +1,8 @@
 """An object store: named immutable bytes below one prefix, over any file system of ``pyarrow.fs``.
 
-An object appears whole or not at all. S3 and GCS promise that of a put; on a directory and on HDFS
-an object is written beside its place and moved there. What fails is tried again a few times, unless
-it was refused, and then names the object and what to do.
+An object appears whole or not at all. S3 and GCS promise that of a put; in a directory an object is
+written beside its place and moved there. What fails is tried again a few times, unless it was
+refused, and then names the object and what to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 #: File systems whose puts are atomic, and those where a move is.
-_ATOMIC, _MOVING = ("s3", "gcs"), ("local", "hdfs")
+_ATOMIC, _MOVING = ("s3", "gcs"), ("local",)
 #: Seconds to wait between attempts, beside what the file system's own client tries.
 PAUSES = (0.1, 0.5, 2.0)
 #: Bytes that go through memory at once.
@@ -233,8 +233,8 @@ def _bad(uri: str, why: str) -> PipelineError:
         "bad-object-store",
         f"{shown!r} is no object store: {why}",
         field="object_store",
-        remedy="give an address such as s3://bucket/prefix?region=eu-west-1, gs://bucket/prefix, "
-        "hdfs://host:8020/path or file:///path",
+        remedy="give an address such as s3://bucket/prefix?region=eu-west-1, gs://bucket/prefix "
+        "or file:///path",
     )
 
 
