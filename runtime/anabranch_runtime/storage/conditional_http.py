@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from obstore import get, put
@@ -83,7 +83,9 @@ def _s3(parts: SplitResult) -> ObjectStore:
     if "endpoint_override" in options:
         config["endpoint"] = f"{scheme}://{options['endpoint_override']}"
     return S3Store(
-        parts.hostname or "", config=config, client_options={"allow_http": scheme == "http"}
+        parts.hostname or "",
+        config=cast("Any", config),
+        client_options={"allow_http": scheme == "http"},
     )
 
 
