@@ -166,6 +166,9 @@ def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeStatist
     for report in reports:
         for edge, counts in report.edges.items():
             edges[edge] = edges.get(edge, EdgeStatistics()) + counts
+    if any(report.sent for report in reports):
+        # A tuple that was sent to several hosts may have found something on each of them.
+        edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
     return edges
 
 

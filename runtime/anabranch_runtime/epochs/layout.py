@@ -37,6 +37,15 @@ class Columns(Protocol):
         """A column."""
 
 
+class Members(Protocol):
+    """Tuples with columns by label: a partial result."""
+
+    length: int
+
+    def column(self, label: Label, name: str) -> pa.Array:
+        """A stream column of ``label``."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreLayout:
     """A live store, of this epoch or an earlier one.
@@ -174,3 +183,10 @@ class Layout:
         if derived is None:
             return table.column(store.column(ref.label, ref.attribute))
         return evaluate(derived, lambda c: table.column(store.column(ref.label, c.name)), rows)
+
+    def probed(self, partial: Members, ref: AttrRef) -> pa.Array:
+        """Key attribute ``ref`` of a partial result: a column, or a derived key expression."""
+        derived = self.derived(ref.label, ref.attribute)
+        if derived is None:
+            return partial.column(ref.label, ref.attribute)
+        return evaluate(derived, lambda c: partial.column(ref.label, c.name), partial.length)

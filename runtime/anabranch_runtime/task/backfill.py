@@ -13,65 +13,31 @@ from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.slices import cut
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment_cache import open_segment
-from anabranch_runtime.task.pieces import Pieces
-from anabranch_runtime.task.stores import combination_rows, insert, merge
+from anabranch_runtime.task.stores import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from anabranch_contract.plans.ruleset import StoreSpec
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.state.slices import Slice, Source
-    from anabranch_runtime.storage.segment import PackWriter
-    from anabranch_runtime.task.meters import Collector
-    from anabranch_runtime.task.probe import Prober
-    from anabranch_runtime.task.stores import KeyCache
+    from anabranch_runtime.storage.segment import Merge, PackWriter
 
 #: Rows of the start member that are joined together.
 CHUNK = 1 << 14
 
 
-def fill_slice(
-    writer: PackWriter,
-    prober: Prober,
-    collector: Collector,
-    root: str,
-    work: Slice,
-    task: int,
-    tasks: int,
-    advanced: Callable[[], None],
-) -> list[int]:
-    """Append to ``writer`` what ``task`` of ``tasks`` computes of ``work``.
-
-    Args:
-        collector: measures what goes into the store.
-        advanced: called whenever the task has got further.
-
-    Returns:
-        The numbers of ``work.merges`` that were done.
-    """
-    layout = prober.layout
-    spec = layout.specs[StoreId(work.store)]
-    rule, access = _as_probe(spec, work)
-    pieces = Pieces(prober)
-    for start in stored_rows(layout, root, work.sources, work.rule.start, task, tasks):
-        advanced()
-        for found in pieces.probe(start, rule, access):
-            cache: KeyCache = {}
-            insert(writer, layout, spec, combination_rows(layout, spec, found), cache)
-            collector.stored(spec, cache)
-    merged = list(range(task, len(work.merges), tasks))
-    for number in merged:
-        advanced()
-        readers = [open_segment(root, s) for s in work.merges[number].segments]
+def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
+    """Append to ``writer`` what merges of a slice make."""
+    for one in merges:
+        readers = [open_segment(root, s) for s in one.segments]
         for reader in readers:
             reader.verify()
         # What has been superseded among them goes when the store is merged.
-        merge(writer, layout, spec, readers, since={})
-    return merged
+        merge(writer, layout, layout.specs[StoreId(one.segments[0].store)], readers, since={})
 
 
-def _as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
+def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
     """The slice's steps as what answers a probe of the MIR whose past is all gap."""
     steps = work.rule.steps
     rule = ProbeRule(

@@ -9,7 +9,7 @@ before; of streams with greater names, before.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_runtime.epochs.catch_up import until
 from anabranch_runtime.epochs.rationing import least_limits
 from anabranch_runtime.index.ranks import limit
-from anabranch_runtime.task.backfill import stored_rows
+from anabranch_runtime.task.courier import Work
 from anabranch_runtime.task.rations import Ranks
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.debt import CatchUp
+    from anabranch_runtime.state.slices import Source
     from anabranch_runtime.storage.partial import Partial
+    from anabranch_runtime.task.courier import Courier
+    from anabranch_runtime.task.pieces import Pieces
 
     Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
@@ -43,20 +46,21 @@ class Payer:
 
     Attributes:
         access: edge -> how its probe is answered in the batch that runs.
-        probe: what a probe makes, piece by piece.
+        rules: edge -> its rule.
+        courier, pieces: by which it probes. ``guard``: around what probes make.
         emit: takes results of a query.
-        advanced: called whenever the task has got further.
     """
 
     layout: Layout
-    root: str
     access: Mapping[str, Access]
-    probe: Callable[[Partial, ProbeRule, Access], Iterator[Partial]]
+    rules: Mapping[str, ProbeRule]
+    courier: Courier
+    pieces: Pieces
+    guard: Callable[[ProbeRule, Iterator[Partial]], Iterator[Partial]]
     emit: Callable[[Partial, OutputRule], None]
-    advanced: Callable[[], None]
 
-    def pay(self, work: CatchUp, task: int, tasks: int) -> None:
-        """Make what ``task`` of ``tasks`` has to make of ``work``."""
+    def walks(self, work: CatchUp) -> list[Walk]:
+        """What has to be walked through; the same in all tasks."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {
@@ -64,7 +68,8 @@ class Payer:
             for g in work.goals
             if (g.query, g.alias) in label_of
         }
-        for one in work.starts:
+        found = []
+        for number, one in enumerate(work.starts):
             wanted: dict[Label, dict[tuple[QueryId, Label], tuple[Ranking, int]]]
             wanted = defaultdict(dict)
             for query, alias in one.goals:
@@ -72,31 +77,53 @@ class Payer:
                 if label is not None:
                     wanted[label][query, label] = missed[query, label]
             for label, goals in wanted.items():
-                walk = _Walk(self, work, missed, goals, least_limits(ruleset, goals))
-                for rows in stored_rows(self.layout, self.root, one.sources, label, task, tasks):
-                    self.advanced()
-                    batch = rows.batch(label)
-                    here = rows.where((batch >= work.first) & (batch <= work.last))
-                    walk.visit(here, arrival_edge(self.layout.relation_of[label]))
+                edges = least_limits(ruleset, goals)
+                name = f"catch-up:{number}:{label}"
+                found.append(Walk(self, work, name, label, one.sources, missed, goals, edges))
+        return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+@dataclass(slots=True)
+class Walk:
     """Sends rows down the trees of one label.
 
     Attributes:
+        owed: the catch-up. ``name``: of the walk. ``start``: the label.
+        sources: the rows.
         missed: every goal of the owed batches -> what a rank has to be below in order not to have
             been withheld. ``goals``: of this label.
         edges: what a rank has to reach on an edge, so that a goal behind it has missed it.
+        work: as whoever probes has it.
     """
 
     payer: Payer
-    work: CatchUp
+    owed: CatchUp
+    name: str
+    start: Label
+    sources: tuple[Source, ...]
     missed: Missed
     goals: Missed
     edges: Mapping[Edge, frozenset[tuple[Ranking, int]]]
+    work: Work = field(init=False)
 
-    def visit(self, found: Partial, edge: Edge) -> None:
+    def __post_init__(self) -> None:
+        payer = self.payer
+        self.work = Work(
+            self.name,
+            payer.pieces,
+            lambda rule: until(payer.access[rule.out], self.owed.last),
+            payer.rules,
+            payer.guard,
+            lambda joined, rule: self._visit(self._arrived(joined), rule.out),
+        )
+
+    def begin(self, rows: Partial) -> None:
+        """Send those of ``rows`` down that arrived in the owed batches."""
+        batch = rows.batch(self.start)
+        here = rows.where((batch >= self.owed.first) & (batch <= self.owed.last))
+        self._visit(here, arrival_edge(self.payer.layout.relation_of[self.start]))
+
+    def _visit(self, found: Partial, edge: Edge) -> None:
         """Send ``found``, which has come over ``edge``, to outputs and the next probes."""
         layout = self.payer.layout
         for output in layout.outputs.get(edge, ()):
@@ -109,15 +136,12 @@ class _Walk:
                 self._probe(found.where(self._reached(found, found.start, limits)), rule)
 
     def _probe(self, found: Partial, rule: ProbeRule) -> None:
-        if not found.length:
-            return
-        access = until(self.payer.access[rule.out], self.work.last)
-        for joined in self.payer.probe(found, rule, access):
-            self.visit(self._arrived(joined), rule.out)
+        if found.length:
+            self.payer.courier.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
         """Those of ``joined`` whose start has arrived last, as far as batches say."""
-        if self.work.first == self.work.last:
+        if self.owed.first == self.owed.last:
             return joined
         last = joined.batch(joined.start)
         mask = np.ones(joined.length, np.bool_)

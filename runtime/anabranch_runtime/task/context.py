@@ -14,9 +14,12 @@ from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import RulesetId
     from anabranch_runtime.epochs.layout import StoreLayout
+    from anabranch_runtime.exchange.placement import Placement
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.state.coverage import Access, Tile
     from anabranch_runtime.state.debt import CatchUp
@@ -57,6 +60,7 @@ class BatchContext:
         now: by what the age of tuples is measured (``epochs.freshness``), microseconds.
         rations: of goals that do not get every tuple; of all others the share is 1.
         sampled: queries whose results say with which probability they were kept.
+        placement: which host has which partition; None: there has been one host.
     """
 
     batch: int
@@ -88,18 +92,24 @@ class BatchContext:
     rations: tuple[Ration, ...] = ()
     now: int | None = None
     sampled: frozenset[str] = frozenset()
+    placement: Placement | None = None
 
 
-def live_segments(context: BatchContext) -> dict[str, tuple[Segment, ...]]:
-    """Store -> live segments of earlier batches.
+def live_segments(
+    context: BatchContext, wanted: Callable[[Segment], bool] | None = None
+) -> dict[str, tuple[Segment, ...]]:
+    """Store -> live segments of earlier batches; those that are ``wanted``.
 
     Raises:
         StateError: ``missing-manifest``.
     """
-    if context.manifest is None:
-        return dict(context.replaced)
-    kept = committed_segments(Path(context.root), context.batch, context.manifest)
-    return {name: s for name, s in (kept | context.replaced).items() if name in context.stores}
+    found = dict(context.replaced)
+    if context.manifest is not None:
+        kept = committed_segments(Path(context.root), context.batch, context.manifest)
+        found = {name: s for name, s in (kept | found).items() if name in context.stores}
+    if wanted is None:
+        return found
+    return {name: tuple(filter(wanted, segments)) for name, segments in found.items()}
 
 
 def exchange_directory(context: BatchContext) -> Path:

@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import TAU
 from anabranch_runtime.task.probe import Lookup, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,13 +46,16 @@ class Latest:
     tiles: Mapping[str, Sequence[Tile]]
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
-    def current(self, partial: Partial, labels: Sequence[Label]) -> Partial:
-        """``partial`` less the results of which a tuple has been superseded."""
-        for label in labels:
-            found = self._target(label)
-            if found is not None and partial.length:
-                partial = partial.where(~self._superseded(partial, label, *found))
-        return partial
+    def kept(self, labels: Iterable[Label]) -> list[Label]:
+        """Those of ``labels`` whose streams keep the latest."""
+        return [label for label in labels if self._target(label) is not None]
+
+    def current(self, partial: Partial, label: Label) -> Partial:
+        """``partial`` less the results whose member ``label`` has been superseded."""
+        found = self._target(label)
+        if found is None or not partial.length:
+            return partial
+        return partial.where(~self._superseded(partial, label, *found))
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
         """The store that says which tuples of ``label`` are superseded; None: none ever is."""

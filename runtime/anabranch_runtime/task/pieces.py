@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from anabranch_runtime.index.matching import TooManyPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from anabranch_contract.plans.ruleset import ProbeRule
     from anabranch_runtime.state.coverage import Access
@@ -27,22 +27,35 @@ class Pieces:
     """Probes that make at most ``prober.most`` tuples at a time."""
 
     prober: Prober
-    #: Edge -> tuples to send at once, where all that there are were too many.
+    #: Edge, or step of one -> tuples to send at once, where all that there are were too many.
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:
         """The partial result on ``rule.out``, in pieces, which are made lazily."""
+        return self._each(rule.out, partial, lambda piece: self.prober.probe(piece, rule, access))
+
+    def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Iterator[Partial]:
+        """What the ``at``-th step of what replaces an MIR makes, in pieces likewise."""
+
+        def step(piece: Partial) -> Partial | None:
+            return self.prober.fill(piece, rule, access, at)
+
+        return self._each(f"{rule.out}:{at}", partial, step)
+
+    def _each(
+        self, name: str, partial: Partial, probe: Callable[[Partial], Partial | None]
+    ) -> Iterator[Partial]:
         done = 0
         while done < partial.length:
-            piece = partial.cut(done, done + self._sizes.get(rule.out, partial.length))
+            piece = partial.cut(done, done + self._sizes.get(name, partial.length))
             try:
-                found = self.prober.probe(piece, rule, access)
+                found = probe(piece)
             except TooManyPairs:
-                self._sizes[rule.out] = max(piece.length // 2, 1)
+                self._sizes[name] = max(piece.length // 2, 1)
                 continue
             done += piece.length
             made = 0 if found is None else found.length
-            if piece.length == self._sizes.get(rule.out) and 4 * made < self.prober.most:
-                self._sizes[rule.out] *= 2
+            if piece.length == self._sizes.get(name) and 4 * made < self.prober.most:
+                self._sizes[name] *= 2
             if found is not None:
                 yield found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
     from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import AttrRef, Label
+    from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout, StoreLayout
     from anabranch_runtime.index.matching import Probes
     from anabranch_runtime.state.coverage import Access, Tile
@@ -134,11 +135,36 @@ class Prober:
             TooManyPairs: it has more than ``most`` tuples, or a step on the way to it would have,
                 and ``partial`` has more than one: it is to be sent in smaller pieces (``pieces``).
         """
+        with self._metered(rule) as meter:
+            return self._probe(partial, rule, access, meter)
+
+    def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
+        """One step of what replaces an MIR where no store has it (``ProbeRule.fill``); the last one
+        gives the partial result on ``rule.out``. None where it is empty.
+
+        Raises:
+            TooManyPairs: as for :meth:`probe`.
+        """
+        most = self.most if partial.length > 1 else ANY
+        with self._metered(rule) as meter:
+            found = self._fill_step(partial, rule, access, at, most)
+            if found is not None and at + 1 == len(rule.fill):
+                found = self._inside(found, rule, access)
+                meter.matches += found.length
+                # At least so many tuples: which of those with one start have found it is not known.
+                meter.found += len(np.unique(found.sigma(found.start)))
+                found = check(self.layout, found, rule.bounds, rule.residuals)
+                meter.made += found.length
+        return found if found is not None and found.length else None
+
+    @contextmanager
+    def _metered(self, rule: ProbeRule) -> Iterator[EdgeMeter]:
+        """The meter of a probe, which counts nothing but time where the block fails."""
         started = time.process_time()
         meter = self.meters[rule.out]
         known = replace(meter)
         try:
-            found = self._probe(partial, rule, access, meter)
+            yield meter
         except Exception:
             # Too many pairs, or an expression that fails: as if it had not been tried, but for the
             # time.
@@ -146,7 +172,6 @@ class Prober:
             raise
         else:
             self.reads.keep()
-            return found
         finally:
             self.reads.forget()
             meter.seconds += time.process_time() - started
@@ -199,14 +224,27 @@ class Prober:
         which tuple of ``partial`` each has come.
         """
         current = partial.numbered()
-        for step, tiles in zip(rule.fill, access.fill, strict=True):
-            target = Target(step.relation, step.key, (step.label,), step.inclusive)
-            found = self._join(Lookup(self, current, target, ()), tiles, None, most)
+        for at in range(len(rule.fill)):
+            found = self._fill_step(current, rule, access, at, most)
             if found is None:
                 return None
-            current = check(self.layout, found, step.bounds, ())
-            if current.length == 0:
-                return None
+            current = found
+        return self._inside(current, rule, access)
+
+    def _fill_step(
+        self, partial: Partial, rule: ProbeRule, access: Access, at: int, most: int
+    ) -> Partial | None:
+        """The ``at``-th of these probes; None where it makes nothing."""
+        step = rule.fill[at]
+        target = Target(step.relation, step.key, (step.label,), step.inclusive)
+        found = self._join(Lookup(self, partial, target, ()), access.fill[at], None, most)
+        if found is None:
+            return None
+        found = check(self.layout, found, step.bounds, ())
+        return found if found.length else None
+
+    def _inside(self, current: Partial, rule: ProbeRule, access: Access) -> Partial:
+        """The combinations that belong to a gap."""
         if len(access.gaps) == 1 and access.gaps[0][1] >= self.batch:
             return current
         last = np.max([current.batch(m) for m in rule.members], axis=0)
@@ -262,7 +300,7 @@ class _Keys:
         wanted = tuple((k.probe, k.type) for k in key)
         found: _Keys | None = partial.lookups.get(wanted)
         if found is None:
-            arrays = [attribute(layout, partial, k.probe) for k in key]
+            arrays = [layout.probed(partial, k.probe) for k in key]
             types = [k.type for k in key]
             keys = key_vector(arrays, types)
             alive = None if keys.valid is None else np.flatnonzero(keys.valid)
@@ -524,14 +562,6 @@ def check(
     if residuals and partial.length:
         partial = partial.where(filter_mask(residuals, fetcher(partial), partial.length))
     return partial
-
-
-def attribute(layout: Layout, partial: Partial, ref: AttrRef) -> pa.Array:
-    """A key attribute of ``partial``: a column, or a derived key expression."""
-    derived = layout.derived(ref.label, ref.attribute)
-    if derived is None:
-        return partial.column(ref.label, ref.attribute)
-    return evaluate(derived, lambda c: partial.column(ref.label, c.name), partial.length)
 
 
 def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:

@@ -48,8 +48,16 @@ def insert(
     rows: pa.RecordBatch,
     cache: KeyCache,
     failed: Callable[[StoreId, IndexSpec, AnabranchRuntimeError], None] | None = None,
-) -> None:
+    own: Bools | None = None,
+) -> int:
     """Append ``rows`` to ``spec``'s store: one segment per partition that gets any.
+
+    Args:
+        failed: is called with an index whose key can't be evaluated.
+        own: the partitions to write, where rows of others are among ``rows``; None: all.
+
+    Returns:
+        How many rows have been written.
 
     An index whose key can't be evaluated is left out and ``failed`` is called: a later probe by it
     evaluates the key again, and fails for those who need it. A row whose partition is unknown
@@ -59,21 +67,7 @@ def insert(
         ExpressionError, KeyTypeError: an index's key, where ``failed`` is None.
     """
     store = layout.stores[spec.id]
-    table = BatchTable(rows)
-
-    def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
-        refs, types = tuple(r for r, _ in parts), tuple(t for _, t in parts)
-        if (refs, types) not in cache:
-            arrays = [layout.stored(store, table, rows.num_rows, r) for r in refs]
-            cache[refs, types] = key_vector(arrays, types)
-        return cache[refs, types]
-
-    def partition_keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
-        try:
-            return keys(parts)
-        except EVALUATION:
-            return _lenient_keys(layout, store, rows, parts[0])
-
+    keys = _keys_of(layout, store, rows, cache)
     usable = []
     for index in spec.indexes:
         try:
@@ -85,12 +79,29 @@ def insert(
         else:
             usable.append(index)
     members = () if store.is_base else spec.members
-    for partition, chosen in _partitions(spec, rows.num_rows, partition_keys):
+    done = 0
+    for partition, chosen in _partitions(layout, spec, rows, cache, own):
         part = rows if chosen is None else rows.take(pa.array(chosen))
         indexes = [
             (index_key(store, index), build_index(_subset(keys(index), chosen))) for index in usable
         ]
         writer.add(part, store=spec.id, partition=partition, members=members, indexes=indexes)
+        done += part.num_rows
+    return done
+
+
+def _keys_of(layout: Layout, store: StoreLayout, rows: pa.RecordBatch, cache: KeyCache) -> KeysOf:
+    """Gives key vectors of ``rows``, each of which is made once."""
+    table = BatchTable(rows)
+
+    def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
+        refs, types = tuple(r for r, _ in parts), tuple(t for _, t in parts)
+        if (refs, types) not in cache:
+            arrays = [layout.stored(store, table, rows.num_rows, r) for r in refs]
+            cache[refs, types] = key_vector(arrays, types)
+        return cache[refs, types]
+
+    return keys
 
 
 def merge(
@@ -247,28 +258,48 @@ def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
     )
 
 
-def _partitions(
-    spec: StoreSpec, rows: int, keys: KeysOf
-) -> list[tuple[int, NDArray[np.int64] | None]]:
-    """(partition, its rows) for every partition that gets rows; None stands for all rows.
+def partition_numbers(
+    layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
+) -> NDArray[np.int64]:
+    """The partition of each row, which follows from the row alone.
 
     A row without the partition attribute (NULL) can match nothing on it but may be probed by
-    another attribute: it goes to partition 0, as good as any. Without an attribute rows are cut
-    into runs of equal length.
+    another attribute: it goes to partition 0, as good as any. Where a store has no attribute, a
+    row's arrival decides.
     """
-    if spec.partitions == 1 or rows == 0:
-        return [(0, None)] if rows else []
+    if spec.partitions == 1:
+        return np.zeros(rows.num_rows, np.int64)
+    store = layout.stores[spec.id]
     if spec.partition is None:
-        number = np.arange(rows, dtype=np.int64) * spec.partitions // rows
+        name = SIGMA if store.is_base else f"{SIGMA}:{spec.members[0]}"
+        return fixed(rows.column(name), np.int64) % spec.partitions
+    try:
+        vector = _keys_of(layout, store, rows, cache)([spec.partition])
+    except EVALUATION:
+        vector = _lenient_keys(layout, store, rows, spec.partition)
+    number = partition_of(vector.hashes, spec.partitions)
+    return number if vector.valid is None else np.where(vector.valid, number, 0)
+
+
+def _partitions(
+    layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache, own: Bools | None
+) -> list[tuple[int, NDArray[np.int64] | None]]:
+    """(partition, its rows) for every partition (of ``own``) that gets rows; None stands for all
+    rows. Where all are written and there is no attribute, rows are cut into runs of equal length.
+    """
+    length = rows.num_rows
+    if spec.partitions == 1 or length == 0:
+        return [(0, None)] if length and (own is None or own[0]) else []
+    if spec.partition is None and own is None:
+        number = np.arange(length, dtype=np.int64) * spec.partitions // length
     else:
-        vector = keys([spec.partition])
-        number = partition_of(vector.hashes, spec.partitions)
-        if vector.valid is not None:
-            number = np.where(vector.valid, number, 0)
+        number = partition_numbers(layout, spec, rows, cache)
     order = np.argsort(number, kind="stable")
     cuts = np.searchsorted(number[order], np.arange(spec.partitions + 1))
     return [
-        (p, order[cuts[p] : cuts[p + 1]]) for p in range(spec.partitions) if cuts[p] < cuts[p + 1]
+        (p, order[cuts[p] : cuts[p + 1]])
+        for p in range(spec.partitions)
+        if cuts[p] < cuts[p + 1] and (own is None or own[p])
     ]
 
 

@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--owed", action="store_true", help="and most of that is made good later (local)"
     )
     parser.add_argument("--fresh", action="store_true", help="results may not be too old (local)")
+    parser.add_argument("--hosts", action="store_true", help="tasks on several hosts (local)")
     parser.add_argument("--past", action="store_true", help="queries emit their past (local)")
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
@@ -118,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 owed=options.owed,
                 fresh=options.fresh,
                 past=options.past,
+                hosts=options.hosts,
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
@@ -184,11 +186,13 @@ def local(
     owed: bool = False,
     fresh: bool = False,
     past: bool = False,
+    hosts: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
     """A seed in this process, by the script of the same seed; ``remote``: :func:`run_local`,
     ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches,
     ``owed``: half of them, and most of that is made good, ``fresh``: results
-    of many queries may not be too old, ``past``: most queries emit their past.
+    of many queries may not be too old, ``past``: most queries emit their past, ``hosts``: tasks are
+    on several hosts.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
@@ -210,6 +214,13 @@ def local(
         rng = Random(seed)
         script = replace(
             script, past=frozenset(name for name in generated.queries if rng.random() < 0.8)
+        )
+    if hosts:
+        rng = Random(seed)
+        script = replace(
+            script,
+            hosts=tuple(rng.choice((1, 2, 3, 4)) for _ in range(batches)),
+            tasks=tuple((rng.randint(2, 5), rng.randint(2, 5)) for _ in range(batches)),
         )
     return run_local(generated, script, url, remote=remote)
 
@@ -238,6 +249,7 @@ def assert_exact(
     owed: bool = False,
     fresh: bool = False,
     past: bool = False,
+    hosts: bool = False,
 ) -> None:
     """The scenarios of ``seeds`` are exact in this process and have had ``wanted`` in them.
 
@@ -258,6 +270,7 @@ def assert_exact(
             owed=owed,
             fresh=fresh,
             past=past,
+            hosts=hosts,
         )
         covered |= set(happened)
         if verdict.problems:

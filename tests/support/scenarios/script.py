@@ -71,6 +71,7 @@ class Script:
             batches without input, until that has been done.
         fresh: query -> alias -> how old its members of results may be, in microseconds.
         past: the queries that emit results of the past as well. The run goes on until they have.
+        hosts: per batch and attempt on how many hosts its tasks are at most; the last goes on.
     """
 
     mode: Mode = Mode.STEP
@@ -91,6 +92,15 @@ class Script:
     owed: frozenset[int] = frozenset()
     fresh: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
+    hosts: tuple[int, ...] = (1,)
+
+    def hosts_of(self, batch: int, attempt: int, tasks: int) -> tuple[str, ...]:
+        """Where each task of an attempt at a batch is."""
+        most = self.hosts[min(batch, len(self.hosts) - 1)]
+        if most == 1:
+            return ("",) * tasks
+        rng = Random(f"{self.seed}/{batch}/{attempt}")
+        return tuple(f"host-{rng.randrange(most)}" for _ in range(tasks))
 
     def tasks_of(self, batch: int, attempt: int) -> int:
         """The number of tasks of an attempt at a batch."""

@@ -57,6 +57,7 @@ from tests.support.plain_service import PlainService, last_snapshot, odd_plans, 
 from tests.support.scenarios.file import called, read_document, read_scenario
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, Script
 from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.mail import Mail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -437,8 +438,11 @@ class _Run:
         fault = dict(self.script.faults).get((context.batch, attempt))
         tasks = self.script.tasks_of(context.batch, attempt)
         rules = task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset)
+        hosts = self.script.hosts_of(context.batch, attempt, tasks)
+        self.replay.events["tasks on several hosts"] += len(set(hosts)) > 1
         barrier = threading.Barrier(tasks)
         messages = [""] * tasks
+        mail = Mail(tasks)
         reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * tasks
 
         def work(task: int) -> None:
@@ -456,7 +460,14 @@ class _Run:
             try:
                 blocks = self._blocks(context.batch, task, tasks, here)
                 reports[task] = run_task(
-                    context, rules, blocks, task=task, tasks=tasks, exchange=exchange
+                    context,
+                    rules,
+                    blocks,
+                    task=task,
+                    tasks=tasks,
+                    exchange=exchange,
+                    hosts=hosts,
+                    post=mail.of(task),
                 )
                 # A fault that was to strike where this task never came strikes here.
                 if here is not None:

@@ -1,0 +1,76 @@
+"""The tasks of a batch by host, and who of them has which partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.exchange.placement import Placement, place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The tasks of a batch as one of them sees them; the same for all but for ``task``.
+
+    A partition belongs to the host that the placement says, as far as that takes part; else to
+    another, which all tasks work out alike. On the host one task writes it, and all read it.
+
+    Attributes:
+        hosts: of every task, in task order.
+        task: which one this is.
+        placement: where partitions were when the batch began; None: nowhere.
+    """
+
+    hosts: Sequence[str]
+    task: int
+    placement: Placement | None = None
+    names: tuple[str, ...] = field(init=False)
+    here: int = field(init=False)
+    _owners: dict[int, Ints] = field(default_factory=dict)
+    _tasks: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = tuple(sorted(set(self.hosts)))
+        self._tasks = [[t for t, h in enumerate(self.hosts) if h == n] for n in self.names]
+        self.here = self.names.index(self.hosts[self.task])
+
+    @property
+    def alone(self) -> bool:
+        """Whether all tasks are on one host, so that nothing has to be sent."""
+        return len(self.names) == 1
+
+    @property
+    def mates(self) -> list[int]:
+        """The tasks of this host."""
+        return self._tasks[self.here]
+
+    def tasks_of(self, host: int) -> list[int]:
+        """The tasks of a host."""
+        return self._tasks[host]
+
+    def peer(self, host: int) -> int:
+        """The task of ``host`` that this task sends partial results to."""
+        tasks = self._tasks[host]
+        return tasks[self.task % len(tasks)]
+
+    def owners(self, partitions: int) -> Ints:
+        """The host of each partition of stores with so many."""
+        found = self._owners.get(partitions)
+        if found is None:
+            placed = place([partitions], self.names, self.placement)
+            found = self._owners[partitions] = np.array(placed.owners[partitions], np.int64)
+        return found
+
+    def own(self, partitions: int) -> NDArray[np.bool_]:
+        """Which partitions of stores with so many this host has."""
+        own: NDArray[np.bool_] = self.owners(partitions) == self.here
+        return own

@@ -1,0 +1,134 @@
+"""What of a partial result later steps read: all that has to travel with it.
+
+A partial result that is sent to another host is sent by value. Of its members only the columns go
+along that a later probe, condition, projection or store reads; the arrival (``#sigma``) of others
+than the tuple that arrived last, and event times, only where somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.expressions import columns
+from anabranch_contract.queries.joins import Label
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from anabranch_contract.plans.ruleset import (
+        KeyPart,
+        OutputRule,
+        ProbeRule,
+        StoreSpec,
+        TimeBound,
+    )
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_runtime.epochs.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What is read of a partial result's members.
+
+    Attributes:
+        columns: (label, stream column). ``sigmas``, ``taus``: labels.
+    """
+
+    columns: frozenset[tuple[Label, str]] = frozenset()
+    sigmas: frozenset[Label] = frozenset()
+    taus: frozenset[Label] = frozenset()
+
+    def __or__(self, other: Needed) -> Needed:
+        return Needed(
+            self.columns | other.columns, self.sigmas | other.sigmas, self.taus | other.taus
+        )
+
+
+@dataclass(slots=True)
+class Needs:
+    """What is needed of what travels, by the rules of one batch.
+
+    Attributes:
+        visible: query -> labels of which arrival and event time decide what is visible.
+        always: what is read of every partial result (for rations, or of what is owed).
+    """
+
+    layout: Layout
+    visible: Mapping[str, Collection[str]] = field(default_factory=dict)
+    always: Needed = field(default_factory=Needed)
+    _edges: dict[str, Needed] = field(default_factory=dict)
+
+    def edge(self, edge: str) -> Needed:
+        """What is read of what travels over ``edge``."""
+        found = self._edges.get(edge)
+        if found is None:
+            found = self.always
+            for spec in self.layout.inserts.get(edge, ()):
+                found |= _stored(spec)
+            for output in self.layout.outputs.get(edge, ()):
+                found |= self.output(output)
+            for rule in self.layout.probes.get(edge, ()):
+                found |= self.probe(rule)
+            self._edges[edge] = found
+        return found
+
+    def keep(self, edge: str, spec: StoreSpec) -> None:
+        """Let what travels over ``edge``, which no rule has, be kept in a store."""
+        self._edges[edge] = self.always | _stored(spec)
+
+    def probe(self, rule: ProbeRule) -> Needed:
+        """What is read of what is sent to be probed by ``rule``."""
+        own = self._probed(rule.key) | _timed(rule.bounds) | _read(rule.residuals)
+        if rule.fill:
+            own |= self.fill(rule, 0)
+        return own | self.edge(rule.out)
+
+    def fill(self, rule: ProbeRule, at: int) -> Needed:
+        """What is read of what is sent to the ``at``-th step that replaces an MIR."""
+        found = Needed(sigmas=frozenset(rule.members)) | _timed(rule.bounds) | _read(rule.residuals)
+        for step in rule.fill[at:]:
+            found |= self._probed(step.key) | _timed(step.bounds)
+        return found | self.edge(rule.out)
+
+    def output(self, rule: OutputRule) -> Needed:
+        """What is read of results of a query."""
+        query = self.layout.queries[rule.query]
+        found = _read(o.expr for o in query.projection) | _read(rule.residuals)
+        limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))
+        aged = frozenset(label for label, _ in query.freshness)
+        found |= _timed(rule.bounds) | Needed(sigmas=limited, taus=limited | aged)
+        labels = frozenset(label for _, label, _ in query.members)
+        if query.has_outer_join:
+            found |= Needed(sigmas=labels)
+        latest = {rule.stream: rule for rule in self.layout.ruleset.latest_rules}
+        for label in labels:
+            kept = latest.get(self.layout.stream(label))
+            if kept is not None:
+                keys = frozenset((label, column) for column, _ in kept.key)
+                found |= Needed(keys, frozenset([label]), frozenset([label]))
+        return found
+
+    def _probed(self, key: Iterable[KeyPart]) -> Needed:
+        found: set[tuple[Label, str]] = set()
+        for part in key:
+            label, name = part.probe.label, part.probe.attribute
+            derived = self.layout.derived(label, name)
+            names = [name] if derived is None else [c.name for c in columns(derived)]
+            found.update((label, n) for n in names)
+        return Needed(frozenset(found))
+
+
+def _stored(spec: StoreSpec) -> Needed:
+    members = frozenset(spec.members)
+    return Needed(frozenset(spec.columns), members, members)
+
+
+def _timed(bounds: Iterable[TimeBound]) -> Needed:
+    return Needed(taus=frozenset(label for b in bounds for label in (b.earlier, b.later)))
+
+
+def _read(expressions: Iterable[Expr]) -> Needed:
+    return Needed(
+        frozenset((Label(c.alias), c.name) for expr in expressions for c in columns(expr))
+    )

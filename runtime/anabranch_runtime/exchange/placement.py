@@ -1,0 +1,94 @@
+"""Which host has which partition: a map that changes little when hosts or sizes do.
+
+Partitions are dealt by *rendezvous hashing*: a partition prefers the host with the greatest hash of
+both (Thaler and Ravishankar, 1998). No host gets more than its share and a little, so a partition
+that its favourite has no room for goes to the next one that has. What has a host already stays
+there while that host is there and not overloaded. Stores with equally many partitions are dealt
+alike, so that rows with equal values of a key are on one host whichever stores they are in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+#: How much more than an equal share a host may have before something is taken from it.
+SLACK = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A map from partitions to hosts.
+
+    Attributes:
+        hosts: their names, sorted.
+        owners: per number of partitions that stores have, the host (by number) of each partition.
+    """
+
+    hosts: tuple[str, ...]
+    owners: dict[int, tuple[int, ...]]
+
+    def host_of(self, partitions: int, partition: int) -> str | None:
+        """The host of one of ``partitions`` partitions; None: such stores have not been placed."""
+        known = self.owners.get(partitions)
+        return None if known is None else self.hosts[known[partition]]
+
+
+def place(
+    counts: Collection[int],
+    hosts: Collection[str],
+    before: Placement | None = None,
+    weights: Mapping[int, Sequence[float]] | None = None,
+) -> Placement:
+    """Deal partitions to ``hosts``.
+
+    Args:
+        counts: the numbers of partitions that stores have.
+        hosts: at least one.
+        before: where they have been so far.
+        weights: per number of partitions what each of them weighs, in any unit; a partition of
+            none weighs as much as any other. None: nothing is taken from a host that stays.
+    """
+    names = tuple(sorted(hosts))
+    owners = {
+        count: _deal(count, names, before, None if weights is None else weights.get(count, ()))
+        for count in sorted(counts)
+    }
+    return Placement(names, owners)
+
+
+def _deal(
+    count: int, hosts: Sequence[str], before: Placement | None, weights: Sequence[float] | None
+) -> tuple[int, ...]:
+    known = weights if weights and sum(weights) > 0 else [1.0] * count
+    # What hosts count by: a partition without rows is a place for some.
+    weight = [w + sum(known) / count * 1e-3 for w in known]
+    room = max(sum(weight) / len(hosts) * SLACK, sum(weight) / len(hosts) + min(weight))
+    numbers = {name: number for number, name in enumerate(hosts)}
+    load = [0.0] * len(hosts)
+    found = [-1] * count
+    order = sorted(range(count), key=lambda p: (-weight[p], p))
+    for partition in order:
+        name = None if before is None else before.host_of(count, partition)
+        host = numbers.get(name, -1) if name is not None else -1
+        if host >= 0 and (weights is None or load[host] + weight[partition] <= room):
+            found[partition] = host
+            load[host] += weight[partition]
+    for partition in order:
+        if found[partition] >= 0:
+            continue
+        liked = sorted(range(len(hosts)), key=lambda h: _score(hosts[h], count, partition))
+        free = [h for h in liked if load[h] + weight[partition] <= room]
+        host = free[0] if free else min(liked, key=lambda h: load[h])
+        found[partition] = host
+        load[host] += weight[partition]
+    return tuple(found)
+
+
+def _score(host: str, count: int, partition: int) -> bytes:
+    """Less is liked better."""
+    return hashlib.blake2b(f"{host}/{count}/{partition}".encode(), digest_size=8).digest()

@@ -1,0 +1,67 @@
+"""To which hosts tuples have to go: where the rows are that they may match.
+
+A tuple that knows the attribute by which a store is partitioned goes to the owner of one partition,
+any other to all hosts. Stores of several generations may answer one probe, each partitioned its own
+way: the tuple goes to all hosts that one of them asks for, once. There it is matched with what the
+host has of any of them. A stored row is on one host, so no pair is found twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_runtime.index.keys import key_vector, partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import KeyPart
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.exchange.fleet import Fleet
+    from anabranch_runtime.state.coverage import Tile
+    from anabranch_runtime.storage.partial import Partial
+
+    I32 = NDArray[np.int32]
+    Bools = NDArray[np.bool_]
+
+
+def destinations(
+    layout: Layout, fleet: Fleet, partial: Partial, key: Sequence[KeyPart], tiles: Sequence[Tile]
+) -> Iterator[tuple[int, I32]]:
+    """Hosts, and the positions of the tuples that have to go there to be probed by ``key``.
+
+    Raises:
+        ExpressionError, KeyTypeError: a key can't be evaluated.
+    """
+    arrays = [layout.probed(partial, part.probe) for part in key]
+    alive = np.ones(partial.length, np.bool_)
+    for array in arrays:
+        if array.null_count:
+            alive &= array.is_valid().to_numpy(zero_copy_only=False)
+    routes: dict[tuple[int, int], NDArray[np.int64]] = {}
+    everywhere = False
+    for tile in tiles:
+        store = layout.stores[tile.store]
+        if store.partitions == 1:
+            routes[-1, 1] = np.full(partial.length, fleet.owners(1)[0], np.int64)
+            continue
+        parts = ((k.build, k.type) for k in key)
+        part = next((i for i, p in enumerate(parts) if p == store.partition), None)
+        if part is None:
+            everywhere = True
+            break
+        if (part, store.partitions) not in routes:
+            hashes = key_vector([arrays[part]], [key[part].type]).hashes
+            numbers = partition_of(hashes, store.partitions)
+            routes[part, store.partitions] = fleet.owners(store.partitions)[numbers]
+    for host in range(len(fleet.names)):
+        wanted: Bools = np.full(partial.length, everywhere)
+        for owners in routes.values() if not everywhere else ():
+            wanted |= owners == host
+        positions = np.flatnonzero(wanted & alive)
+        if len(positions):
+            yield host, positions.astype(np.int32)

@@ -1,0 +1,112 @@
+"""What one task sends to others and receives from them within a batch.
+
+Letters go out as they fill up, while their sender works on. Rounds (:meth:`Traffic.settle`) end
+when everybody's letters have arrived; a stage of a batch is over after a round in which nobody sent
+any. A letter may be read in the round in which it was sent or in the next: nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from anabranch_runtime.exchange.fleet import Fleet
+
+#: Bytes that wait for one receiver before they are sent.
+FULL = 4 << 20
+
+
+class Letter(NamedTuple):
+    """Rows, and what is to be done with them.
+
+    Attributes:
+        address: the kind, what it is about, and more.
+        of: how many rows they have been picked from.
+    """
+
+    address: tuple[str, ...]
+    rows: pa.RecordBatch
+    of: int
+
+    @property
+    def about(self) -> str:
+        """The edge, relation or store whose tuples these are."""
+        return self.address[1]
+
+
+class Post(Protocol):
+    """How letters get from task to task."""
+
+    def send(self, task: int, letters: Sequence[Letter]) -> int:
+        """Hand ``letters`` to ``task``; returns once it has them.
+
+        Returns:
+            The bytes that were sent.
+
+        Raises:
+            PipelineError: it can't be reached.
+        """
+
+    def receive(self) -> Iterator[Letter]:
+        """What has come since the last time."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """A task's letters.
+
+    Attributes:
+        gather: gives every task's message; called equally often by all.
+        rows: edge, relation or store of letters -> tuples sent. ``bytes``: of all.
+    """
+
+    fleet: Fleet
+    post: Post
+    gather: Callable[[str], list[str]]
+    rows: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    _boxes: dict[int, dict[tuple[str, ...], list[Letter]]] = field(default_factory=dict)
+    _waiting: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _sent: int = 0
+
+    def send(self, task: int, letter: Letter) -> None:
+        """Send ``letter`` to ``task``, now or by the end of the round."""
+        self._boxes.setdefault(task, {}).setdefault(letter.address, []).append(letter)
+        self._waiting[task] += letter.rows.nbytes
+        about = letter.about
+        self.rows[about] = self.rows.get(about, 0) + letter.rows.num_rows
+        if self._waiting[task] >= FULL:
+            self._flush(task)
+
+    def settle(self) -> bool:
+        """End a round; whether anybody has sent anything in it."""
+        for task in sorted(self._boxes):
+            self._flush(task)
+        sent, self._sent = self._sent, 0
+        return any(json.loads(message) for message in self.gather(json.dumps(sent)))
+
+    def receive(self) -> Iterator[Letter]:
+        """What has come since the last time."""
+        return self.post.receive()
+
+    def _flush(self, task: int) -> None:
+        box = self._boxes.pop(task, {})
+        self._waiting[task] = 0
+        letters = [
+            Letter(
+                address,
+                pa.concat_batches([one.rows for one in found]) if len(found) > 1 else found[0].rows,
+                sum(one.of for one in found),
+            )
+            for address, found in box.items()
+        ]
+        if letters:
+            self.bytes += self.post.send(task, letters)
+            self._sent += len(letters)

@@ -1,0 +1,160 @@
+"""Takes partial results to the stores that they are probed with, on whichever host these are.
+
+A *work* is something that sends tuples down probe trees: the batch's own probes, a catch-up, a
+backfill. Each says how an edge is answered and what becomes of what a probe makes. Where all tasks
+are on one host a probe is a call. Else a probe is a *hop*: of its tuples those go away that have to
+be elsewhere, the rest is probed at once, and what comes from others goes on here as if it had been
+made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.exchange.needs import Needed, Needs
+from anabranch_runtime.exchange.partials import pack, unpack
+from anabranch_runtime.exchange.routing import destinations
+from anabranch_runtime.exchange.traffic import Letter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.exchange.traffic import Traffic
+    from anabranch_runtime.state.coverage import Access, Tile
+    from anabranch_runtime.storage.partial import Partial
+    from anabranch_runtime.task.context import BatchContext
+    from anabranch_runtime.task.pieces import Pieces
+
+#: The first part of a hop's address; then the edge, the work, and which step of a replacement.
+HOP = "hop"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that sends tuples down probe trees.
+
+    Attributes:
+        name: the same in all tasks.
+        pieces: by which it probes.
+        access: how a rule's probe is answered.
+        rules: by the edges over which they send.
+        guard: around what probes make, as far as expressions can be evaluated.
+        done: takes what a probe has made.
+    """
+
+    name: str
+    pieces: Pieces
+    access: Callable[[ProbeRule], Access]
+    rules: Mapping[str, ProbeRule]
+    guard: Callable[[ProbeRule, Iterator[Partial]], Iterator[Partial]]
+    done: Callable[[Partial, ProbeRule], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Courier:
+    """Probes for the works of one task.
+
+    Attributes:
+        traffic: to the other hosts; None: there are none. ``needs``: what has to travel.
+    """
+
+    layout: Layout
+    traffic: Traffic | None
+    needs: Needs
+
+    def probe(self, work: Work, partial: Partial, rule: ProbeRule) -> None:
+        """Probe with ``partial`` by ``rule``, wherever that has to be done."""
+        access = work.access(rule)
+        if self.traffic is None:
+            for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
+                work.done(joined, rule)
+            return
+        if access.tiles:
+            self._hop(work, partial, rule, -1)
+        if access.gaps:
+            if not access.tiles:
+                meter = work.pieces.prober.meters[rule.out]
+                meter.probes += partial.length
+                meter.calls += 1
+            self._hop(work, partial, rule, 0)
+
+    def arrived(self, work: Work, edge: str, at: int, letter: Letter) -> None:
+        """Go on with what another host has sent."""
+        self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
+
+    def _hop(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> None:
+        """Probe by ``rule``, or by the ``at``-th step of what replaces an MIR."""
+        for staying in work.guard(rule, self._split(work, partial, rule, at)):
+            self._here(work, staying, rule, at, partial.length)
+
+    def _split(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> Iterator[Partial]:
+        """Send away what has to be elsewhere; what stays."""
+        traffic, access = self.traffic, work.access(rule)
+        assert traffic is not None
+        key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
+        tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
+        fleet = traffic.fleet
+        found = list(destinations(self.layout, fleet, partial, key, tiles))
+        if at < 0:
+            # Whoever probes counts what it probes with; each tuple counts once.
+            meter = work.pieces.prober.meters[rule.out]
+            meter.probes += partial.length - sum(len(positions) for _, positions in found)
+        for host, positions in found:
+            part = partial if len(positions) == partial.length else partial.take(positions)
+            if host == fleet.here:
+                yield part
+                continue
+            rows = pack(self.layout, part, self._needed(rule, at))
+            address = (HOP, rule.out, work.name, str(at))
+            traffic.send(fleet.peer(host), Letter(address, rows, partial.length))
+
+    def _needed(self, rule: ProbeRule, at: int) -> Needed:
+        return self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
+
+    def _here(self, work: Work, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
+        """Probe with ``partial``, which has been picked from ``of`` tuples."""
+        access = work.access(rule)
+        if at < 0:
+            meters = work.pieces.prober.meters
+            kept, before = replace(access, gaps=(), fill=()), meters[rule.out].pairs
+            for joined in work.guard(rule, work.pieces.probe(partial, rule, kept)):
+                work.done(joined, rule)
+            # Of those that went elsewhere none matches what is stored here.
+            found = meters[rule.out].pairs - before
+            meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
+            return
+        last = at + 1 == len(rule.fill)
+        for made in work.guard(rule, work.pieces.fill(partial, rule, access, at)):
+            if last:
+                work.done(made, rule)
+            else:
+                self._hop(work, made, rule, at + 1)
+
+
+def needs_of(layout: Layout, context: BatchContext) -> Needs:
+    """What has to travel in the batch of ``context``."""
+    always = Needed()
+    label_of = {
+        (q.id, alias): label for q in layout.ruleset.queries for alias, label, _ in q.members
+    }
+    ranked = [(r.start, r.ranking) for r in context.rations]
+    if context.catch_up is not None:
+        # Which of a result's members have arrived last is asked on every edge.
+        always |= Needed(sigmas=frozenset(label_of.values()))
+        goals = [(label_of.get((g.query, g.alias)), g.ranking) for g in context.catch_up.goals]
+        ranked += [(label, ranking) for label, ranking in goals if label is not None]
+    for label, ranking in ranked:
+        if label not in layout.relation_of:
+            continue
+        event_time = layout.streams[layout.stream(label)].event_time
+        names = {name for name, _ in ranking.columns}
+        always |= Needed(
+            frozenset((label, name) for name in names if name != event_time),
+            frozenset([label]),
+            frozenset([label] if event_time in names else []),
+        )
+    visible = {query: tuple(labels) for query, labels in context.visible.items() if labels}
+    return Needs(layout, visible, always)
