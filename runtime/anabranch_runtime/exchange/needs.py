@@ -33,15 +33,23 @@ class Needed:
 
     Attributes:
         columns: (label, stream column). ``sigmas``, ``taus``: labels.
+        starts, alike: columns that are read only of the label of the tuple that arrived last, and
+            of labels of its stream. An intermediate result need not have those of others.
     """
 
     columns: frozenset[tuple[Label, str]] = frozenset()
     sigmas: frozenset[Label] = frozenset()
     taus: frozenset[Label] = frozenset()
+    starts: frozenset[tuple[Label, str]] = frozenset()
+    alike: frozenset[tuple[Label, str]] = frozenset()
 
     def __or__(self, other: Needed) -> Needed:
         return Needed(
-            self.columns | other.columns, self.sigmas | other.sigmas, self.taus | other.taus
+            self.columns | other.columns,
+            self.sigmas | other.sigmas,
+            self.taus | other.taus,
+            self.starts | other.starts,
+            self.alike | other.alike,
         )
 
 
@@ -52,11 +60,13 @@ class Needs:
     Attributes:
         visible: query -> labels of which arrival and event time decide what is visible.
         always: what is read of every partial result (for rations, or of what is owed).
+        ranked: query -> columns by which rations rank its members.
     """
 
     layout: Layout
     visible: Mapping[str, Collection[str]] = field(default_factory=dict)
     always: Needed = field(default_factory=Needed)
+    ranked: Mapping[str, frozenset[tuple[Label, str]]] = field(default_factory=dict)
     _edges: dict[str, Needed] = field(default_factory=dict)
 
     def edge(self, edge: str) -> Needed:
@@ -98,6 +108,7 @@ class Needs:
         limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))
         aged = frozenset(label for label, _ in query.freshness)
         found |= _timed(rule.bounds) | Needed(sigmas=limited, taus=limited | aged)
+        found |= Needed(alike=self.ranked.get(rule.query, frozenset()))
         labels = frozenset(label for _, label, _ in query.members)
         if query.has_outer_join:
             found |= Needed(sigmas=labels)

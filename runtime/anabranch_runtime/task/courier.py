@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import KeyPart, ProbeRule
+    from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.exchange.traffic import Traffic
     from anabranch_runtime.state.coverage import Access, Tile
@@ -140,21 +141,23 @@ def needs_of(layout: Layout, context: BatchContext) -> Needs:
     label_of = {
         (q.id, alias): label for q in layout.ruleset.queries for alias, label, _ in q.members
     }
-    ranked = [(r.start, r.ranking) for r in context.rations]
+    goals = [(r.query, r.start, r.ranking) for r in context.rations]
     if context.catch_up is not None:
         # Which of a result's members have arrived last is asked on every edge.
         always |= Needed(sigmas=frozenset(label_of.values()))
-        goals = [(label_of.get((g.query, g.alias)), g.ranking) for g in context.catch_up.goals]
-        ranked += [(label, ranking) for label, ranking in goals if label is not None]
-    for label, ranking in ranked:
+        for goal in context.catch_up.goals:
+            owed = label_of.get((goal.query, goal.alias))
+            if owed is not None:
+                goals.append((goal.query, owed, goal.ranking))
+    ranked: dict[str, frozenset[tuple[Label, str]]] = {}
+    for query, label, ranking in goals:
         if label not in layout.relation_of:
             continue
         event_time = layout.streams[layout.stream(label)].event_time
         names = {name for name, _ in ranking.columns}
-        always |= Needed(
-            frozenset((label, name) for name in names if name != event_time),
-            frozenset([label]),
-            frozenset([label] if event_time in names else []),
-        )
+        read = frozenset((label, name) for name in names if name != event_time)
+        timed = frozenset([label] if event_time in names else [])
+        always |= Needed(sigmas=frozenset([label]), taus=timed, starts=read)
+        ranked[query] = ranked.get(query, frozenset()) | read
     visible = {query: tuple(labels) for query, labels in context.visible.items() if labels}
-    return Needs(layout, visible, always)
+    return Needs(layout, visible, always, ranked)
