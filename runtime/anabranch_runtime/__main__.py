@@ -28,6 +28,8 @@ from anabranch_runtime.task.memory import byte_size
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
+#: Where executors of a cluster keep what they have fetched, below their working directories.
+CACHE_DIRECTORY = "anabranch-cache"
 _ACCESS = {
     "--allow-path": "directory below which files may be read and written",
     "--allow-host": "host, host:port, *.suffix or * that may be connected to",
@@ -109,6 +111,13 @@ def main(arguments: list[str] | None = None) -> int:
         "20GB; left out: all",
     )
     parser.add_argument(
+        "--cache-directory",
+        default=environ.get("ANABRANCH_CACHE_DIRECTORY") or CACHE_DIRECTORY,
+        metavar="PATH",
+        help="on a cluster with --object-store, where each host keeps stored rows; a relative path "
+        "is below the executors' working directories (default: %(default)s)",
+    )
+    parser.add_argument(
         "--run", metavar="ID", help="names this run in heartbeat and progress; left out: made up"
     )
     parser.add_argument(
@@ -154,6 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
         memory_limit=options.memory_limit,
         object_store=options.object_store,
         cache_size=options.cache_size,
+        cache_directory=options.cache_directory,
         access=_access(options),
     )
     structlog.configure(

@@ -13,6 +13,7 @@ from anabranch_runtime.epochs.forgetting import forget
 from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
+from anabranch_runtime.epochs.placing import placed
 from anabranch_runtime.epochs.rationing import count_withheld, noted
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.revisions import enter_revision
@@ -74,7 +75,7 @@ def begin(
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
-        state = _entered(state, ruleset, epoch, steps)
+        state = placed(_entered(state, ruleset, epoch, steps))
     elif revised:
         state = enter_revision(state, ruleset, steps_of_epoch(state, steps))
     state = backfill.begin(state, ruleset, throttle)
@@ -126,6 +127,9 @@ def finish(
     """
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now)
+    state = replace(state, hosts=tuple(sorted({r.host for r in reports if r.host})))
+    if state.placement is None:
+        state = placed(state)
     owing = catch_up.owing(ruleset) if owed else frozenset()
     state = replace(
         state,

@@ -28,6 +28,7 @@ from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver import batch as batches
 from anabranch_runtime.driver.attempts import attempt, written
 from anabranch_runtime.driver.batch_report import Times, batch_report, log_batch
+from anabranch_runtime.driver.cluster import take_staged
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.epoch_cycle import (
     Committed,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.driver.batch import Batch
+    from anabranch_runtime.driver.cluster import Cluster
     from anabranch_runtime.driver.epoch_cycle import Event
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -130,6 +132,7 @@ class Driver:
         failure: why the last batch failed, where this package says so.
         publisher: ``pipeline`` adds writers that need Spark.
         compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
+        cluster: where tasks share nothing but the object store, how they meet.
         views: maintains post-join views; None: nobody does, joined rows wait.
         tails: for those who follow results.
         progress: what is reported. ``rationer``: decides what batches withhold from probes.
@@ -149,6 +152,7 @@ class Driver:
         self.rewound = False
         self.failure: StructuredError | None = None
         self.views: Views | None = None
+        self.cluster: Cluster | None = None
         self._durable = attach(root, settings.object_store, settings.cache_size)
         self._durable.adopt()
         self.manifests = Manifests(root)
@@ -424,6 +428,8 @@ class Driver:
             planned=self._planned(choice),
         )
         context = self._context(batch, choice)
+        if self.cluster is not None:
+            context = self.cluster.enter(context)
         entered = time.perf_counter()
         read = self._plan_input(choice)
         context, reports = attempt(
@@ -437,6 +443,7 @@ class Driver:
         )
         if read is not None:
             self._note_left_out(number, choice, read)
+        staged = [] if self.cluster is None else take_staged(context, reports, self._durable)
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
         paid = catch_up.paid(context.catch_up, failures)
@@ -458,6 +465,7 @@ class Driver:
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self._durable.discard(staged)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
@@ -575,6 +583,7 @@ class Driver:
             objects=self._durable.uri,
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
             rations=choice.rations,
+            placement=state.placement,
             sampled=sampled(
                 ruleset, choice.rations, catch_up.owing(ruleset) if choice.owed else ()
             ),

@@ -26,6 +26,7 @@ from anabranch_contract.connectors.sources import RECORDED
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
@@ -38,8 +39,8 @@ from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.spark.job import on_cluster, run_batch
-from anabranch_runtime.spark.session import one_each, starting, warm_up
-from anabranch_runtime.spark.watchdog import Watchdog
+from anabranch_runtime.spark.session import free_slots, is_local, one_each, starting, warm_up
+from anabranch_runtime.spark.watchdog import Watchdog, signs
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach
@@ -183,7 +184,7 @@ class Pipeline:
         driver = Driver(self.settings, self.control)
         driver.announce()
         session = _session(begun)
-        local = self.master.startswith("local")
+        local = is_local(self.master)
         # How many tasks a host of a cluster gets is known to each task only.
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
@@ -192,7 +193,9 @@ class Pipeline:
         self._add_writers(session, driver)
         views = driver.views = self._views(session, driver)
         driver.show_views()
-        work = compact if local else on_cluster(session.sparkContext)
+        cluster = driver.cluster = None if local else self._cluster(session)
+        cache = "" if cluster is None else cluster.cache
+        work = compact if local else on_cluster(session.sparkContext, cache)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
         ingest = Ingest(session, self.settings.state, local, self.settings.access)
         records = self.control.streams()
@@ -221,10 +224,23 @@ class Pipeline:
             raise
         finally:
             driver.compactor.close()
+            if cluster is not None:
+                cluster.meeting.shutdown()
             health.ingest.close()
             with contextlib.suppress(Py4JError, ConnectionError):
                 views.close()
         driver.report("stopped")
+
+    def _cluster(self, session: SparkSession) -> Cluster | None:
+        """How tasks meet that share nothing but the object store; None where there is none: then
+        they share the state directory.
+        """
+        if self.settings.object_store is None:
+            return None
+        from anabranch_runtime.exchange.meeting import Meeting
+
+        host = session.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1"
+        return Cluster(Meeting(host), self.settings.cache_directory)
 
     def _unless_stopped(self) -> None:
         """Raise if a stop is requested."""
@@ -287,13 +303,20 @@ class Pipeline:
             return
         driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
-        slots = one_each(session, tasks)
+        slots, cluster = one_each(session, tasks), driver.cluster
         watchdog = Watchdog(self.settings.stuck_after)
 
         def apply(_: DataFrame, batch: int) -> None:
             def job(context: BatchContext) -> list[TaskReport]:
-                with watchdog.over(batch, exchange_directory(context)):
-                    return run_batch(slots, context)
+                if cluster is None:
+                    with watchdog.over(batch, partial(signs, exchange_directory(context))):
+                        return run_batch(slots, context)
+                meeting = cluster.meeting
+                try:
+                    with watchdog.over(batch, partial(meeting.signs, context.attempt)):
+                        return run_batch(one_each(session, free_slots(session)), context)
+                finally:
+                    meeting.over(context.attempt)
 
             with busy:
                 if leaving.is_set():

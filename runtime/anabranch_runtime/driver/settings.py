@@ -43,6 +43,8 @@ class Settings:
             the state directory is then a cache of it. None: the directory is all there is.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
             ``storage.cache``.
+        cache_directory: on a cluster with an object store, the directory of each host that is the
+            state directory to tasks there; relative to the executors' own where it is relative.
         access: what sources and sinks may use.
     """
 
@@ -63,4 +65,5 @@ class Settings:
     memory_limit: int | None = None
     object_store: str | None = None
     cache_size: int | None = None
+    cache_directory: str = "anabranch-cache"
     access: AccessPolicy = field(default_factory=AccessPolicy)

@@ -53,6 +53,7 @@ class TaskReport:
         memory: the most private memory that was seen; ``memory_share``: what it should have stayed
             below (None: any number). Bytes.
         fetched_bytes: of packs that were fetched from the object store.
+        host: where it ran (``exchange.host``); empty where all tasks share a state directory.
         sent: edge, or store, -> tuples that were sent to other hosts. ``sent_bytes``: of all.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
             (with projections and result pages), ``catch-up``, ``write`` (closing result files),
@@ -81,6 +82,7 @@ class TaskReport:
     memory: int = 0
     memory_share: int | None = None
     fetched_bytes: int = 0
+    host: str = ""
     sent: dict[str, int] = field(default_factory=dict)
     sent_bytes: int = 0
     phases: dict[str, float] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_runtime.exchange.placement import Placement, place
+from anabranch_runtime.state.placement import Placement, place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -45,13 +45,20 @@ class Post(Protocol):
     """How letters get from task to task."""
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
-        """Hand ``letters`` to ``task``; returns once it has them.
+        """Begin to hand ``letters`` to ``task``.
 
         Returns:
-            The bytes that were sent.
+            The bytes that are sent.
 
         Raises:
-            PipelineError: it can't be reached.
+            PipelineError: earlier ones could not be sent.
+        """
+
+    def settled(self) -> None:
+        """Wait until the receivers have what has been sent.
+
+        Raises:
+            PipelineError: one can't be reached.
         """
 
     def receive(self) -> Iterator[Letter]:
@@ -89,6 +96,7 @@ class Traffic:
         """End a round; whether anybody has sent anything in it."""
         for task in sorted(self._boxes):
             self._flush(task)
+        self.post.settled()
         sent, self._sent = self._sent, 0
         return any(json.loads(message) for message in self.gather(json.dumps(sent)))
 

@@ -4,6 +4,9 @@ cluster a merge, which is a job of one task beside it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
-    """Run the batch of ``context``, task ``i`` on its share ``i``; one report per task.
+    """Run the batch of ``context``; one report per task. Of ``n`` tasks the ``i``-th reads the
+    shares ``i``, ``i + n`` and so on.
 
     The tasks of a barrier stage run at once, which is what the exchange of segments between levels
     needs. A failed task fails the job; what its attempt wrote no manifest names.
@@ -45,13 +49,16 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
     return slots.barrier().mapPartitions(work).collect()
 
 
-def on_cluster(spark: SparkContext) -> Callable[[Compaction], Segment]:
+def on_cluster(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segment]:
     """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
     has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
+
+    Args:
+        cache: of executors that share nothing but the object store (``apart``).
     """
 
     def work(compaction: Compaction) -> Segment:
-        (found,) = spark.parallelize([compaction], 1).map(_compacted).collect()
+        (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
         if isinstance(found, StateError):
             raise found
         return found
@@ -59,8 +66,10 @@ def on_cluster(spark: SparkContext) -> Callable[[Compaction], Segment]:
     return work
 
 
-def _compacted(work: Compaction) -> Segment | StateError:
+def _compacted(cache: str, work: Compaction) -> Segment | StateError:
     try:
+        if cache:
+            work = replace(work, root=str(Path(cache).absolute()))
         return compact(work)
     except StateError as error:
         return error
@@ -72,16 +81,26 @@ def _task(context: BatchContext) -> TaskReport:
     here = BarrierTaskContext.get()
     hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
     task, tasks = here.partitionId(), len(hosts)
+    pieces = [piece for share in context.shares[task::tasks] for piece in share]
     unread: list[UnreadNote] = []
 
     def failed(piece: Piece, why: Problem) -> None:
         unread.append(UnreadNote(piece.number, why))
 
+    root = str(Path(context.cache).absolute()) if context.meeting is not None else context.root
+    ruleset = task_ruleset(root, context.redis_url, context.namespace, context.ruleset)
+    blocks = read_pieces(pieces, failed)
+    if context.meeting is not None:
+        from anabranch_runtime.spark.apart import run_apart
+
+        report = run_apart(context, ruleset, blocks, task, hosts)
+        report.unread = unread
+        return report
     messages = exchange_directory(context)
     report = run_task(
         context,
-        task_ruleset(context.root, context.redis_url, context.namespace, context.ruleset),
-        read_pieces(context.shares[task] if context.shares else (), failed),
+        ruleset,
+        blocks,
         task=task,
         tasks=tasks,
         exchange=Rendezvous(messages, task, tasks),

@@ -11,9 +11,11 @@ import os
 import re
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.class_archive import archive_options
 from anabranch_runtime.spark.interpreter import worker_interpreter
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
+#: Seconds to wait for executors.
+PATIENCE = 120.0
 #: The setting that has the driver's JVM options.
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _MANAGER = (
@@ -86,7 +90,7 @@ def spark_session(master: str) -> SparkSession:
     java = {JAVA_OPTIONS: SPARK_SETTINGS[JAVA_OPTIONS] + archive_options()}
     for key, value in (SPARK_SETTINGS | java).items():
         builder = builder.config(key, value)
-    if master.startswith("local"):
+    if is_local(master):
         # The driver's is what looks up sources.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_interpreter()
         builder = builder.config("spark.driver.host", "127.0.0.1")
@@ -94,6 +98,35 @@ def spark_session(master: str) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def is_local(master: str) -> bool:
+    """Whether all runs in one process of Spark.
+
+    >>> is_local("local[*]"), is_local("local-cluster[3,1,1024]"), is_local("spark://host:7077")
+    (True, False, False)
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def free_slots(session: SparkSession) -> int:
+    """How many tasks the executors that are there can run at once.
+
+    Raises:
+        PipelineError: ``no-executors``: none has come for a while.
+    """
+    spark = session.sparkContext._jsc.sc()
+    profile, deadline = spark.resourceProfileManager().defaultResourceProfile(), time.monotonic()
+    while not (found := int(spark.maxNumConcurrentTasks(profile))):
+        if time.monotonic() > deadline + PATIENCE:
+            raise PipelineError(
+                "no-executors",
+                f"Spark has had no executor for {PATIENCE:.0f} s",
+                remedy="see that workers are registered with the master and have room for this "
+                "application; nothing is lost",
+            )
+        time.sleep(0.1)
+    return found
 
 
 def with_spare_slots(master: str) -> tuple[str, int | None]:
@@ -121,7 +154,10 @@ def one_each(session: SparkSession, tasks: int) -> RDD[int]:
 
 def warm_up(session: SparkSession) -> None:
     """Start the workers and load what they need, before the first batch has to wait for it."""
-    slots = one_each(session, session.sparkContext.defaultParallelism)
+    spark = session.sparkContext
+    local = is_local(spark.master or "local")
+    tasks = spark.defaultParallelism if local else free_slots(session)
+    slots = one_each(session, tasks)
     slots.barrier().mapPartitions(_nothing).collect()
 
 

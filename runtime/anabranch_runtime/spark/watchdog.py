@@ -4,10 +4,10 @@ tried again.
 A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
 never returns) would hold its batch for ever while all else looks well. So a task touches a file
 beside the messages that tasks leave each other, about once a second, whenever it has got further
-(:class:`Signs`). Where nothing has changed in that folder for long, the driver cancels the batch's
-job (:class:`Watchdog`). Spark then kills its workers, which fails the attempt. If even that has no
-effect, the process has to end. Times are compared with themselves only, so clocks of hosts may
-differ.
+(:class:`Signs`), or calls the driver where they share no folder (``exchange.meeting``). Where
+nothing has changed for long, the driver cancels the batch's job (:class:`Watchdog`). Spark then
+kills its workers, which fails the attempt. If even that has no effect, the process has to end.
+Times are compared with themselves only, so clocks of hosts may differ.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class Watchdog:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     @contextmanager
-    def over(self, batch: int, directory: Path) -> Iterator[None]:
-        """Watch the block, whose tasks give signs in ``directory``.
+    def over(self, batch: int, signs: Callable[[], object]) -> Iterator[None]:
+        """Watch the block, whose tasks give ``signs``: another value whenever one has.
 
         Raises:
             PipelineError: ``batch-stuck``: the block failed because it was cancelled.
         """
-        watched = _Watched(batch, directory, time.monotonic())
+        watched = _Watched(batch, signs, time.monotonic(), signs())
         with self._lock:
             self._watched = watched
         try:
@@ -102,9 +102,9 @@ class Watchdog:
                 if now - watched.cancelled > GRACE:
                     raise self._stuck(watched.batch)
                 return
-            signs = _signs(watched.directory)
-            if signs != watched.signs:
-                watched.signs, watched.since = signs, now
+            seen = watched.signs()
+            if seen != watched.seen:
+                watched.seen, watched.since = seen, now
             if now - watched.since <= self.limit:
                 return
             watched.cancelled = now
@@ -128,13 +128,14 @@ class _Watched:
     """A job, and what was seen of it and when; ``cancelled``: when it was."""
 
     batch: int
-    directory: Path
+    signs: Callable[[], object]
     since: float
-    signs: tuple[tuple[str, int], ...] = ()
+    seen: object
     cancelled: float | None = None
 
 
-def _signs(directory: Path) -> tuple[tuple[str, int], ...]:
+def signs(directory: Path) -> tuple[tuple[str, int], ...]:
+    """What tasks have left in ``directory``, and when."""
     found = []
     try:
         with os.scandir(directory) as entries:

@@ -25,6 +25,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measures import StreamMeter, pack
+from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.unread import FeedState
@@ -179,6 +180,9 @@ class State:
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all); absent from manifests of earlier releases.
         debt: which of what was withheld is still to be made good; likewise.
+        placement: which host has which partition, where hosts share nothing but the object store;
+            ``hosts``: those that took part in the last batch. Absent from manifests of earlier
+            releases.
     """
 
     next_batch: int = 0
@@ -206,6 +210,8 @@ class State:
     epoch_steps: tuple[JoinSample, ...] = ()
     rationed: tuple[RationedBatches, ...] = ()
     debt: Debt = field(default_factory=Debt)
+    placement: Placement | None = None
+    hosts: tuple[str, ...] = ()
 
     @property
     def ruleset(self) -> RulesetId:
@@ -401,7 +407,8 @@ def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segm
         except (OSError, ValueError) as cause:
             if time.monotonic() > deadline:
                 raise _missing(cause) from cause
-        time.sleep(POLL)
+        if not durable(root).bring(f"manifest/{path.name}", path):
+            time.sleep(POLL)
 
 
 def _missing(cause: Exception) -> StateError:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ ORIGIN = Kind("origin", "store", 1)
 #: The one that has the pipeline's id (``claim``).
 IDENTITY = Kind("identity", "pipeline", 1)
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
+#: Results that tasks have put where the driver takes them from.
+_STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
 #: Where documents go that the store does not have.
@@ -107,6 +110,10 @@ class Durable:
 
     def fetch(self, wanted: Segment) -> bool:
         """Bring the pack of a segment that is missing; False where nobody else has any."""
+        return False
+
+    def bring(self, name: str, to: Path) -> bool:
+        """Write what is durable under ``name`` to ``to``, whole; False where nobody else has it."""
         return False
 
     def touch(self, path: str) -> None:
@@ -259,6 +266,23 @@ class Mirrored(Durable):
         self.fetches += 1
         return True
 
+    def bring(self, name: str, to: Path) -> bool:
+        """Fetch an object.
+
+        Raises:
+            StateError: the store can't be read.
+        """
+        to.parent.mkdir(parents=True, exist_ok=True)
+        partial = to.with_name(f"{to.name}.{uuid.uuid4().hex}.partial")
+        try:
+            self.remote.download(name, partial)
+            partial.rename(to)
+        except FileNotFoundError:
+            return False
+        finally:
+            partial.unlink(missing_ok=True)
+        return True
+
     def touch(self, path: str) -> None:
         """The time of modification is that of the last use, and nothing else."""
         with suppress(FileNotFoundError):
@@ -319,7 +343,7 @@ class Mirrored(Durable):
     def sweep(self, named: Collection[str]) -> None:
         """Delete all packs but those ``named``, here and in the store."""
         Durable.sweep(self, named)
-        self.discard(n for n in self._there if n.startswith(_PACKS) and n not in named)
+        self.discard(n for n in self._there if n.startswith((_PACKS, _STAGED)) and n not in named)
         self._there = {}
         self.trim(named)
 

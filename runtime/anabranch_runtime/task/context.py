@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import RulesetId
     from anabranch_runtime.epochs.layout import StoreLayout
-    from anabranch_runtime.exchange.placement import Placement
+    from anabranch_runtime.exchange.meeting import Place
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.state.coverage import Access, Tile
     from anabranch_runtime.state.debt import CatchUp
+    from anabranch_runtime.state.placement import Placement
     from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.storage.segment import Segment
 
@@ -61,6 +62,9 @@ class BatchContext:
         rations: of goals that do not get every tuple; of all others the share is 1.
         sampled: queries whose results say with which probability they were kept.
         placement: which host has which partition; None: there has been one host.
+        meeting: where tasks meet that share nothing but the object store; None: they share the
+            state directory. ``cache``: the directory that is the state directory to those of one
+            host; relative to their executors' own where it is relative.
     """
 
     batch: int
@@ -93,6 +97,8 @@ class BatchContext:
     now: int | None = None
     sampled: frozenset[str] = frozenset()
     placement: Placement | None = None
+    meeting: Place | None = None
+    cache: str = ""
 
 
 def live_segments(

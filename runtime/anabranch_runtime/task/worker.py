@@ -266,6 +266,8 @@ class _Task:
             # Rows of the last row group are encoded here: results of small batches all are.
             self.report.emitted += Writes(seconds=time.process_time() - started)
             self._write_late(arrivals)
+            if context.meeting is not None:
+                self._put_results()
         if context.backfill is not None:
             with self._phase("backfill"):
                 self._backfill(context.backfill)
@@ -777,6 +779,13 @@ class _Task:
             path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
             write_late(path, pieces)
             self.report.late[stream] = str(path)
+
+    def _put_results(self) -> None:
+        """Put what has been staged into the object store, from where the driver takes it."""
+        for files in (self.report.files, self.report.late):
+            for name, file in files.items():
+                files[name] = str(Path(file).relative_to(self.context.root))
+                self.uploads.add(files[name])
 
     # --- accounting ----------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from tests.support.surroundings.folders import folder_in_memory
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.local_replay import LocalReplay
 from tests.support.worlds.replay_check import Run, Verdict, check_run, replay_and_check
-from tests.support.worlds.spark_replay import SparkReplay, draw_for_spark, start_spark
+from tests.support.worlds.spark_replay import MASTER, SparkReplay, draw_for_spark, start_spark
 
 #: How old members of results may be, in microseconds: at once, some seconds, minutes, an hour.
 AGES = (0, 5_000_000, 180_000_000, 600_000_000, 3_600_000_000)
@@ -92,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fresh", action="store_true", help="results may not be too old (local)")
     parser.add_argument("--hosts", action="store_true", help="tasks on several hosts (local)")
     parser.add_argument("--past", action="store_true", help="queries emit their past (local)")
+    parser.add_argument("--master", default=MASTER, help="of Spark (spark)")
     parser.add_argument("--json", action="store_true", help="print JSON documents, one per line")
     options = parser.parse_args(arguments)
     root = options.keep or folder_in_memory("anabranch-scenarios-")
@@ -123,9 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         elif options.engine == "spark":
             url = stack.enter_context(redis_url())
-            engine = partial(
-                spark, url=url, session=start_spark(), make=make, remote=options.objects
-            )
+            session = start_spark(options.master)
+            engine = partial(spark, url=url, session=session, make=make, remote=options.objects)
         jobs = options.jobs if options.engine == "replay" else 1
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
 

@@ -65,6 +65,9 @@ class Box:
         """Hand letters to another task."""
         return self.mail.put(task, letters)
 
+    def settled(self) -> None:
+        """They have it."""
+
     def receive(self) -> Iterator[Letter]:
         """What has come."""
         return self.mail.take(self.task)

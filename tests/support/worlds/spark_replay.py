@@ -31,7 +31,7 @@ from anabranch_runtime.driver.pipeline import Pipeline
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.sources.ingest.queries import Ingest
-from anabranch_runtime.spark.session import spark_session, warm_up
+from anabranch_runtime.spark.session import is_local, spark_session, warm_up
 from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenarios.file import read_document, read_scenario
@@ -51,9 +51,9 @@ MASTER = "local[2]"
 _LOOK = 0.02
 
 
-def start_spark() -> SparkSession:
+def start_spark(master: str = MASTER) -> SparkSession:
     """The session of all runs of this process."""
-    session = spark_session(MASTER)
+    session = spark_session(master)
     warm_up(session)
     return session
 
@@ -117,7 +117,9 @@ class SparkReplay:
             cache_size=None if self.objects is None else 4096,
         )
         (settings.state / "recordings").mkdir(parents=True)
-        pipeline = Pipeline(settings, control, MASTER)
+        pipeline = Pipeline(settings, control, self.session.sparkContext.master)
+        local = is_local(pipeline.master)
+        cluster = None if local else pipeline._cluster(self.session)
         for last in [*sorted(script.restarts), None]:
             connection.delete(keys.stop)
             if last is None:
@@ -125,9 +127,10 @@ class SparkReplay:
             else:
                 connection.set(keys.gate, last)
             driver = Driver(settings, control)
+            driver.cluster = cluster
             driver.announce()
             watch = SourceHealth(
-                control, Ingest(self.session, settings.state, local=True, access=OPEN)
+                control, Ingest(self.session, settings.state, local=local, access=OPEN)
             )
             attendant = _Attendant(service, connection, keys, last)
             attendant.start()
@@ -144,6 +147,8 @@ class SparkReplay:
                 self.events["machine lost"] += 1
                 shutil.rmtree(settings.state)
                 (settings.state / "recordings").mkdir(parents=True)
+        if cluster is not None:
+            cluster.meeting.shutdown()
         driver.finish()
         state = driver.state
         self.spans = {n: scenario.span(n, state.next_batch) for n in scenario.queries}

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-#: How much more than an equal share a host may have before something is taken from it.
-SLACK = 1.1
+#: How much more than an equal share a host may be given; and how much more it may have before
+#: something is taken from it.
+SLACK, MOST = 1.1, 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def _deal(
     known = weights if weights and sum(weights) > 0 else [1.0] * count
     # What hosts count by: a partition without rows is a place for some.
     weight = [w + sum(known) / count * 1e-3 for w in known]
-    room = max(sum(weight) / len(hosts) * SLACK, sum(weight) / len(hosts) + min(weight))
+    share = sum(weight) / len(hosts)
+    room, most = max(share * SLACK, share + min(weight)), max(share * MOST, share + max(weight))
     numbers = {name: number for number, name in enumerate(hosts)}
     load = [0.0] * len(hosts)
     found = [-1] * count
@@ -75,7 +77,7 @@ def _deal(
     for partition in order:
         name = None if before is None else before.host_of(count, partition)
         host = numbers.get(name, -1) if name is not None else -1
-        if host >= 0 and (weights is None or load[host] + weight[partition] <= room):
+        if host >= 0 and (weights is None or load[host] + weight[partition] <= most):
             found[partition] = host
             load[host] += weight[partition]
     for partition in order:

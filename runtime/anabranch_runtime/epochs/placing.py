@@ -1,0 +1,28 @@
+"""Which host has which partition, from one epoch to the next."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.state.placement import place
+
+if TYPE_CHECKING:
+    from anabranch_runtime.state.manifest import State
+
+
+def placed(state: State) -> State:
+    """``state`` with its partitions dealt to the hosts of the last batch, by the bytes that they
+    take; as it is where tasks share a state directory.
+    """
+    if not state.hosts:
+        return state
+    weights: dict[int, list[float]] = defaultdict(list)
+    for store in state.stores.values():
+        count = store.spec.partitions
+        known = weights[count] = weights[count] or [0.0] * count
+        for segment in store.segments:
+            known[segment.partition] += segment.bytes
+    found = place(weights.keys(), state.hosts, state.placement, weights)
+    return replace(state, placement=found)

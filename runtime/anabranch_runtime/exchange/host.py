@@ -1,0 +1,75 @@
+"""What a host is: those who share a cache directory.
+
+The directory has a file with a name that was drawn when it was made. So a host is known by that
+wherever it runs next time, and executors that share no directory are hosts of their own, be they on
+one machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+
+def host_id(cache: Path) -> str:
+    """The name of the host whose cache is ``cache``, which is made if it is not there.
+
+    Raises:
+        StateError: ``no-cache-directory``: it can't be made or written.
+    """
+    path = cache / "host"
+    try:
+        if not path.exists():
+            cache.mkdir(parents=True, exist_ok=True)
+            drawn = cache / f"host.{uuid.uuid4().hex}"
+            drawn.write_text(uuid.uuid4().hex[:12])
+            try:
+                # Of several tasks that begin at once one gives the name.
+                path.hardlink_to(drawn)
+            except FileExistsError:
+                pass
+            finally:
+                drawn.unlink()
+        return path.read_text()
+    except OSError as cause:
+        raise StateError(
+            "no-cache-directory",
+            f"{cache} can't be used as an executor's cache: {cause}",
+            remedy="name a directory that executors may write with --cache-directory "
+            "(ANABRANCH_CACHE_DIRECTORY)",
+        ) from cause
+
+
+#: Seconds since its last use after which a pack that is not live may go: what writes or reads one
+#: now is younger.
+AGE = 600.0
+
+
+def sweep(cache: Path, live: Collection[str], batch: int) -> None:
+    """Delete what of a cache nobody needs: packs that are not ``live``, manifests before
+    ``batch``, what was staged by attempts that are over.
+    """
+    now = time.time()
+    folders = ((cache / "segments", ""), (cache / "staging", ""), (cache / "manifest", ".json"))
+    for folder, ending in folders:
+        for path in folder.iterdir() if folder.exists() else ():
+            try:
+                old = now - path.stat().st_mtime > AGE
+            except FileNotFoundError:
+                continue
+            if ending:
+                number = path.name.removesuffix(ending)
+                if number.isdecimal() and int(number) < batch:
+                    path.unlink(missing_ok=True)
+            elif old and path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif old and f"{folder.name}/{path.name}" not in live:
+                path.unlink(missing_ok=True)

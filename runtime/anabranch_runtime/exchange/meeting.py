@@ -1,0 +1,191 @@
+"""Where tasks of several hosts meet: a server of the driver that gives everybody's messages to all.
+
+Tasks of a barrier stage call it over TCP (Arrow Flight), each with its message and the number of
+the round; the answer comes when all have called. Calls need the token that tasks get with their
+batch. Spark's own ``allGather`` looks at its answer once a second, which is longer than most
+batches take.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.flight as flight
+
+from anabranch_runtime.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Seconds for which a call may wait for others; Spark ends the survivors of a failed task long
+#: before that.
+PATIENCE = 3600.0
+#: Seconds between two signs of life of a task.
+EVERY = 1.0
+_HEADER = "authorization"
+#: A peer that does not answer for so long is gone (milliseconds).
+_KEEPALIVE = 20_000
+_OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms", _KEEPALIVE)]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tasks meet, and what lets them in."""
+
+    location: str
+    token: str = field(repr=False)
+
+
+class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in who has the token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._wanted = f"Bearer {token}".encode()
+
+    def start_call(self, info: Any, headers: dict[str, list[Any]]) -> None:
+        given = headers.get(_HEADER, [""])[0]
+        given = given.encode() if isinstance(given, str) else given
+        if not hmac.compare_digest(given, self._wanted):
+            raise flight.FlightUnauthenticatedError("not a task of this pipeline")
+
+
+def gate(token: str) -> dict[str, flight.ServerMiddlewareFactory]:
+    """What a server needs that only those who have ``token`` may call."""
+    return {"token": _Gate(token)}
+
+
+def call_options(token: str, seconds: float) -> flight.FlightCallOptions:
+    """Options of a call that has ``token`` and may take so long."""
+    return flight.FlightCallOptions(
+        timeout=seconds, headers=[(_HEADER.encode(), f"Bearer {token}".encode())]
+    )
+
+
+_CLIENTS: dict[str, flight.FlightClient] = {}
+_LOCK = threading.Lock()
+
+
+def client_of(location: str) -> flight.FlightClient:
+    """This process's connection to ``location``."""
+    with _LOCK:
+        found = _CLIENTS.get(location)
+        if found is None:
+            found = _CLIENTS[location] = flight.FlightClient(location, generic_options=_OPTIONS)
+        return found
+
+
+def forget_client(location: str) -> None:
+    """Connect anew the next time."""
+    with _LOCK:
+        _CLIENTS.pop(location, None)
+
+
+class Meeting(flight.FlightServerBase):  # type: ignore[misc]
+    """The driver's side.
+
+    Attributes:
+        place: what tasks have to know.
+    """
+
+    def __init__(self, host: str) -> None:
+        token = secrets.token_urlsafe(32)
+        super().__init__(f"grpc://{host}:0", middleware=gate(token))
+        self.place = Place(f"grpc://{host}:{self.port}", token)
+        self._changed = threading.Condition()
+        self._rounds: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)
+        self._over: set[str] = set()
+        self._signs: Counter[str] = Counter()
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
+        """``gather``: a message for all; ``sign``: a task has got further."""
+        call = json.loads(action.body.to_pybytes())
+        attempt = call["attempt"]
+        with self._changed:
+            self._signs[attempt] += 1
+            if action.type == "gather":
+                messages = self._gather(context, attempt, call)
+                return iter([json.dumps(messages).encode()])
+        return iter([])
+
+    def signs(self, attempt: str) -> int:
+        """How often tasks of an attempt have called."""
+        return self._signs[attempt]
+
+    def over(self, attempt: str) -> None:
+        """Nobody is to wait for anybody of an attempt any more."""
+        with self._changed:
+            self._over.add(attempt)
+            self._rounds.pop(attempt, None)
+            self._signs.pop(attempt, None)
+            self._changed.notify_all()
+
+    def _gather(self, context: Any, attempt: str, call: dict[str, Any]) -> list[str]:
+        number, tasks = call["round"], call["tasks"]
+        messages = self._rounds[attempt].setdefault(number, {})
+        messages[call["task"]] = call["message"]
+        # All who call have had the answers of the round before the last.
+        self._rounds[attempt].pop(number - 2, None)
+        deadline = time.monotonic() + PATIENCE
+        if len(messages) == tasks:
+            self._changed.notify_all()
+        while len(messages) < tasks:
+            self._changed.wait(EVERY)
+            if attempt in self._over or context.is_cancelled() or time.monotonic() > deadline:
+                raise flight.FlightCancelledError(f"the attempt {attempt} is over")
+        return [messages[task] for task in range(tasks)]
+
+
+@dataclass(slots=True)
+class Delegate:
+    """One task's side; call it with a message to get everybody's, in task order."""
+
+    place: Place
+    attempt: str
+    task: int
+    tasks: int
+    _round: int = field(init=False, default=0)
+    _next: float = field(init=False, default_factory=lambda: time.monotonic() + EVERY)
+
+    def __call__(self, message: str) -> list[str]:
+        """Give a message, wait for the others'.
+
+        Raises:
+            PipelineError: ``driver-unreachable``.
+        """
+        number, self._round = self._round, self._round + 1
+        if self.tasks == 1:
+            return [message]
+        (answer,) = self._call("gather", {"round": number, "message": message}, PATIENCE)
+        found: list[str] = json.loads(answer)
+        return found
+
+    def sign(self) -> None:
+        """The task has got further; the driver hears of it about once a second."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + EVERY
+            self._call("sign", {}, 10 * EVERY)
+
+    def _call(self, kind: str, content: dict[str, Any], seconds: float) -> list[bytes]:
+        call = {"attempt": self.attempt, "task": self.task, "tasks": self.tasks, **content}
+        action = flight.Action(kind, json.dumps(call).encode())
+        options = call_options(self.place.token, seconds)
+        try:
+            answers = client_of(self.place.location).do_action(action, options)
+            return [answer.body.to_pybytes() for answer in answers]
+        except (flight.FlightError, OSError) as cause:
+            forget_client(self.place.location)
+            raise PipelineError(
+                "driver-unreachable",
+                f"a task can't reach the driver at {self.place.location}: {cause}",
+                remedy="see that the driver runs and that its host and port can be reached from "
+                "the executors (spark.driver.host)",
+            ) from cause

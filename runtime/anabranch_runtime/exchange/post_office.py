@@ -1,0 +1,224 @@
+"""Letters over the network: every worker process has a server (Arrow Flight) that takes them in.
+
+A letter travels as an Arrow IPC stream of its own in a column of bytes, since letters of one call
+have different columns. Sending goes on beside what the sender does; :meth:`Deliveries.settled`
+waits until the receivers have everything. What a receiver can't hold in memory waits in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client, gate
+from anabranch_runtime.exchange.traffic import Letter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+#: Bytes of letters that a receiver keeps in memory.
+IN_MEMORY = 64 << 20
+#: Calls that may be under way at once.
+AT_ONCE = 4
+#: Seconds that one call may take.
+PATIENCE = 600.0
+_ENVELOPES = pa.schema(
+    [("address", pa.list_(pa.string())), ("of", pa.int64()), ("rows", pa.large_binary())]
+)
+
+
+class _Box:
+    """What has come for one attempt: a part in memory, the rest in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._memory: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._file: Any = None
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def put(self, envelopes: pa.RecordBatch) -> None:
+        with self._lock:
+            if self._writer is None and self._bytes + envelopes.nbytes <= IN_MEMORY:
+                self._memory.append(envelopes)
+                self._bytes += envelopes.nbytes
+                return
+            if self._writer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                # Without a name: whatever happens, the disk has it back with the process.
+                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+                self._writer = pa.ipc.new_stream(self._file, _ENVELOPES)
+            self._writer.write_batch(envelopes)
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        with self._lock:
+            memory, self._memory, self._bytes = self._memory, [], 0
+            file, writer, self._file, self._writer = self._file, self._writer, None, None
+        yield from memory
+        if writer is not None:
+            writer.close()
+            file.seek(0)
+            with file, pa.ipc.open_stream(file) as reader:
+                yield from reader
+
+
+class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
+    """Takes in the letters for the tasks of this process.
+
+    Attributes:
+        location: where others reach it.
+    """
+
+    def __init__(self, host: str, token: str, folder: Path) -> None:
+        super().__init__(f"grpc://{host}:0", middleware=gate(token))
+        self.token, self.location = token, f"grpc://{host}:{self.port}"
+        self._folder = folder
+        self._boxes: dict[str, _Box] = {}
+        self._lock = threading.Lock()
+
+    def box(self, name: str) -> _Box:
+        """The box of a task of an attempt."""
+        with self._lock:
+            return self._boxes.setdefault(name, _Box(self._folder))
+
+    def only(self, attempt: str) -> None:
+        """Forget the boxes of other attempts."""
+        with self._lock:
+            self._boxes = {k: v for k, v in self._boxes.items() if k.startswith(f"{attempt}/")}
+
+    def do_put(
+        self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
+    ) -> None:
+        """Put envelopes into the box that the path names."""
+        box = self.box(descriptor.path[0].decode())
+        for chunk in reader:
+            box.put(chunk.data)
+
+
+_OFFICE: PostOffice | None = None
+
+
+def post_office(host: str, token: str, folder: Path) -> PostOffice:
+    """The server of this process; it is started by the first task that needs it.
+
+    Raises:
+        PipelineError: ``no-port``: it can't listen on ``host``.
+    """
+    global _OFFICE
+    if _OFFICE is None or _OFFICE.token != token:
+        try:
+            _OFFICE = PostOffice(host, token, folder)
+        except (flight.FlightError, OSError, pa.ArrowInvalid) as cause:
+            raise PipelineError(
+                "no-port",
+                f"a task can't listen on {host}: {cause}",
+                remedy="see that the executor's address (SPARK_LOCAL_IP) is one of its host's",
+            ) from cause
+    return _OFFICE
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """The post of one task (``traffic.Post``).
+
+    Attributes:
+        office: of this process. ``attempt``: its name.
+        locations: of every task's server, in task order.
+    """
+
+    office: PostOffice
+    attempt: str
+    task: int
+    locations: Sequence[str]
+    _pool: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(AT_ONCE, thread_name_prefix="post")
+    )
+    _under_way: list[Future[None]] = field(default_factory=list)
+
+    def send(self, task: int, letters: Sequence[Letter]) -> int:
+        """Begin to send ``letters``.
+
+        Raises:
+            PipelineError: ``host-unreachable``: earlier ones could not be sent.
+        """
+        if len(self._under_way) >= AT_ONCE:
+            self._under_way.pop(0).result()
+        envelopes = enclosed(letters)
+        self._under_way.append(self._pool.submit(self._deliver, task, envelopes))
+        size: int = envelopes.nbytes
+        return size
+
+    def settled(self) -> None:
+        """Wait until the receivers have what has been sent.
+
+        Raises:
+            PipelineError: ``host-unreachable``.
+        """
+        while self._under_way:
+            self._under_way.pop(0).result()
+
+    def receive(self) -> Iterator[Letter]:
+        """What has come since the last time."""
+        for envelopes in self.office.box(f"{self.attempt}/{self.task}").take():
+            yield from opened(envelopes)
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _deliver(self, task: int, envelopes: pa.RecordBatch) -> None:
+        location = self.locations[task]
+        descriptor = flight.FlightDescriptor.for_path(f"{self.attempt}/{task}")
+        options = call_options(self.office.token, PATIENCE)
+        try:
+            writer, _ = client_of(location).do_put(descriptor, _ENVELOPES, options)
+            with contextlib.closing(writer):
+                writer.write_batch(envelopes)
+        except (flight.FlightError, OSError) as cause:
+            forget_client(location)
+            raise PipelineError(
+                "host-unreachable",
+                f"a task can't send to {location}: {cause}",
+                remedy="the batch is tried again without that host once Spark has noticed that it "
+                "has gone; see that executors can reach each other",
+            ) from cause
+
+
+def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
+    """Letters as one record batch."""
+    texts = []
+    for letter in letters:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, letter.rows.schema) as writer:
+            writer.write_batch(letter.rows)
+        texts.append(sink.getvalue())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([list(letter.address) for letter in letters], pa.list_(pa.string())),
+            pa.array([letter.of for letter in letters], pa.int64()),
+            _binary(texts),
+        ],
+        schema=_ENVELOPES,
+    )
+
+
+def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
+    return pa.array([memoryview(text) for text in texts], pa.large_binary())
+
+
+def opened(envelopes: pa.RecordBatch) -> Iterator[Letter]:
+    """The letters of a record batch."""
+    addresses, sizes = envelopes.column("address").to_pylist(), envelopes.column("of").to_pylist()
+    for address, of, text in zip(addresses, sizes, envelopes.column("rows"), strict=True):
+        with pa.ipc.open_stream(text.as_buffer()) as reader:
+            yield Letter(tuple(address), reader.read_next_batch(), of)

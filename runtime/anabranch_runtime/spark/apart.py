@@ -1,0 +1,95 @@
+"""A task on a host that shares nothing with others but the object store.
+
+Its state directory is the host's cache: what it reads is fetched there, what it writes is put into
+the store from there. Tasks meet at the driver, and send each other letters.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.exchange.host import host_id, sweep
+from anabranch_runtime.exchange.meeting import Delegate
+from anabranch_runtime.exchange.post_office import Deliveries, post_office
+from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.task.context import live_segments
+from anabranch_runtime.task.worker import run_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.task.context import BatchContext
+
+#: Seconds between two looks at what the cache need not have any more.
+SWEEP = 30.0
+_swept = 0.0
+
+
+def cache_directory(cache: str) -> Path:
+    """The cache of the executor that runs this; a relative path is below its working directory."""
+    return Path(cache).absolute()
+
+
+def run_apart(
+    context: BatchContext,
+    ruleset: Ruleset,
+    blocks: Iterable[Block],
+    task: int,
+    addresses: Sequence[str],
+) -> TaskReport:
+    """As :func:`~anabranch_runtime.task.worker.run_task`.
+
+    Args:
+        context: as the driver has it.
+        addresses: of the executors of all tasks.
+    """
+    place = context.meeting
+    assert place is not None
+    cache = cache_directory(context.cache)
+    staging = cache / "staging" / context.attempt
+    context = replace(context, root=str(cache), staging=str(staging))
+    host, tasks = host_id(cache), len(addresses)
+    office = post_office(addresses[task], place.token, cache / "letters")
+    office.only(context.attempt)
+    delegate = Delegate(place, context.attempt, task, tasks)
+    hello = [json.loads(m) for m in delegate(json.dumps([host, office.location]))]
+    hosts = [name for name, _ in hello]
+    locations = [location for _, location in hello]
+    with closing(Deliveries(office, context.attempt, task, locations)) as post:
+        report = run_task(
+            context,
+            ruleset,
+            blocks,
+            task=task,
+            tasks=tasks,
+            exchange=delegate,
+            sharing=hosts.count(host),
+            advanced=delegate.sign,
+            hosts=hosts,
+            post=post,
+        )
+    report.host = host
+    for name in (*report.files.values(), *report.late.values()):
+        (cache / name).unlink(missing_ok=True)
+    if hosts.index(host) == task:
+        _tidy(context, cache)
+    return report
+
+
+def _tidy(context: BatchContext, cache: Path) -> None:
+    """Now and then delete what the cache need not have."""
+    global _swept
+    if time.monotonic() < _swept + SWEEP:
+        return
+    _swept = time.monotonic()
+    live = {s.path for segments in live_segments(context).values() for s in segments}
+    sweep(cache, live, context.batch)
+    attach(context.root, context.objects).trim(live)
