@@ -66,8 +66,8 @@ class Fleet:
         """The host of each partition of stores with so many."""
         found = self._owners.get(partitions)
         if found is None:
-            placed = place([partitions], self.names, self.placement)
-            found = self._owners[partitions] = np.array(placed.owners[partitions], np.int64)
+            ((_, owners),) = place([partitions], self.names, self.placement).owners
+            found = self._owners[partitions] = np.array(owners, np.int64)
         return found
 
     def own(self, partitions: int) -> NDArray[np.bool_]:

@@ -27,15 +27,20 @@ class Placement:
 
     Attributes:
         hosts: their names, sorted.
-        owners: per number of partitions that stores have, the host (by number) of each partition.
+        owners: numbers of partitions that stores have, each with the host (by number) of every
+            partition.
     """
 
     hosts: tuple[str, ...]
-    owners: dict[int, tuple[int, ...]]
+    owners: tuple[tuple[int, tuple[int, ...]], ...]
+
+    def of(self, partitions: int) -> tuple[int, ...] | None:
+        """The hosts of so many partitions; None: such stores have not been placed."""
+        return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
         """The host of one of ``partitions`` partitions; None: such stores have not been placed."""
-        known = self.owners.get(partitions)
+        known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
 
 
@@ -55,10 +60,10 @@ def place(
             none weighs as much as any other. None: nothing is taken from a host that stays.
     """
     names = tuple(sorted(hosts))
-    owners = {
-        count: _deal(count, names, before, None if weights is None else weights.get(count, ()))
+    owners = tuple(
+        (count, _deal(count, names, before, None if weights is None else weights.get(count, ())))
         for count in sorted(counts)
-    }
+    )
     return Placement(names, owners)
 
 

@@ -459,7 +459,7 @@ class _Run:
 
             try:
                 blocks = self._blocks(context.batch, task, tasks, here)
-                reports[task] = run_task(
+                report = run_task(
                     context,
                     rules,
                     blocks,
@@ -469,6 +469,8 @@ class _Run:
                     hosts=hosts,
                     post=mail.of(task),
                 )
+                report.host = hosts[task]
+                reports[task] = report
                 # A fault that was to strike where this task never came strikes here.
                 if here is not None:
                     raise FaultError(here.point)
