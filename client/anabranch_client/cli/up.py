@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from anabranch_client.cli.context import Master
+from anabranch_client.cli.context import CacheDirectory, Master, ObjectStore
 from anabranch_client.errors import ClientError, ProcessError
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import PipelineSpec, given_redis_url, requires_token
@@ -45,6 +45,8 @@ def up(
     epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
     namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
     master: Master = None,
+    object_store: ObjectStore = None,
+    cache_directory: CacheDirectory = None,
     host: Annotated[str, typer.Option(help="Address that the service listens on.")] = "127.0.0.1",
     auth: Annotated[
         Literal["auto", "required", "off"],
@@ -96,6 +98,8 @@ def up(
         durable=True,
         port=port,
         master=master,
+        object_store=object_store,
+        cache_directory=cache_directory,
         host=host,
         auth=auth,
         allow_hostname=",".join(allow_hostname or ()),
