@@ -85,6 +85,11 @@ class Host:
     cut: bool = False
     _wire: subprocess.Popen[bytes] | None = None
 
+    @property
+    def port(self) -> str:
+        """The switch's end of its link."""
+        return f"to-{self.name}"
+
     def command(self, argv: Sequence[str], folder: Path | str = "/") -> list[str]:
         """A command that runs ``argv`` there, in ``folder``."""
         enter = ["nsenter", f"--target={self.init}", "--net", "--mount", "--uts", "--pid"]
@@ -140,12 +145,12 @@ class Host:
 
     def disconnect(self) -> None:
         """Take its link down: nobody is told."""
-        self.network.switch("ip", "link", "set", self.name, "down")
+        self.network.switch("ip", "link", "set", self.port, "down")
         self.cut = True
 
     def connect(self) -> None:
         """Take its link up."""
-        self.network.switch("ip", "link", "set", self.name, "up")
+        self.network.switch("ip", "link", "set", self.port, "up")
         self.cut = False
 
     def vanish(self) -> None:
@@ -173,7 +178,7 @@ class Host:
         switch = self.network.switch
         switch("ip", "link", "add", f"side{number}", "type", "bridge", "forward_delay", "0")
         for link, bridge in (
-            (self.name, f"side{number}"),
+            (self.port, f"side{number}"),
             (f"a{number}", f"side{number}"),
             (f"b{number}", "switch"),
         ):
@@ -186,7 +191,7 @@ class Host:
         if self._wire is None:
             return
         number = self.address.rpartition(".")[2]
-        self.network.switch("ip", "link", "set", self.name, "master", "switch")
+        self.network.switch("ip", "link", "set", self.port, "master", "switch")
         self.network.switch("ip", "link", "del", f"side{number}")
         self._wire.kill()
         self._wire.wait()
@@ -243,11 +248,11 @@ class Network:
         host = Host(name, address, self, init.pid, holder)
         self.hosts[name] = host
         self.switch(
-            *("ip", "link", "add", name, "type", "veth"),
+            *("ip", "link", "add", host.port, "type", "veth"),
             *("peer", "name", "eth0", "netns", str(init.pid)),
         )
-        self.switch("ip", "link", "set", name, "master", "switch")
-        self.switch("ip", "link", "set", name, "up")
+        self.switch("ip", "link", "set", host.port, "master", "switch")
+        self.switch("ip", "link", "set", host.port, "up")
         host.run("ip", "address", "add", f"{address}/24", "dev", "eth0")
         host.run("ip", "link", "set", "eth0", "up")
         host.run("hostname", name)
