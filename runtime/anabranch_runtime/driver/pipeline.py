@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -35,6 +36,7 @@ from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
@@ -43,7 +45,7 @@ from anabranch_runtime.spark.session import free_slots, is_local, one_each, star
 from anabranch_runtime.spark.watchdog import Watchdog, signs
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
-from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive, identity
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import exchange_directory
@@ -197,7 +199,10 @@ class Pipeline:
         cache = "" if cluster is None else cluster.cache
         work = compact if local else on_cluster(session.sparkContext, cache)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
-        ingest = Ingest(session, self.settings.state, local, self.settings.access)
+        apart = None
+        if cluster is not None and self.settings.object_store is not None:
+            apart = Apart(cluster.cache, self.settings.object_store)
+        ingest = Ingest(session, self.settings.state, local, self.settings.access, apart)
         records = self.control.streams()
         ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
         health = SourceHealth(self.control, ingest)
@@ -384,7 +389,7 @@ class Pipeline:
             try:
                 permitted_source(record, access, namespace)
                 if record.source.format == RECORDED:
-                    recordings.append(convert(record, self.settings.state / "recordings"))
+                    recordings.append(self._converted(record))
                 else:
                     opened.feeds.add(
                         feeds.make_feed(record, url, Keys(namespace), state, access).id
@@ -407,6 +412,13 @@ class Pipeline:
         if recordings and not fed:
             opened.total_batches = batches_of(recordings)
         return opened
+
+    def _converted(self, record: StreamRecord) -> Recording:
+        """A recording; on a cluster one that hosts can fetch."""
+        found = convert(record, self.settings.state / "recordings")
+        if not is_local(self.master):
+            durable(self.settings.state).offer(f"recordings/{Path(found.path).name}")
+        return found
 
     def _watch(
         self,
