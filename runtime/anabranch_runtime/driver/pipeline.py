@@ -41,7 +41,14 @@ from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.spark.job import on_cluster, run_batch
-from anabranch_runtime.spark.session import free_slots, is_local, one_each, starting, warm_up
+from anabranch_runtime.spark.session import (
+    free_slots,
+    is_local,
+    one_each,
+    parallelism,
+    starting,
+    warm_up,
+)
 from anabranch_runtime.spark.watchdog import Watchdog, signs
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
@@ -294,11 +301,11 @@ class Pipeline:
         heart.well(LONG)
         health.ingest.forget_others()
         used = frozenset(source_offsets(driver.state.offsets))
-        opened = self._open(session, records, used)
+        tasks = parallelism(session)
+        opened = self._open(session, records, tasks, used)
         health.left_out = opened.errors
         health.opened = frozenset(r.registration for r in records)
         driver.progress.left_out = health.unread()
-        tasks = session.sparkContext.defaultParallelism
         driver.progress.sources = Sources(
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
         )
@@ -372,15 +379,19 @@ class Pipeline:
             query.stop()
 
     def _open(
-        self, session: SparkSession, records: list[StreamRecord], used: frozenset[str] = frozenset()
+        self,
+        session: SparkSession,
+        records: list[StreamRecord],
+        tasks: int,
+        used: frozenset[str] = frozenset(),
     ) -> Opened:
-        """The sources of all streams; in step mode one that can't be opened ends the pipeline.
+        """The sources of all streams, divided for so many ``tasks``; in step mode one that can't be
+        opened ends the pipeline.
 
         A source of ours that has been ``used`` stays though it has no streams at the moment: Spark
         would forget its offsets.
         """
         opened = Opened()
-        tasks = session.sparkContext.defaultParallelism
         url, namespace = self.control.url, self.control.keys.namespace
         state, access = str(self.settings.state), self.settings.access
         recordings: list[Recording] = []
@@ -464,7 +475,8 @@ class Pipeline:
                     return
                 if health.left_out and time.monotonic() - tried > TRIAL:
                     heart.well(LONG)
-                    if self._open(session, records).errors.keys() != health.left_out.keys():
+                    tried_now = self._open(session, records, parallelism(session))
+                    if tried_now.errors.keys() != health.left_out.keys():
                         return
                     tried = time.monotonic()
                 driver.progress.left_out = health.unread()
