@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,6 +27,7 @@ from anabranch_contract.connectors.sources import RECORDED
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.driver.beside import Beside, checkpoints_of, spark_writers
 from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
@@ -35,16 +37,24 @@ from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.spark.job import on_cluster, run_batch
-from anabranch_runtime.spark.session import free_slots, is_local, one_each, starting, warm_up
+from anabranch_runtime.spark.session import (
+    free_slots,
+    is_local,
+    one_each,
+    parallelism,
+    starting,
+    warm_up,
+)
 from anabranch_runtime.spark.watchdog import Watchdog, signs
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
-from anabranch_runtime.storage.durable import attach
-from anabranch_runtime.storage.pipeline_lock import exclusive, identity
+from anabranch_runtime.storage.durable import attach, durable
+from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.memory import check_limit
@@ -84,11 +94,6 @@ WATCH = 0.05
 SESSION = 180.0
 #: Seconds between two looks at the registry.
 LOOK = 0.5
-
-_NOT_WITH_OBJECTS = (
-    "the pipeline's state is in an object store, a view's would be on this machine only:"
-    " run the query in a pipeline without --object-store"
-)
 
 
 @dataclass(slots=True)
@@ -190,14 +195,16 @@ class Pipeline:
         check_limit(self.settings.memory_limit, tasks)
         # Workers start while sources are opened; the first batch waits for what is not done then.
         threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
-        self._add_writers(session, driver)
         views = driver.views = self._views(session, driver)
         driver.show_views()
         cluster = driver.cluster = None if local else self._cluster(session)
         cache = "" if cluster is None else cluster.cache
         work = compact if local else on_cluster(session.sparkContext, cache)
         driver.compactor = Compactor(self.settings.state, work, beside=True)
-        ingest = Ingest(session, self.settings.state, local, self.settings.access)
+        apart = None
+        if cluster is not None and self.settings.object_store is not None:
+            apart = Apart(cluster.cache, self.settings.object_store)
+        ingest = Ingest(session, self.settings.state, local, self.settings.access, apart)
         records = self.control.streams()
         ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
         health = SourceHealth(self.control, ingest)
@@ -247,33 +254,23 @@ class Pipeline:
         if self.control.stop_requested():
             raise PipelineError("stopped", "asked to stop before the first batch")
 
-    def _add_writers(self, session: SparkSession, driver: Driver) -> None:
-        """Let ``session`` write the sinks that only Spark can."""
-        from anabranch_runtime.sinks.spark import spark_writer
-
-        write = spark_writer(
-            session,
-            results=self.settings.results,
-            namespace=self.control.keys.namespace,
-            identity=lambda: identity(self.settings.state),
-            access=self.settings.access,
-        )
-        driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
-
-    def _views(self, session: SparkSession, driver: Driver) -> Views:
-        """Start maintaining views."""
-        settings = self.settings
-        writers, publish = driver.publisher.writers, self.control.report_view
-        refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
-        views = Views(
-            session,
-            settings.results,
-            settings.state / "views",
-            writers,
-            publish,
-            driver.tails.feed_version,
-            refusal,
-        )
+    def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
+        """Let Spark write the sinks that only it can, and start maintaining views."""
+        settings, namespace = self.settings, self.control.keys.namespace
+        views: Views | Beside
+        if is_local(self.master):
+            driver.publisher.writers |= spark_writers(session, settings, namespace)
+            views = Views(
+                session,
+                settings.results,
+                checkpoints_of(settings),
+                driver.publisher.writers,
+                self.control.report_view,
+                driver.tails.feed_version,
+            )
+        else:
+            views = Beside(settings, self.control.url, namespace)
+            driver.publisher.writers |= dict.fromkeys((SinkKind.FILES, SinkKind.TABLE), views.write)
         views.begin(driver.state.next_batch, driver.state.queries)
         return views
 
@@ -289,11 +286,11 @@ class Pipeline:
         heart.well(LONG)
         health.ingest.forget_others()
         used = frozenset(source_offsets(driver.state.offsets))
-        opened = self._open(session, records, used)
+        tasks = parallelism(session)
+        opened = self._open(session, records, tasks, used)
         health.left_out = opened.errors
         health.opened = frozenset(r.registration for r in records)
         driver.progress.left_out = health.unread()
-        tasks = session.sparkContext.defaultParallelism
         driver.progress.sources = Sources(
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
         )
@@ -367,15 +364,19 @@ class Pipeline:
             query.stop()
 
     def _open(
-        self, session: SparkSession, records: list[StreamRecord], used: frozenset[str] = frozenset()
+        self,
+        session: SparkSession,
+        records: list[StreamRecord],
+        tasks: int,
+        used: frozenset[str] = frozenset(),
     ) -> Opened:
-        """The sources of all streams; in step mode one that can't be opened ends the pipeline.
+        """The sources of all streams, divided for so many ``tasks``; in step mode one that can't be
+        opened ends the pipeline.
 
         A source of ours that has been ``used`` stays though it has no streams at the moment: Spark
         would forget its offsets.
         """
         opened = Opened()
-        tasks = session.sparkContext.defaultParallelism
         url, namespace = self.control.url, self.control.keys.namespace
         state, access = str(self.settings.state), self.settings.access
         recordings: list[Recording] = []
@@ -384,7 +385,7 @@ class Pipeline:
             try:
                 permitted_source(record, access, namespace)
                 if record.source.format == RECORDED:
-                    recordings.append(convert(record, self.settings.state / "recordings"))
+                    recordings.append(self._converted(record))
                 else:
                     opened.feeds.add(
                         feeds.make_feed(record, url, Keys(namespace), state, access).id
@@ -407,6 +408,13 @@ class Pipeline:
         if recordings and not fed:
             opened.total_batches = batches_of(recordings)
         return opened
+
+    def _converted(self, record: StreamRecord) -> Recording:
+        """A recording; on a cluster one that hosts can fetch."""
+        found = convert(record, self.settings.state / "recordings")
+        if not is_local(self.master):
+            durable(self.settings.state).offer(f"recordings/{Path(found.path).name}")
+        return found
 
     def _watch(
         self,
@@ -452,7 +460,8 @@ class Pipeline:
                     return
                 if health.left_out and time.monotonic() - tried > TRIAL:
                     heart.well(LONG)
-                    if self._open(session, records).errors.keys() != health.left_out.keys():
+                    tried_now = self._open(session, records, parallelism(session))
+                    if tried_now.errors.keys() != health.left_out.keys():
                         return
                     tried = time.monotonic()
                 driver.progress.left_out = health.unread()

@@ -55,21 +55,22 @@ AGE = 600.0
 
 def sweep(cache: Path, live: Collection[str], batch: int) -> None:
     """Delete what of a cache nobody needs: packs that are not ``live``, manifests before
-    ``batch``, what was staged by attempts that are over.
+    ``batch``, what was staged by attempts that are over and read of input.
     """
+    for path in cache.glob("manifest/*.json"):
+        if path.stem.isdecimal() and int(path.stem) < batch:
+            path.unlink(missing_ok=True)
     now = time.time()
-    folders = ((cache / "segments", ""), (cache / "staging", ""), (cache / "manifest", ".json"))
-    for folder, ending in folders:
-        for path in folder.iterdir() if folder.exists() else ():
+    for pattern in ("segments/*", "staging/*", "recordings/*", "ingest/*/*"):
+        for path in cache.glob(pattern):
+            if path.relative_to(cache).as_posix() in live:
+                continue
             try:
-                old = now - path.stat().st_mtime > AGE
+                if now - path.stat().st_mtime <= AGE:
+                    continue
             except FileNotFoundError:
                 continue
-            if ending:
-                number = path.name.removesuffix(ending)
-                if number.isdecimal() and int(number) < batch:
-                    path.unlink(missing_ok=True)
-            elif old and path.is_dir():
+            if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
-            elif old and f"{folder.name}/{path.name}" not in live:
+            else:
                 path.unlink(missing_ok=True)

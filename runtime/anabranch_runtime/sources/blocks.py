@@ -33,9 +33,12 @@ class Block:
 
 
 def read_pieces(
-    pieces: Iterable[Piece], failed: Callable[[Piece, Problem], None] | None = None
+    pieces: Iterable[Piece],
+    failed: Callable[[Piece, Problem], None] | None = None,
+    here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
-    """The tuples that a task's share of a batch consists of.
+    """The tuples that a task's share of a batch consists of. ``here`` gives each piece as this host
+    has it.
 
     ``failed`` is called with pieces of feeds that can't be read, of which some tuples may have been
     given; None: the first such piece is an error.
@@ -45,7 +48,7 @@ def read_pieces(
     """
     for piece in pieces:
         try:
-            for rows, invalid in read_piece(piece):
+            for rows, invalid in read_piece(here(piece)):
                 yield Block(piece.stream, rows, invalid)
         except MemoryError:
             raise

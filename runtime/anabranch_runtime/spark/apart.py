@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.errors import SourceError
 from anabranch_runtime.exchange.host import host_id, sweep
 from anabranch_runtime.exchange.meeting import Delegate
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
+from anabranch_runtime.sources.ingest.landing import object_of
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.worker import run_task
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.task.context import BatchContext
 
 #: Seconds between two looks at what the cache need not have any more.
@@ -36,6 +39,29 @@ _swept = 0.0
 def cache_directory(cache: str) -> Path:
     """The cache of the executor that runs this; a relative path is below its working directory."""
     return Path(cache).absolute()
+
+
+def as_here(context: BatchContext, piece: Piece) -> Piece:
+    """``piece`` as this host has it: what lies below the driver's state directory is fetched.
+
+    Raises:
+        SourceError: ``missing-file``: nobody has it.
+    """
+    if piece.kind not in ("recording", "landed"):
+        return piece
+    path = Path(piece.where["path"])
+    name = object_of(path) if piece.kind == "landed" else f"{path.parent.name}/{path.name}"
+    cache = cache_directory(context.cache)
+    mine = cache / name
+    if not mine.exists() and not attach(cache, context.objects).bring(name, mine):
+        raise SourceError(
+            "missing-file",
+            f"{name} is not in the object store",
+            field=piece.stream,
+            remedy="see who deletes objects there, and start the runtime again",
+        )
+    mine.touch()
+    return replace(piece, where={**piece.where, "path": str(mine)})
 
 
 def run_apart(

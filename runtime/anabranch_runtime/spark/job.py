@@ -89,13 +89,14 @@ def _task(context: BatchContext) -> TaskReport:
 
     root = str(Path(context.cache).absolute()) if context.meeting is not None else context.root
     ruleset = task_ruleset(root, context.redis_url, context.namespace, context.ruleset)
-    blocks = read_pieces(pieces, failed)
     if context.meeting is not None:
-        from anabranch_runtime.spark.apart import run_apart
+        from anabranch_runtime.spark.apart import as_here, run_apart
 
+        blocks = read_pieces(pieces, failed, partial(as_here, context))
         report = run_apart(context, ruleset, blocks, task, hosts)
         report.unread = unread
         return report
+    blocks = read_pieces(pieces, failed)
     messages = exchange_directory(context)
     report = run_task(
         context,

@@ -129,6 +129,13 @@ def free_slots(session: SparkSession) -> int:
     return found
 
 
+def parallelism(session: SparkSession) -> int:
+    """How many tasks batches have: on a cluster as many as there is room for now."""
+    spark = session.sparkContext
+    local = is_local(spark.master or "local")
+    return spark.defaultParallelism if local else free_slots(session)
+
+
 def with_spare_slots(master: str) -> tuple[str, int | None]:
     """A local master with two slots more than batches use, and how many those use.
 
@@ -154,10 +161,7 @@ def one_each(session: SparkSession, tasks: int) -> RDD[int]:
 
 def warm_up(session: SparkSession) -> None:
     """Start the workers and load what they need, before the first batch has to wait for it."""
-    spark = session.sparkContext
-    local = is_local(spark.master or "local")
-    tasks = spark.defaultParallelism if local else free_slots(session)
-    slots = one_each(session, tasks)
+    slots = one_each(session, parallelism(session))
     slots.barrier().mapPartitions(_nothing).collect()
 
 

@@ -108,6 +108,9 @@ class Durable:
     def upload(self, pack: str) -> None:
         """Make a pack that has been written durable."""
 
+    def offer(self, name: str) -> None:
+        """Let other hosts fetch a file of the directory that never changes."""
+
     def fetch(self, wanted: Segment) -> bool:
         """Bring the pack of a segment that is missing; False where nobody else has any."""
         return False
@@ -255,6 +258,11 @@ class Mirrored(Durable):
     def upload(self, pack: str) -> None:
         """Put a pack into the store."""
         self.remote.upload(pack, self.root / pack)
+
+    def offer(self, name: str) -> None:
+        """Put a file into the store, unless it is there."""
+        if self.remote.size(name) != (self.root / name).stat().st_size:
+            self.remote.upload(name, self.root / name)
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch a pack.

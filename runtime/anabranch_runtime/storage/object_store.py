@@ -133,6 +133,12 @@ class Remote:
 
         return self.attempt("read", name, read)
 
+    def size(self, name: str) -> int | None:
+        """The bytes of ``name``; None where it is not there."""
+        info = self.attempt("read", name, lambda: self.files.get_file_info(self._path(name)))
+        size: int | None = info.size if info.type is fs.FileType.File else None
+        return size
+
     def names(self) -> dict[str, int]:
         """Every object -> its size in bytes."""
         selector = fs.FileSelector(self.base, recursive=True, allow_not_found=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from anabranch_runtime.sources.decode import schema_of
 from anabranch_runtime.sources.ingest.links import closed
 from anabranch_runtime.sources.invalid import ARRIVED
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.durable import attach, durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -142,21 +144,63 @@ def forget(home: Path, below: int) -> None:
     """
     for number in numbers(home)[:-1]:
         if number < below:
-            shutil.rmtree(folder_of(home, number), ignore_errors=True)
+            _delete(home, number)
+
+
+def forget_all(home: Path) -> None:
+    """Delete all that there is of a source."""
+    for number in numbers(home):
+        _delete(home, number)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def _delete(home: Path, number: int) -> None:
+    keeper = durable(home.parent.parent)
+    if keeper.uri is not None:
+        with suppress(StateError):
+            found = read_landed(home, number)
+            names = () if found is None else (name for name, _, _ in found.files)
+            keeper.discard(object_of(folder_of(home, number) / name) for name in names)
+    shutil.rmtree(folder_of(home, number), ignore_errors=True)
+
+
+def object_of(file: Path) -> str:
+    """What a landed file is called in an object store, from where hosts fetch it."""
+    return f"{INGEST}/{file.parents[2].name}/{file.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Where tasks write that share nothing but the object store.
+
+    Attributes:
+        cache: the directory of each host (``spark.apart``). ``objects``: the store.
+    """
+
+    cache: str
+    objects: str
 
 
 def file_writer(
-    folder: str, columns: Columns, evaluation: Evaluation, access: AccessPolicy
+    folder: str,
+    columns: Columns,
+    evaluation: Evaluation,
+    access: AccessPolicy,
+    apart: Apart | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a Spark task's work on rows of ``spark_stream.spark_rows``: it evaluates the stream's
     columns, writes them to one Arrow file in ``folder``, makes that durable, and returns a row of
-    :data:`WRITTEN` for it.
+    :data:`WRITTEN` for it. With ``apart`` the file is on the host of the task and in the store.
     """
     declared = tuple(columns)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = landed_schema(declared)
         path = Path(folder) / f"{uuid4().hex}.arrow"
+        name = object_of(path)
+        if apart is not None:
+            path = Path(apart.cache).absolute() / name
+            path.parent.mkdir(parents=True, exist_ok=True)
         written = 0
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as file:
             for batch in batches:
@@ -169,6 +213,8 @@ def file_writer(
             return
         with path.open("rb") as done:
             os.fsync(done.fileno())
+        if apart is not None:
+            attach(Path(apart.cache).absolute(), apart.objects).upload(name)
         columns = [pa.array([x]) for x in (path.name, written, path.stat().st_size)]
         yield pa.RecordBatch.from_arrays(columns, names=["name", "rows", "bytes"])
 

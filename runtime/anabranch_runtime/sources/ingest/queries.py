@@ -73,7 +73,7 @@ class _Source:
         slot: held while a job runs.
         query: Spark's, while it runs.
         local: whether jobs must be of one task.
-        access: what the source may use.
+        access: what the source may use. ``apart``: as ``Ingest`` has it.
         reached: the number of the landed batch that the main query reads next.
         floor: landed batches below it are not needed any more.
     """
@@ -84,6 +84,7 @@ class _Source:
     slot: AbstractContextManager[Any]
     local: bool
     access: AccessPolicy
+    apart: landing.Apart | None
     reached: int
     floor: int = 0
     status: SourceStatus = field(init=False)
@@ -239,7 +240,9 @@ class _Source:
             columns = [(c.name, c.type) for c in self.record.columns]
             with self.slot:
                 frame = frame.coalesce(1) if self.local else frame
-                write = landing.file_writer(str(folder), columns, evaluation, self.access)
+                write = landing.file_writer(
+                    str(folder), columns, evaluation, self.access, self.apart
+                )
                 written = frame.mapInArrow(write, landing.WRITTEN).collect()
             if not written:
                 return
@@ -270,12 +273,15 @@ class Ingest:
         home: the state directory.
         local: whether Spark runs in this process's machine only, with few slots.
         access: what sources may use.
+        apart: where tasks write that share nothing but an object store; None: in the state
+            directory.
     """
 
     session: SparkSession
     home: Path
     local: bool
     access: AccessPolicy
+    apart: landing.Apart | None = None
     _sources: dict[str, _Source] = field(default_factory=dict)
     _slot: AbstractContextManager[Any] = field(init=False)
     _last_batch: int = -1
@@ -304,6 +310,7 @@ class Ingest:
                 self._slot,
                 self.local,
                 self.access,
+                self.apart,
                 _numbers(self._offsets).get(LANDED + name, 0),
             )
 
@@ -312,7 +319,7 @@ class Ingest:
         home = self.home / landing.INGEST
         for folder in home.iterdir() if home.is_dir() else ():
             if folder.name not in self._sources:
-                shutil.rmtree(folder, ignore_errors=True)
+                landing.forget_all(folder)
 
     def committed(self, state: State, choices: Journal) -> None:
         """``state`` is committed; ``choices`` is its journal, which says what batches may have to
