@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
 CHECKPOINTS = ".views-checkpoints"
+#: What can be asked of views.
+_SAYINGS = ("problems", "lag", "shown", "written", "undecided", "never_rationed")
 
 
 def spark_writers(
@@ -76,6 +78,8 @@ class Beside:
     url: str
     namespace: str
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    #: What the process said last, once it has been closed.
+    _last: dict[str, Any] | None = field(init=False, default=None)
     #: Whether there are views.
     _some: bool = field(init=False, default=True)
     _calls: Connection = field(init=False)
@@ -152,14 +156,20 @@ class Beside:
         self._call("drain")
 
     def close(self) -> None:
-        """Stop views, and the process."""
+        """Stop views, and the process. What it has said of them is said from then on: the driver
+        reports once more that it has stopped.
+        """
         try:
+            last = {name: self._call(name) for name in _SAYINGS}
             self._call("close")
+            self._last = last
         finally:
             self._calls.close()
             self._process.join()
 
     def _call(self, name: str, *arguments: object) -> Any:
+        if self._last is not None:
+            return self._last[name]
         with self._lock:
             try:
                 self._calls.send((name, arguments))
