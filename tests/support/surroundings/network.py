@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Seconds within which the parts of a network come and go.
 PATIENCE = 30.0
+#: Ends what it runs with this process.
+_LASTING = ("setpriv", "--pdeathsig", "KILL")
 #: The program of a wire that delays and loses frames.
 _WIRE = Path(__file__).with_name("bad_wire.py")
 #: A host's first process: mounts what is its own, then waits to be killed. Folders that it is given
@@ -50,7 +52,8 @@ done
 umount /mnt
 ip link set lo up
 echo ready
-exec sleep infinity
+# Whoever is left without a parent becomes its child, and goes when it ends.
+exec env --ignore-signal=CHLD sleep infinity
 """
 
 
@@ -83,6 +86,7 @@ class Host:
     init: int
     holder: subprocess.Popen[str]
     cut: bool = False
+    _entered: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _wire: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,13 +109,15 @@ class Host:
         """Start ``argv`` there; its output is appended to ``log``."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            return subprocess.Popen(
+            started = subprocess.Popen(
                 self.command(argv, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(variables or {})},
             )
+        self._entered.append(started)
+        return started
 
     def run(self, *argv: str) -> str:
         """Run a short command there; what it prints."""
@@ -136,6 +142,11 @@ class Host:
         for process in found:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
+        if number == signal.SIGCONT:
+            # Whoever waits for a process there has stopped with it.
+            for started in self._entered:
+                if started.poll() is None:
+                    started.send_signal(number)
         return len(found)
 
     @property
@@ -236,8 +247,19 @@ class Network:
         folders = [str(folder) for folder in shared] if private else []
         spaces = ["unshare", "-m", "-n", "-u", "-p", "-f", "--kill-child", "--mount-proc"]
         holder = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *spaces, "sh", "-c", script, "init", size]
-            + [str(known), *folders],
+            [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                *spaces,
+                "sh",
+                "-c",
+                script,
+                "init",
+                size,
+                str(known),
+                *folders,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -279,11 +301,19 @@ def network(folder: Path) -> Iterator[Network]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "hosts").write_text("127.0.0.1 localhost\n")
     used = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
-    while (prefix := f"10.{random.randint(100, 250)}.{random.randint(0, 250)}") in used:  # noqa: S311
+    while (prefix := f"10.{random.randint(100, 250)}.{random.randint(0, 250)}") in used:
         pass
     holder = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "unshare", "-n", "sh", "-c"]
-        + ["ip link set lo up; echo ready; exec sleep infinity"],
+        [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "-n",
+            "sh",
+            "-c",
+            "ip link set lo up; echo ready; exec sleep infinity",
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

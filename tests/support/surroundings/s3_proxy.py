@@ -1,4 +1,4 @@
-"""``python s3_proxy.py SERVER PORT CONTROL``: stands before a server of the S3 API and behaves badly.
+"""``python s3_proxy.py SERVER PORT CONTROL``: before a server of the S3 API, behaving badly.
 
 A document that is put to the port ``CONTROL`` says how: ``fail`` is the share of requests that get
 no proper answer (half of those are carried out all the same), ``delay`` the seconds that each takes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
+import signal
 import sys
 import time
 import urllib.request
@@ -29,6 +29,7 @@ from tests.support.worlds.processes import wait_until
 from tests.support.worlds.replay_check import ROOMS, ROOT
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator, Mapping, Sequence
 
 _SPARK = Path(pyspark.__file__).parent
@@ -36,7 +37,7 @@ _PROXY = Path(__file__).parents[1] / "surroundings" / "s3_proxy.py"
 #: What every process needs to find this tree's packages.
 PATHS = ":".join([*(str(ROOT / room) for room in (*ROOMS, "contract")), str(ROOT)])
 #: Where executors keep what they have fetched, if all of a host are to share it.
-CACHE = "/tmp/anabranch-cache"  # noqa: S108
+CACHE = "/tmp/anabranch-cache"
 #: Ports; each has its host to itself.
 _REDIS, _S3, _CONTROL, _MASTER = 6379, 9000, 9001, 7077
 _DEFAULTS = """\
@@ -103,14 +104,20 @@ class Cluster:
         name = f"worker{self.started}"
         host = self.network.add(name, self.shared, size)
         self.workers[name] = host
+        self.start_worker(host, cores, variables)
+        return host
+
+    def start_worker(
+        self, host: Host, cores: int = 1, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Start Spark's worker on a host, which has none (any more)."""
         argv = [
             *(str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.worker.Worker"),
             *("--host", host.address, "--port", "7078", "--webui-port", "8081"),
             *("--cores", str(cores), "--memory", f"{cores * 640}m"),
-            *("--work-dir", "/tmp/work", self.master),  # noqa: S108
+            *("--work-dir", "/tmp/work", self.master),
         ]
         self._start_java(host, argv, variables)
-        return host
 
     def alive(self) -> list[Host]:
         """Workers that are there."""
@@ -136,6 +143,11 @@ class Cluster:
         argv = [sys.executable, "-m", "anabranch_client", *arguments]
         given = {**self.environment(host), **variables}
         return host.start(argv, self.logs / name, given, ROOT)
+
+    def end_commands(self) -> None:
+        """Kill what still runs on the driver's side."""
+        self.driver.signal(signal.SIGKILL)
+        wait_until("the driver's side to be empty", lambda: not self.driver.processes(), 60)
 
     def said(self, name: str) -> str:
         """What a command or host has printed."""
