@@ -175,6 +175,10 @@ class Host:
         with suppress(ProcessLookupError):
             os.kill(self.init, signal.SIGKILL)
         self.holder.wait(PATIENCE)
+        for started in self._entered:
+            if started.poll() is None:
+                started.send_signal(signal.SIGCONT)
+            started.wait(PATIENCE)
         self.network.hosts.pop(self.name, None)
 
     def worsen(self, delay: float, loss: float) -> None:
