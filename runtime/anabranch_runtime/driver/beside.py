@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.sinks.delivery import Delivery, Write
 
+#: What can be asked for at any time.
+_KNOWN = ("problems", "lag", "shown", "written", "undecided", "never_rationed")
 #: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
 CHECKPOINTS = ".views-checkpoints"
 
@@ -78,6 +80,8 @@ class Beside:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     #: Whether there are views.
     _some: bool = field(init=False, default=True)
+    #: What was known in the end; None: it has not ended.
+    _last: dict[str, Any] | None = field(init=False, default=None)
     _calls: Connection = field(init=False)
     _process: Any = field(init=False)
 
@@ -152,15 +156,18 @@ class Beside:
         self._call("drain")
 
     def close(self) -> None:
-        """Stop views, and the process."""
+        """Stop views, and the process; what it has said last can still be asked for."""
         try:
             self._call("close")
+            self._last = {name: self._call(name) for name in _KNOWN}
         finally:
             self._calls.close()
             self._process.join()
 
     def _call(self, name: str, *arguments: object) -> Any:
         with self._lock:
+            if self._last is not None:
+                return self._last[name]
             try:
                 self._calls.send((name, arguments))
                 done, answer = self._calls.recv()
@@ -194,7 +201,7 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
         try:
             name, arguments = calls.recv()
         except EOFError:
-            # The driver has gone; whatever runs here is done again.
+            # Closed, or the driver has gone: what runs here is done again.
             os._exit(0)
         try:
             if name == "write":
@@ -206,9 +213,6 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
             calls.send((False, _picklable(error)))
         else:
             calls.send((True, answer))
-        if name == "close":
-            session.stop()
-            return
 
 
 def _picklable(error: Exception) -> Exception:
