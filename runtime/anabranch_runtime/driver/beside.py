@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.sinks.delivery import Delivery, Write
 
+#: What can be asked for at any time.
+_KNOWN = ("problems", "lag", "shown", "written", "undecided", "never_rationed")
 #: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
 CHECKPOINTS = ".views-checkpoints"
-#: What can be asked of views.
-_SAYINGS = ("problems", "lag", "shown", "written", "undecided", "never_rationed")
 
 
 def spark_writers(
@@ -78,10 +78,10 @@ class Beside:
     url: str
     namespace: str
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    #: What the process said last, once it has been closed.
-    _last: dict[str, Any] | None = field(init=False, default=None)
     #: Whether there are views.
     _some: bool = field(init=False, default=True)
+    #: What was known in the end; None: it has not ended.
+    _last: dict[str, Any] | None = field(init=False, default=None)
     _calls: Connection = field(init=False)
     _process: Any = field(init=False)
 
@@ -156,21 +156,18 @@ class Beside:
         self._call("drain")
 
     def close(self) -> None:
-        """Stop views, and the process. What it has said of them is said from then on: the driver
-        reports once more that it has stopped.
-        """
+        """Stop views, and the process; what it has said last can still be asked for."""
         try:
-            last = {name: self._call(name) for name in _SAYINGS}
             self._call("close")
-            self._last = last
+            self._last = {name: self._call(name) for name in _KNOWN}
         finally:
             self._calls.close()
             self._process.join()
 
     def _call(self, name: str, *arguments: object) -> Any:
-        if self._last is not None:
-            return self._last[name]
         with self._lock:
+            if self._last is not None:
+                return self._last[name]
             try:
                 self._calls.send((name, arguments))
                 done, answer = self._calls.recv()
@@ -204,7 +201,7 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
         try:
             name, arguments = calls.recv()
         except EOFError:
-            # The driver has gone; whatever runs here is done again.
+            # Closed, or the driver has gone: what runs here is done again.
             os._exit(0)
         try:
             if name == "write":
@@ -216,9 +213,6 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
             calls.send((False, _picklable(error)))
         else:
             calls.send((True, answer))
-        if name == "close":
-            session.stop()
-            return
 
 
 def _picklable(error: Exception) -> Exception:

@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch_runtime.errors import PipelineError
@@ -181,7 +182,7 @@ class Delegate:
         try:
             answers = client_of(self.place.location).do_action(action, options)
             return [answer.body.to_pybytes() for answer in answers]
-        except (flight.FlightError, OSError) as cause:
+        except (pa.ArrowException, OSError) as cause:
             forget_client(self.place.location)
             raise PipelineError(
                 "driver-unreachable",

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.views.upkeep import Views
@@ -289,7 +290,7 @@ def test_a_view_whose_rows_are_lost_says_so(start: Callable[..., ViewRun]) -> No
     run.views.close()
     run.views = Views(run.session, run.folder / "other", run.folder / "o", {}, run.tell)
     run.views.begin(3)
-    run.views.committed(3, {}, run.ruleset(), {"v": Activation(activated_batch=0, results=7)})
+    run.views.committed(3, {}, run.ruleset(), {"v": Activation(0, {}, results=7)})
     (problem,) = run.views.problems().values()
     assert "the results directory does not have" in problem
     with pytest.raises(SinkError, match="replace the query by itself"):
