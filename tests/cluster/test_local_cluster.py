@@ -37,8 +37,7 @@ def test_many_runs_on_three_executors_are_exact(kind: str, tmp_path: Path) -> No
 def _assert_exact(seeds: str, folder: Path, *options: str) -> None:
     command = [sys.executable, "-m", "tests.support.scenarios.run", "--engine", "spark", "--json"]
     done = subprocess.run(
-        [*command, "--master", MASTER, "--objects", "--seeds", seeds, "--keep", str(folder)]
-        + list(options),
+        [*command, "--master", MASTER, "--objects", "--seeds", seeds, "--keep", folder, *options],
         cwd=ROOT,
         capture_output=True,
         text=True,
