@@ -21,17 +21,16 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.progress import Progress
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.rows import RECORDED
+from tests.support.worlds.hosted_replay import HostedReplay, begin
 from tests.support.worlds.hosts import CACHE, Cluster, cluster
-from tests.support.worlds.replay_check import Verdict, check
+from tests.support.worlds.replay_check import Verdict
 from tests.support.worlds.strikes import WEIGHTS, Kind, draw, strike
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Collection, Sequence
 
 #: Enough batches for many strikes, and few rows.
@@ -96,30 +95,18 @@ def run(
         world.add_worker()
     shutil.rmtree(folder, ignore_errors=True)
     made = MAKERS[seed % len(MAKERS)](seed, folder, SIZE)
-    out, name = folder / "out", f"replay-{seed}"
-    arguments = ["replay", str(made.path), "--out", str(out), "--json", "--master", world.master]
-    arguments += ["--object-store", world.store(f"{name}-{time.time_ns()}")]
     # A relative directory is another one for every executor.
-    arguments += ["--cache-directory", CACHE] if seed % 2 else []
-    with world.redis() as server:
-        server.flushall()
-    started = time.monotonic()
-    process = world.command(name, *arguments)
+    options = ("--cache-directory", CACHE) if seed % 2 else ()
+    replay, started = begin(world, made.path, *options), time.monotonic()
     found = Outcome(seed, Verdict(0, 0, ()), 0.0)
     weights = {kind: WEIGHTS[kind] for kind in kinds} if kinds else WEIGHTS
     try:
-        _strike_while(world, process, rng, weights, found)
-        code = process.wait(PATIENCE)
-        if code:
-            found.verdict = Verdict(0, 0, (f"exit code {code}: {world.said(name)[-2000:]}",))
-        else:
-            found.verdict = check(made.path, out, made.queries)
+        _strike_while(world, replay, rng, weights, found)
+        found.verdict = replay.verdict(made.queries, PATIENCE)
     except AssertionError as error:
-        found.verdict = Verdict(0, 0, (f"{error}: {world.said(name)[-2000:]}",))
+        found.verdict = Verdict(0, 0, (f"{error}: {replay.text[-2000:]}",))
     finally:
-        if process.poll() is None:
-            process.kill()
-        world.end_commands()
+        replay.close()
         world.behave()
     found.seconds = time.monotonic() - started
     return found
@@ -127,42 +114,25 @@ def run(
 
 def _strike_while(
     world: Cluster,
-    process: subprocess.Popen[bytes],
+    replay: HostedReplay,
     rng: Random,
     weights: dict[Kind, float],
     found: Outcome,
 ) -> None:
-    committed = _await(world, process, 1)
-    while process.poll() is None:
+    committed = replay.await_commits(1, PATIENCE)
+    while replay.process.poll() is None:
         time.sleep(rng.uniform(0, 1.5))
         kind, before = draw(rng, weights), time.monotonic()
-        batch = _committed(world)
         strike(world, kind, rng)
         after = time.monotonic()
-        one = Struck(kind, batch, after - before)
+        one = Struck(kind, committed, round(after - before, 2))
         found.strikes.append(one)
-        committed = _await(world, process, _committed(world) + rng.choice((1, 1, 2)))
-        one.recovered = time.monotonic() - after
+        wanted = replay.committed() + rng.choice((1, 1, 2))
+        committed = replay.await_commits(wanted, PATIENCE)
+        one.recovered = round(time.monotonic() - after, 2)
         sys.stdout.write(json.dumps({"seed": found.seed, "committed": committed, **asdict(one)}))
         sys.stdout.write("\n")
         sys.stdout.flush()
-
-
-def _await(world: Cluster, process: subprocess.Popen[bytes], wanted: int) -> int:
-    """Wait until that many batches have been committed, or the replay has ended."""
-    deadline = time.monotonic() + PATIENCE
-    while (committed := _committed(world)) < wanted and process.poll() is None:
-        assert time.monotonic() < deadline, f"no commit after {committed} for {PATIENCE:.0f} s"
-        time.sleep(0.05)
-    return committed
-
-
-def _committed(world: Cluster) -> int:
-    """Batches that the only pipeline has committed."""
-    with world.redis() as server:
-        found = list(server.scan_iter("anabranch-*:runtime"))
-        text = server.get(found[0]) if found else None
-    return 0 if text is None else Progress.loads(str(text)).committed
 
 
 if __name__ == "__main__":

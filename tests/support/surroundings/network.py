@@ -174,11 +174,12 @@ class Host:
         self.mend()
         with suppress(ProcessLookupError):
             os.kill(self.init, signal.SIGKILL)
-        self.holder.wait(PATIENCE)
+        # The first process ends once those have been waited for that came from outside.
         for started in self._entered:
             if started.poll() is None:
                 started.send_signal(signal.SIGCONT)
             started.wait(PATIENCE)
+        self.holder.wait(PATIENCE)
         self.network.hosts.pop(self.name, None)
 
     def worsen(self, delay: float, loss: float) -> None:
