@@ -123,7 +123,7 @@ def run(
     weights.update(BLOWS.items())
     weights = {kind: weights[kind] for kind in only} if only else weights
     extra = ("--cache-directory", CACHE) if seed % 2 else ()
-    up = ready(world, home, extra=extra)
+    up = ready(world, home, *extra)
     try:
         with Feeder(world.redis_url, seed, PACE) as feeder:
             _await(up, 1)
@@ -156,6 +156,7 @@ def _settle(world: Cluster, up: HostedUp, ledger: Ledger, outcome: Outcome) -> N
     world.behave()
     await_all(up, ledger, PATIENCE)
     up.stop()
+    (up.home / "ledger.json").write_text(json.dumps(ledger.rows))
     outcome.wrong = differences(up, ledger)
     outcome.results = sum(len(up.results(q)) for q in ("ab", "aa", "abc"))
 

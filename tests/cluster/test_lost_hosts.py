@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.worlds.hosted_up import Feeder, HostedUp, await_all, differences, ready
+from tests.support.worlds.hosted_up import Feeder, HostedUp, await_all, differences, ready, started
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.strikes import Kind, processes, strike
 
@@ -69,9 +69,8 @@ def test_lost_hosts_are_noticed_and_replaced(world: Cluster, tmp_path: Path) -> 
 def test_a_cluster_without_workers_is_waited_for(world: Cluster, tmp_path: Path) -> None:
     for host in world.alive():
         host.kill()
-    up = HostedUp(world, world.driver, tmp_path / "up", world.store(tmp_path.name))
+    up = started(world, tmp_path / "up")
     try:
-        up.start()
         up.wait("\nready\n")
         up.register()
         with Feeder(world.redis_url, 2, 0.2) as feeder:

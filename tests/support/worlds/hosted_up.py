@@ -8,7 +8,6 @@ once.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import time
@@ -274,11 +273,18 @@ def await_all(up: HostedUp, ledger: Ledger, seconds: float = PATIENCE) -> None:
     assert up.input() == wanted
 
 
-def ready(world: Cluster, home: Path, **changes: object) -> HostedUp:
-    """An ``up`` on the driver's host that works and has its streams and queries."""
-    given = {"store": world.store(f"up-{os.getpid()}-{time.time_ns()}"), **changes}
-    up = HostedUp(world, world.driver, home, **given)  # type: ignore[arg-type]
+def started(world: Cluster, home: Path, *extra: str) -> HostedUp:
+    """An ``up`` on the driver's host, over a new store and an empty Redis."""
+    with world.redis() as server:
+        server.flushall()
+    up = HostedUp(world, world.driver, home, world.store(f"up-{time.time_ns()}"), extra)
     up.start()
+    return up
+
+
+def ready(world: Cluster, home: Path, *extra: str) -> HostedUp:
+    """Such a one that works and has its streams and queries."""
+    up = started(world, home, *extra)
     up.wait("\nready\n")
     up.register()
     return up
