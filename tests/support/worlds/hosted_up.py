@@ -147,7 +147,7 @@ class HostedUp:
         arguments += ("--host", self.host.address, "--master", self.world.master)
         arguments += ("--object-store", self.store, "--epoch-batches", "5", "--parallelism", "4")
         self.process = self.world.command(
-            self.log, *arguments, *self.extra, host=self.host, **self.variables
+            self.log, *arguments, *self.extra, host=self.host, variables=self.variables
         )
 
     def text(self) -> str:
