@@ -42,6 +42,7 @@ from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
 from anabranch_runtime.spark.job import on_cluster, run_batch
 from anabranch_runtime.spark.session import (
+    drivers_python,
     free_slots,
     is_local,
     one_each,
@@ -130,7 +131,8 @@ class Opened:
         options: dict[str, str],
     ) -> None:
         """Add a source of ours, called ``name`` in the Spark query."""
-        session.dataSource.register(source)
+        with drivers_python(session):
+            session.dataSource.register(source)
         stream = session.readStream.format(source.name()).options(**options)
         self.frames.append(stream.name(name).load())
         self.planned[name] = partial(reader, options)
@@ -251,8 +253,10 @@ class Pipeline:
             return None
         from anabranch_runtime.exchange.meeting import Meeting
 
-        host = session.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1"
-        return Cluster(Meeting(host), self.settings.cache_directory)
+        conf, port = session.sparkContext.getConf(), self.settings.meeting_port
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        meeting = Meeting(host, port, conf.get("spark.driver.bindAddress"))
+        return Cluster(meeting, self.settings.cache_directory)
 
     def _unless_stopped(self) -> None:
         """Raise if a stop is requested."""
@@ -346,10 +350,12 @@ class Pipeline:
                     raise
 
         driver.align()
+        # A cluster may have another default than this machine's file system.
+        checkpoint = f"file://{self.settings.state / 'checkpoint'}"
         query = (
             opened.union()
             .writeStream.foreachBatch(apply)
-            .option("checkpointLocation", str(self.settings.state / "checkpoint"))
+            .option("checkpointLocation", checkpoint)
             .start()
         )
         driver.report("running")

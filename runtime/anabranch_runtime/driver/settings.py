@@ -45,6 +45,7 @@ class Settings:
             ``storage.cache``.
         cache_directory: on a cluster with an object store, the directory of each host that is the
             state directory to tasks there; relative to the executors' own where it is relative.
+        meeting_port: on a cluster with an object store, the driver's port for tasks; 0: any.
         access: what sources and sinks may use.
     """
 
@@ -66,4 +67,5 @@ class Settings:
     object_store: str | None = None
     cache_size: int | None = None
     cache_directory: str = "anabranch-cache"
+    meeting_port: int = 0
     access: AccessPolicy = field(default_factory=AccessPolicy)
