@@ -40,7 +40,7 @@ from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.job import on_cluster, run_batch
+from anabranch_runtime.spark.job import on_cluster, run_batch, unfit_workers
 from anabranch_runtime.spark.session import (
     drivers_python,
     free_slots,
@@ -347,6 +347,9 @@ class Pipeline:
                     raise
                 except RedisError as error:
                     driver.failure = redis_away(error, self.control)
+                    raise
+                except Py4JError as error:
+                    driver.failure = unfit_workers(error)
                     raise
 
         driver.align()
