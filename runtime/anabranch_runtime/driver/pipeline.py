@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from redis.exceptions import RedisError
 
 from anabranch_contract.connectors.sinks import SinkKind
@@ -504,10 +504,19 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
     """The session that has begun to start; no state is read meanwhile.
 
     Raises:
-        PipelineError: ``spark-not-started``: it takes too long.
+        PipelineError: ``spark-not-started``: it takes too long, or Spark refuses.
     """
     try:
         return begun.result(SESSION)
+    except Py4JJavaError as error:
+        # What Java says, without where.
+        said = str(error).split("\n: ", 1)[-1].splitlines()[0]
+        raise PipelineError(
+            "spark-not-started",
+            f"Spark does not start: {said}",
+            remedy="correct --master, or the setting (--spark-conf) that it is about; the log "
+            "above says more",
+        ) from error
     except TimeoutError as error:
         # A session that failed by a timeout of its own raises the same.
         if begun.done():

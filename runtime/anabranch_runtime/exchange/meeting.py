@@ -105,7 +105,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         token, own = secrets.token_urlsafe(32), bind or host
         try:
             super().__init__(f"grpc://{own}:{port}", middleware=gate(token))
-        except (flight.FlightError, OSError, pa.ArrowInvalid) as cause:
+        except (flight.FlightError, OSError, pa.ArrowException) as cause:
             raise PipelineError(
                 "no-port",
                 f"the driver can't listen on {own}:{port or '(any port)'}: {cause}",

@@ -118,7 +118,7 @@ def post_office(host: str, token: str, folder: Path) -> PostOffice:
     if _OFFICE is None or _OFFICE.token != token:
         try:
             _OFFICE = PostOffice(host, token, folder)
-        except (flight.FlightError, OSError, pa.ArrowInvalid) as cause:
+        except (flight.FlightError, OSError, pa.ArrowException) as cause:
             raise PipelineError(
                 "no-port",
                 f"a task can't listen on {host}: {cause}",

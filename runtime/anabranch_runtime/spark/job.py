@@ -51,15 +51,15 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
-    """Why no worker of an executor can run tasks, where ``error`` of Spark says that."""
-    found = re.search(r"Error from python worker:\s*(.*No module named '([\w.]+)')", str(error))
+    """What the Python of an executor lacks, where ``error`` of Spark says so."""
+    found = re.search(r"No module named '([\w.]+)'", str(error))
     if found is None:
         return None
     return PipelineError(
         "no-package",
-        f"an executor's Python has no {found[2]}: {found[1]}",
-        remedy="install the release that the driver has where executors run, or name the Python "
-        "that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
+        f"the Python of an executor has no {found[1]}",
+        remedy="install the driver's release with all that it needs where executors run, or name "
+        "the Python that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
     )
 
 

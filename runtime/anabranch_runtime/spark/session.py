@@ -90,26 +90,32 @@ def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkS
     """
     from pyspark.sql import SparkSession
 
-    given = dict(given or {})
     local = is_local(master)
     # The driver's is what looks up sources.
     here = worker_interpreter() if local else sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = here
-    os.environ["PYSPARK_PYTHON"] = here if local else given.get(PYTHON, here)
-    master, tasks = with_spare_slots(master)
-    settings = dict(SPARK_SETTINGS)
-    if tasks is not None:
-        settings["spark.default.parallelism"] = str(tasks)
-    if local:
-        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
-    java = (SPARK_SETTINGS[JAVA_OPTIONS] + archive_options(), given.pop(JAVA_OPTIONS, ""))
-    settings |= {JAVA_OPTIONS: " ".join(filter(None, java)), **given}
+    os.environ["PYSPARK_PYTHON"] = here if local else (given or {}).get(PYTHON, here)
+    master, settings = settings_of(master, given or {})
     builder = SparkSession.builder.master(master).appName("anabranch")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The master to ask for, and all settings: what is ``given`` wins over ours, but that Java's
+    options are added to them.
+    """
+    master, tasks = with_spare_slots(master)
+    settings = dict(SPARK_SETTINGS)
+    if tasks is not None:
+        settings["spark.default.parallelism"] = str(tasks)
+    if is_local(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    java = (SPARK_SETTINGS[JAVA_OPTIONS] + archive_options(), given.get(JAVA_OPTIONS, ""))
+    return master, {**settings, **given, JAVA_OPTIONS: " ".join(filter(None, java))}
 
 
 @contextlib.contextmanager
