@@ -28,6 +28,8 @@ class BatchReport(Message):
             task did (as in the runtime's task reports); with what Spark itself takes they add up to
             ``job``.
         work: of the slowest task, waiting left out. ``mean_work``: of all tasks on average.
+        hosts: on how many the tasks were; 1 where they share a state directory.
+        sent: tuples, and stored rows, that went to other hosts; ``sent_bytes``: what that took.
     """
 
     batch: int
@@ -45,3 +47,6 @@ class BatchReport(Message):
     phases: dict[str, int] = field(default_factory=dict)
     work: int = 0
     mean_work: int = 0
+    hosts: int = 1
+    sent: int = 0
+    sent_bytes: int = 0

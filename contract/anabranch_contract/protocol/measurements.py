@@ -53,6 +53,8 @@ class EdgeStatistics:
         calls: how many times tuples were sent, each time any number of them; likewise.
         looked: segments that were looked into, summed over the tuples; likewise.
         made: matches that passed the rule's time bounds and residuals; likewise.
+        sent, sent_bytes: tuples that were sent to other hosts in order to be probed with, one that
+            went to several of them as often, and their bytes (Arrow, not compressed); likewise.
     """
 
     probes: int = 0
@@ -64,6 +66,8 @@ class EdgeStatistics:
     calls: int = 0
     looked: int = 0
     made: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
 
     def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
         return EdgeStatistics(
@@ -76,6 +80,8 @@ class EdgeStatistics:
             self.calls + other.calls,
             self.looked + other.looked,
             self.made + other.made,
+            self.sent + other.sent,
+            self.sent_bytes + other.sent_bytes,
         )
 
     def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
@@ -90,6 +96,8 @@ class EdgeStatistics:
             self.calls - earlier.calls,
             self.looked - earlier.looked,
             self.made - earlier.made,
+            self.sent - earlier.sent,
+            self.sent_bytes - earlier.sent_bytes,
         )
 
     @property

@@ -58,6 +58,9 @@ def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> B
         phases={phase: _milliseconds(phases[phase]) for phase in PHASES if phases.get(phase)},
         work=_milliseconds(max(work, default=0.0)),
         mean_work=_milliseconds(sum(work) / len(work)) if work else 0,
+        hosts=max(len({r.host for r in reports}), 1),
+        sent=sum(sum(r.sent.values()) for r in reports),
+        sent_bytes=sum(r.sent_bytes for r in reports),
     )
 
 
@@ -71,6 +74,7 @@ def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
         tuples=report.tuples,
         results=report.results,
         fetched=sum(r.fetched_bytes for r in reports),
+        **({"hosts": report.hosts, "sent": report.sent_bytes} if report.hosts > 1 else {}),
         task_ms={phase: _milliseconds(s) for phase, s in task_phases(reports).items()},
         enter_ms=report.begin,
         job_ms=report.job,

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.driver.batch import Batch
+    from anabranch_runtime.driver.beside import Beside
     from anabranch_runtime.driver.cluster import Cluster
     from anabranch_runtime.driver.epoch_cycle import Event
     from anabranch_runtime.driver.settings import Settings
@@ -151,7 +152,7 @@ class Driver:
         self.total_batches = total_batches
         self.rewound = False
         self.failure: StructuredError | None = None
-        self.views: Views | None = None
+        self.views: Views | Beside | None = None
         self.cluster: Cluster | None = None
         self._durable = attach(root, settings.object_store, settings.cache_size)
         self._durable.adopt()

@@ -27,6 +27,7 @@ from anabranch_contract.connectors.sources import RECORDED
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.driver.beside import Beside, checkpoints_of, spark_writers
 from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
@@ -54,7 +55,7 @@ from anabranch_runtime.spark.watchdog import Watchdog, signs
 from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
-from anabranch_runtime.storage.pipeline_lock import exclusive, identity
+from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.memory import check_limit
@@ -94,11 +95,6 @@ WATCH = 0.05
 SESSION = 180.0
 #: Seconds between two looks at the registry.
 LOOK = 0.5
-
-_NOT_WITH_OBJECTS = (
-    "the pipeline's state is in an object store, a view's would be on this machine only:"
-    " run the query in a pipeline without --object-store"
-)
 
 
 @dataclass(slots=True)
@@ -201,7 +197,6 @@ class Pipeline:
         check_limit(self.settings.memory_limit, tasks)
         # Workers start while sources are opened; the first batch waits for what is not done then.
         threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
-        self._add_writers(session, driver)
         views = driver.views = self._views(session, driver)
         driver.show_views()
         cluster = driver.cluster = None if local else self._cluster(session)
@@ -263,33 +258,23 @@ class Pipeline:
         if self.control.stop_requested():
             raise PipelineError("stopped", "asked to stop before the first batch")
 
-    def _add_writers(self, session: SparkSession, driver: Driver) -> None:
-        """Let ``session`` write the sinks that only Spark can."""
-        from anabranch_runtime.sinks.spark import spark_writer
-
-        write = spark_writer(
-            session,
-            results=self.settings.results,
-            namespace=self.control.keys.namespace,
-            identity=lambda: identity(self.settings.state),
-            access=self.settings.access,
-        )
-        driver.publisher.writers |= {SinkKind.FILES: write, SinkKind.TABLE: write}
-
-    def _views(self, session: SparkSession, driver: Driver) -> Views:
-        """Start maintaining views."""
-        settings = self.settings
-        writers, publish = driver.publisher.writers, self.control.report_view
-        refusal = "" if settings.object_store is None else _NOT_WITH_OBJECTS
-        views = Views(
-            session,
-            settings.results,
-            settings.state / "views",
-            writers,
-            publish,
-            driver.tails.feed_version,
-            refusal,
-        )
+    def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
+        """Let Spark write the sinks that only it can, and start maintaining views."""
+        settings, namespace = self.settings, self.control.keys.namespace
+        views: Views | Beside
+        if is_local(self.master):
+            driver.publisher.writers |= spark_writers(session, settings, namespace)
+            views = Views(
+                session,
+                settings.results,
+                checkpoints_of(settings),
+                driver.publisher.writers,
+                self.control.report_view,
+                driver.tails.feed_version,
+            )
+        else:
+            views = Beside(settings, self.control.url, namespace)
+            driver.publisher.writers |= dict.fromkeys((SinkKind.FILES, SinkKind.TABLE), views.write)
         views.begin(driver.state.next_batch, driver.state.queries)
         return views
 

@@ -195,7 +195,7 @@ class Delegate:
         try:
             answers = client_of(self.place.location).do_action(action, options)
             return [answer.body.to_pybytes() for answer in answers]
-        except (flight.FlightError, OSError) as cause:
+        except (pa.ArrowException, OSError) as cause:
             forget_client(self.place.location)
             raise PipelineError(
                 "driver-unreachable",

@@ -118,7 +118,7 @@ def post_office(host: str, token: str, folder: Path) -> PostOffice:
     if _OFFICE is None or _OFFICE.token != token:
         try:
             _OFFICE = PostOffice(host, token, folder)
-        except (flight.FlightError, OSError, pa.ArrowException) as cause:
+        except (pa.ArrowException, OSError) as cause:
             raise PipelineError(
                 "no-port",
                 f"a task can't listen on {host}: {cause}",
@@ -184,7 +184,7 @@ class Deliveries:
             writer, _ = client_of(location).do_put(descriptor, _ENVELOPES, options)
             with contextlib.closing(writer):
                 writer.write_batch(envelopes)
-        except (flight.FlightError, OSError) as cause:
+        except (pa.ArrowException, OSError) as cause:
             forget_client(location)
             raise PipelineError(
                 "host-unreachable",

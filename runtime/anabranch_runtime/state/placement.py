@@ -3,8 +3,9 @@
 Partitions are dealt by *rendezvous hashing*: a partition prefers the host with the greatest hash of
 both (Thaler and Ravishankar, 1998). No host gets more than its share and a little, so a partition
 that its favourite has no room for goes to the next one that has. What has a host already stays
-there while that host is there and not overloaded. Stores with equally many partitions are dealt
-alike, so that rows with equal values of a key are on one host whichever stores they are in.
+there while that host is there, unless some have far more than others. Stores with equally many
+partitions are dealt alike, so that rows with equal values of a key are on one host whichever stores
+they are in.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-#: How much more than an equal share a host may be given; and how much more it may have before
-#: something is taken from it.
+#: How much more than an equal share a host may be given; and how much more, or less, it may have
+#: before something is moved.
 SLACK, MOST = 1.1, 1.25
 
 
@@ -71,29 +72,51 @@ def _deal(
     count: int, hosts: Sequence[str], before: Placement | None, weights: Sequence[float] | None
 ) -> tuple[int, ...]:
     known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # What hosts count by: a partition without rows is a place for some.
+    # A partition without rows is a place for some.
     weight = [w + sum(known) / count * 1e-3 for w in known]
     share = sum(weight) / len(hosts)
-    room, most = max(share * SLACK, share + min(weight)), max(share * MOST, share + max(weight))
-    numbers = {name: number for number, name in enumerate(hosts)}
+    room = max(share * SLACK, share + min(weight))
     load = [0.0] * len(hosts)
     found = [-1] * count
     order = sorted(range(count), key=lambda p: (-weight[p], p))
     for partition in order:
         name = None if before is None else before.host_of(count, partition)
-        host = numbers.get(name, -1) if name is not None else -1
-        if host >= 0 and (weights is None or load[host] + weight[partition] <= most):
-            found[partition] = host
-            load[host] += weight[partition]
+        if name in hosts:
+            found[partition] = hosts.index(name)
+            load[found[partition]] += weight[partition]
     for partition in order:
-        if found[partition] >= 0:
-            continue
-        liked = sorted(range(len(hosts)), key=lambda h: _score(hosts[h], count, partition))
-        free = [h for h in liked if load[h] + weight[partition] <= room]
-        host = free[0] if free else min(liked, key=lambda h: load[h])
-        found[partition] = host
-        load[host] += weight[partition]
+        if found[partition] < 0:
+            liked = sorted(range(len(hosts)), key=lambda h: _score(hosts[h], count, partition))
+            free = [h for h in liked if load[h] + weight[partition] <= room]
+            found[partition] = free[0] if free else min(liked, key=lambda h: load[h])
+            load[found[partition]] += weight[partition]
+    if weights is not None or before is None or before.of(count) is None:
+        _balance(found, load, weight, hosts)
     return tuple(found)
+
+
+def _balance(
+    found: list[int], load: list[float], weight: Sequence[float], hosts: Sequence[str]
+) -> None:
+    """Move partitions from the host with the most to that with the least, where one of them has
+    far from its share. Each move brings the two closer to each other, so that there is an end.
+    """
+    share = sum(load) / len(load)
+    while True:
+        heavy, light = load.index(max(load)), load.index(min(load))
+        if load[heavy] <= share * MOST and load[light] >= share / MOST:
+            return
+        gap = load[heavy] - load[light]
+        some = [p for p, host in enumerate(found) if host == heavy and weight[p] < gap]
+        if not some:
+            return
+        moved = min(
+            some,
+            key=lambda p: (abs(gap - 2 * weight[p]), _score(hosts[light], len(found), p)),
+        )
+        found[moved] = light
+        load[heavy] -= weight[moved]
+        load[light] += weight[moved]
 
 
 def _score(host: str, count: int, partition: int) -> bytes:

@@ -99,9 +99,9 @@ class Courier:
         tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
         fleet = traffic.fleet
         found = list(destinations(self.layout, fleet, partial, key, tiles))
+        meter = work.pieces.prober.meters[rule.out]
         if at < 0:
             # Whoever probes counts what it probes with; each tuple counts once.
-            meter = work.pieces.prober.meters[rule.out]
             meter.probes += partial.length - sum(len(positions) for _, positions in found)
         for host, positions in found:
             part = partial if len(positions) == partial.length else partial.take(positions)
@@ -109,6 +109,8 @@ class Courier:
                 yield part
                 continue
             rows = pack(self.layout, part, self._needed(rule, at))
+            meter.sent += rows.num_rows
+            meter.sent_bytes += rows.nbytes
             address = (HOP, rule.out, work.name, str(at))
             traffic.send(fleet.peer(host), Letter(address, rows, partial.length))
 

@@ -74,6 +74,8 @@ class EdgeMeter:
     calls: int = 0
     looked: int = 0
     made: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
 
     @property
     def counts(self) -> EdgeStatistics:
@@ -88,6 +90,8 @@ class EdgeMeter:
             self.calls,
             self.looked,
             self.made,
+            self.sent,
+            self.sent_bytes,
         )
 
 

@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 _LOG = structlog.get_logger("anabranch.runtime")
 
 _SPEC = "query.json"
+_LOST = (
+    "the results directory does not have what the view was made of: restore it, or replace the"
+    " query by itself (anabranch query replace), which begins it anew"
+)
 #: Of no query anything is known.
 NO_QUERIES: Mapping[str, Activation] = MappingProxyType({})
 
@@ -78,6 +82,7 @@ class _Kept:
         parts: what runs for it: itself, or an outer join and the view over it.
         clock: as of the last batch that has committed; ``reached``: that it has been brought up to.
         missing: the query's activation as of that batch; None: nothing of it was ever withheld.
+        lost: what it was made of is not there any more, so it stays as it is.
         ending: no ruleset has it any more, it ends with what has been found for it.
         unsure: what is released to it may not have been read by Spark.
         looked_at: the next batch when it was last seen to have all that there is.
@@ -88,6 +93,7 @@ class _Kept:
     clock: int | None = None
     missing: Activation | None = None
     reached: int | None = None
+    lost: bool = False
     ending: bool = False
     unsure: bool = True
     problem: str | None = None
@@ -119,7 +125,6 @@ class Views:
         writers: who writes sinks outside.
         publish: takes a view's rows as they are now.
         follow: takes what versions have written, for those who follow them.
-        refusal: why no view can be kept here; empty: they can.
     """
 
     session: SparkSession
@@ -128,7 +133,6 @@ class Views:
     writers: Mapping[SinkKind, Write]
     publish: Callable[[str, ViewRows], None]
     follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
-    refusal: str = ""
     _maker: Maker = field(init=False)
     _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
     #: View or outer join -> rows that it has, or has given so far.
@@ -179,9 +183,11 @@ class Views:
         with self._changed:
             for name, query in wanted.items():
                 if name not in self._kept:
+                    lost = self._is_lost(query, queries.get(name))
                     self._kept[name] = self._new(query)
                     self._kept[name].looked_at = next_batch
-                    self._kept[name].problem = self.refusal or None
+                    self._kept[name].lost = lost
+                    self._kept[name].problem = _LOST if lost else None
                 kept = self._kept[name]
                 kept.ending, kept.clock = False, None
                 if not _waits_for_past(queries.get(name)):
@@ -242,7 +248,7 @@ class Views:
             SinkError: one can't be.
         """
         with self._changed:
-            names = [] if self.refusal else list(self._kept)
+            names = [name for name, kept in self._kept.items() if not kept.lost]
         for name in names:
             self._refresh(name)
         for name, problem in self.problems().items():
@@ -283,11 +289,9 @@ class Views:
 
     def _due(self) -> str | None:
         """The view that has waited longest for its turn."""
-        if self.refusal:
-            return None
         now = time.monotonic()
         for name, kept in self._kept.items():
-            if kept.retry > now:
+            if kept.retry > now or kept.lost:
                 continue
             if kept.ending or kept.unsure or inputs.waiting(kept.place.home, self._next_batch):
                 return name
@@ -389,6 +393,11 @@ class Views:
         _LOG.warning("view failed", query=name, error=message, times=kept.failures)
 
     # --- beginning and end -------------------------------------------------------------------
+
+    def _is_lost(self, query: QuerySpec, known: Activation | None) -> bool:
+        """Whether joined rows have been found, of which the results directory knows nothing."""
+        found = known is not None and known.results > 0
+        return found and not inputs.home_of(self.results, query.id).exists()
 
     def _new(self, query: QuerySpec) -> _Kept:
         if query.view is not None:

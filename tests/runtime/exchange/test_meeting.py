@@ -1,67 +1,83 @@
-"""Where tasks meet: on which address and port, and who is let in."""
+"""Tasks meet at the driver over TCP: everybody gets everybody's messages, nobody else gets in."""
 
 from __future__ import annotations
 
-import socket
-import threading
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.meeting import Delegate, Meeting, Place
 
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
-def test_tasks_get_everybodys_messages_at_the_port_that_was_asked_for() -> None:
-    port = _free_port()
-    # Tasks know the driver by another name than it listens on.
-    with Meeting("localhost", port, "127.0.0.1") as meeting:
-        assert meeting.place.location == f"grpc://localhost:{port}"
-        answers: dict[int, list[str]] = {}
-
-        def task(number: int) -> None:
-            answers[number] = Delegate(meeting.place, "a", number, 2)(f"from {number}")
-
-        threads = [threading.Thread(target=task, args=(n,)) for n in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-        assert answers == {0: ["from 0", "from 1"], 1: ["from 0", "from 1"]}
+@pytest.fixture
+def meeting() -> Iterator[Meeting]:
+    found = Meeting("127.0.0.1")
+    yield found
+    found.shutdown()
 
 
-def test_without_a_port_any_free_one_is_taken() -> None:
-    with Meeting("127.0.0.1") as one, Meeting("127.0.0.1") as other:
-        assert one.place.location != other.place.location
-        assert not one.place.location.endswith(":0")
+def test_every_round_gives_everybody_all_messages_in_task_order(meeting: Meeting) -> None:
+    tasks, rounds = 4, 6
+
+    def work(task: int) -> list[list[str]]:
+        rng, delegate = random.Random(task), Delegate(meeting.place, "a", task, tasks)
+        found = []
+        for number in range(rounds):
+            time.sleep(rng.random() / 100)
+            found.append(delegate(f"{number}/{task}" + "x" * 5000))
+        return found
+
+    with ThreadPoolExecutor(tasks) as pool:
+        everybody = list(pool.map(work, range(tasks)))
+
+    expected = [[f"{n}/{t}" + "x" * 5000 for t in range(tasks)] for n in range(rounds)]
+    assert everybody == [expected] * tasks
 
 
-def test_a_port_that_is_taken_is_named_with_the_remedy() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(PipelineError, match=f"can't listen on 127.0.0.1:{port}") as caught:
-            Meeting("127.0.0.1", port)
-    assert caught.value.code == "no-port"
-    assert "--meeting-port" in str(caught.value)
+def test_who_has_no_token_is_turned_away(meeting: Meeting) -> None:
+    stranger = Place(meeting.place.location, "guessed")
+    with pytest.raises(PipelineError, match="not a task of this pipeline") as caught:
+        Delegate(stranger, "a", 0, 2)("hello")
+    assert caught.value.code == "driver-unreachable"
+    assert meeting.signs("a") == 0
 
 
-def test_an_address_of_another_host_is_named_with_the_remedy() -> None:
-    with pytest.raises(PipelineError, match=r"can't listen on 192.0.2.77:\(any port\)") as caught:
-        Meeting("127.0.0.1", bind="192.0.2.77")
-    assert "spark.driver.bindAddress" in str(caught.value)
+def test_nobody_waits_for_an_attempt_that_is_over(meeting: Meeting) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(Delegate(meeting.place, "a", 0, 2), "hello")
+        while not meeting.signs("a"):
+            time.sleep(0.01)
+        meeting.over("a")
+        with pytest.raises(PipelineError, match="is over"):
+            waiting.result(10)
 
 
-def test_who_has_no_token_is_not_let_in() -> None:
-    with Meeting("127.0.0.1") as meeting:
-        stranger = Place(meeting.place.location, "guessed")
-        with pytest.raises(PipelineError, match="not a task of this pipeline") as caught:
-            Delegate(stranger, "a", 0, 2)("hello")
-        assert caught.value.code == "driver-unreachable"
+def test_a_driver_that_has_gone_is_an_error_that_says_where(meeting: Meeting) -> None:
+    place = meeting.place
+    meeting.shutdown()
+    with pytest.raises(PipelineError) as caught:
+        Delegate(place, "a", 0, 2)("hello")
+    assert place.location in caught.value.message
+    assert "spark.driver.host" in caught.value.remedy
+
+
+def test_the_token_is_not_in_texts(meeting: Meeting) -> None:
+    assert meeting.place.token not in repr(meeting.place)
+
+
+def test_a_task_gives_few_signs(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+    delegate = Delegate(meeting.place, "a", 0, 1)
+    for _ in range(1000):
+        delegate.sign()
+    assert meeting.signs("a") == 0
+    monkeypatch.setattr(delegate, "_next", 0.0)
+    delegate.sign()
+    delegate.sign()
+    assert meeting.signs("a") == 1

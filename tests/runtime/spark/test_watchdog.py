@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from anabranch_runtime.driver import pipeline
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark import watchdog as stuck
-from anabranch_runtime.spark.watchdog import Signs, Watchdog
+from anabranch_runtime.spark.watchdog import Signs, Watchdog, signs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,20 +47,20 @@ def test_a_job_is_cancelled_once_that_gives_no_sign_for_long(
 
     with (
         pytest.raises(PipelineError, match="batch 7 was cancelled") as caught,
-        watchdog.over(7, tmp_path / "exchange"),
+        watchdog.over(7, partial(signs, tmp_path / "exchange")),
     ):
         job()
     assert caught.value.code == "batch-stuck"
     assert isinstance(caught.value.__cause__, Cancelled)
     # Nothing runs: nothing is cancelled.
     assert looked(watchdog, 0.7) == 0
-    with pytest.raises(Cancelled), watchdog.over(8, tmp_path / "exchange"):
+    with pytest.raises(Cancelled), watchdog.over(8, partial(signs, tmp_path / "exchange")):
         raise Cancelled
 
 
 def test_a_message_between_tasks_is_a_sign(tmp_path: Path) -> None:
     watchdog = Watchdog(0.5)
-    with watchdog.over(7, tmp_path):
+    with watchdog.over(7, partial(signs, tmp_path)):
         for number in range(4):
             (tmp_path / f"{number}-0").touch()
             assert looked(watchdog, 0.3) == 0
@@ -70,7 +71,10 @@ def test_a_job_that_cannot_be_cancelled_is_an_error(
 ) -> None:
     monkeypatch.setattr(stuck, "GRACE", 0.3)
     watchdog = Watchdog(0.1)
-    with watchdog.over(7, tmp_path / "none"), pytest.raises(PipelineError) as caught:
+    with (
+        watchdog.over(7, partial(signs, tmp_path / "none")),
+        pytest.raises(PipelineError) as caught,
+    ):
         looked(watchdog, 1.0)
     assert caught.value.code == "batch-stuck"
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.views.upkeep import Views
@@ -284,16 +285,15 @@ def test_an_offset_passes_over_rows_that_come_back(start: Callable[..., ViewRun]
     assert run.table() == [(5, 1), (6, 1)]
 
 
-def test_views_are_refused_where_they_can_not_be_kept(start: Callable[..., ViewRun]) -> None:
+def test_a_view_whose_rows_are_lost_says_so(start: Callable[..., ViewRun]) -> None:
     run = start("SELECT k, count(*) AS c FROM t GROUP BY k")
     run.views.close()
-    run.views = Views(
-        *(run.session, run.folder / "other", run.folder / "o", {}, run.tell), refusal="not here"
-    )
-    run.views.begin(0)
-    run.views.committed(0, {}, run.ruleset())
-    assert run.views.problems() == {"v": "view: not here"}
-    with pytest.raises(SinkError, match="not here"):
+    run.views = Views(run.session, run.folder / "other", run.folder / "o", {}, run.tell)
+    run.views.begin(3)
+    run.views.committed(3, {}, run.ruleset(), {"v": Activation(0, {}, results=7)})
+    (problem,) = run.views.problems().values()
+    assert "the results directory does not have" in problem
+    with pytest.raises(SinkError, match="replace the query by itself"):
         run.views.drain()
 
 

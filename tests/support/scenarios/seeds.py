@@ -75,3 +75,8 @@ def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     [(0, 1), (2, 3), (4,)]
     """
     return [tuple(seeds[at : at + length]) for at in range(0, len(seeds), length)]
+
+
+#: In this process with tasks on several hosts, by default and in ``make test-full``.
+HOSTS_FEW = (0, 3, 4, 5, 7, 8, 9, 10, 12)
+HOSTS_MANY = tuple(range(9000, 9100))

@@ -1,0 +1,1 @@
+"""What several hosts cost and spare. ``python -m benchmarks.cluster.<benchmark> [--json]``."""

@@ -1,0 +1,224 @@
+"""Spark's work on the driver's machine alone: views, and sinks that Spark writes.
+
+What views keep and what sinks take are files of the driver's machine, of which the executors of a
+cluster see nothing, and each is the work of one task. So on a cluster they have a local session, in
+a process of their own since a process has one session only.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.control import Control
+from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.sinks.publisher import local_writers
+from anabranch_runtime.sinks.spark import spark_writer
+from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.spark.session import spark_session
+from anabranch_runtime.storage.pipeline_lock import identity
+from anabranch_runtime.views.upkeep import NO_QUERIES, Views
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import Activation
+    from anabranch_runtime.driver.settings import Settings
+    from anabranch_runtime.sinks.delivery import Delivery, Write
+
+#: What can be asked for at any time.
+_KNOWN = ("problems", "lag", "shown", "written", "undecided", "never_rationed")
+#: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
+CHECKPOINTS = ".views-checkpoints"
+
+
+def spark_writers(
+    session: SparkSession, settings: Settings, namespace: str
+) -> dict[SinkKind, Write]:
+    """Writers of the sinks that only Spark can write, by ``session``."""
+    write = spark_writer(
+        session,
+        results=settings.results,
+        namespace=namespace,
+        identity=lambda: identity(settings.state),
+        access=settings.access,
+    )
+    return {SinkKind.FILES: write, SinkKind.TABLE: write}
+
+
+def checkpoints_of(settings: Settings) -> Path:
+    """Where Spark's checkpoints of views are: they last as long as the results, from which views
+    are made, where the state directory is a cache.
+    """
+    if settings.object_store is None:
+        return settings.state / "views"
+    return settings.results / CHECKPOINTS
+
+
+@dataclass(slots=True)
+class Beside:
+    """The process, as the driver uses it: a writer of sinks, and what ``Views`` does.
+
+    Raises (all methods):
+        PipelineError: ``views-lost``: the process has ended.
+    """
+
+    settings: Settings
+    url: str
+    namespace: str
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    #: Whether there are views.
+    _some: bool = field(init=False, default=True)
+    #: What was known in the end; None: it has not ended.
+    _last: dict[str, Any] | None = field(init=False, default=None)
+    _calls: Connection = field(init=False)
+    _process: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A fork would have the threads' locks, and the JVM's connection, of this process.
+        context = multiprocessing.get_context("spawn")
+        self._calls, theirs = context.Pipe()
+        arguments = (theirs, self.settings, self.url, self.namespace)
+        self._process = context.Process(target=_serve, args=arguments, name="views", daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def write(self, delivery: Delivery) -> None:
+        """Write a delivery; raises what the writer does."""
+        self._call("write", delivery)
+
+    def begin(self, next_batch: int, queries: Mapping[str, Activation] = NO_QUERIES) -> None:
+        """As ``Views.begin``."""
+        self._call("begin", next_batch, dict(queries))
+
+    def committed(
+        self,
+        next_batch: int,
+        marks: Mapping[str, int],
+        ruleset: Ruleset,
+        queries: Mapping[str, Activation] = NO_QUERIES,
+    ) -> None:
+        """As ``Views.committed``."""
+        wanted = tuple(q for q in ruleset.queries if q.has_post_join)
+        if not wanted and not self._some:
+            return
+        # Of the rules views need none; there may be thousands.
+        few = replace(
+            ruleset, queries=wanted, stores=(), store_rules=(), probe_rules=(), output_rules=()
+        )
+        known = {str(q.id): queries[q.id] for q in wanted if q.id in queries}
+        self._call("committed", next_batch, dict(marks), few, known)
+        self._some = bool(wanted) or bool(self.lag())
+
+    def problems(self) -> dict[str, str]:
+        """As ``Views.problems``."""
+        found: dict[str, str] = self._call("problems")
+        return found
+
+    def lag(self) -> dict[str, int]:
+        """As ``Views.lag``."""
+        found: dict[str, int] = self._call("lag")
+        return found
+
+    def shown(self) -> dict[str, int]:
+        """As ``Views.shown``."""
+        found: dict[str, int] = self._call("shown")
+        return found
+
+    def written(self) -> dict[str, tuple[int, int]]:
+        """As ``Views.written``."""
+        found: dict[str, tuple[int, int]] = self._call("written")
+        return found
+
+    def undecided(self) -> dict[str, int]:
+        """As ``Views.undecided``."""
+        found: dict[str, int] = self._call("undecided")
+        return found
+
+    def never_rationed(self) -> frozenset[str]:
+        """As ``Views.never_rationed``."""
+        found: frozenset[str] = self._call("never_rationed")
+        return found
+
+    def drain(self) -> None:
+        """As ``Views.drain``."""
+        self._call("drain")
+
+    def close(self) -> None:
+        """Stop views, and the process; what it has said last can still be asked for."""
+        try:
+            self._call("close")
+            self._last = {name: self._call(name) for name in _KNOWN}
+        finally:
+            self._calls.close()
+            self._process.join()
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        with self._lock:
+            if self._last is not None:
+                return self._last[name]
+            try:
+                self._calls.send((name, arguments))
+                done, answer = self._calls.recv()
+            except (EOFError, OSError) as cause:
+                raise PipelineError(
+                    "views-lost",
+                    "the process that keeps views and writes sinks has ended",
+                    remedy="see the log above for why; start the runtime again, nothing is lost",
+                ) from cause
+        if not done:
+            raise answer
+        return answer
+
+
+def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> None:
+    """The process: does what it is asked to, one call after the other, until nobody asks."""
+    session = spark_session("local[1]")
+    writers: dict[SinkKind, Write] = dict(
+        local_writers(url=url, namespace=namespace, state=settings.state, access=settings.access)
+    )
+    writers |= spark_writers(session, settings, namespace)
+    views = Views(
+        session,
+        settings.results,
+        checkpoints_of(settings),
+        writers,
+        Control(url, namespace).report_view,
+        Tails(url, Keys(namespace), settings.results).feed_version,
+    )
+    while True:
+        try:
+            name, arguments = calls.recv()
+        except EOFError:
+            # Closed, or the driver has gone: what runs here is done again.
+            os._exit(0)
+        try:
+            if name == "write":
+                (delivery,) = arguments
+                answer = writers[delivery.sink.kind](delivery)
+            else:
+                answer = getattr(views, name)(*arguments)
+        except Exception as error:  # noqa: BLE001 - whoever has asked raises it
+            calls.send((False, _picklable(error)))
+        else:
+            calls.send((True, answer))
+
+
+def _picklable(error: Exception) -> Exception:
+    """``error``, or its text where others could not make it again."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - pickling runs the error's own code
+        return RuntimeError(str(error))
+    return error
