@@ -1,8 +1,9 @@
 """Check what is in this folder without a cluster: ``make check-deploy``.
 
-The chart is linted and rendered by Helm's library with the values in ``helm/anabranch/ci``, and what
-comes out is compared with the schemas of Kubernetes, as are the manifests beside it. Kinds that
-are not Kubernetes's own have no schema there, and are only parsed. hadolint reads the Dockerfile.
+The chart is linted and rendered by Helm's library with the values in ``helm/anabranch/ci``, and
+what comes out is compared with the schemas of Kubernetes, as are the manifests beside it. Kinds
+that are not Kubernetes's own have no schema there, and are only parsed. hadolint reads the
+Dockerfile.
 """
 
 from __future__ import annotations

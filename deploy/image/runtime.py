@@ -1,4 +1,4 @@
-"""The runtime as a file, as spark-submit wants it: ``spark-submit [...] runtime.py [OPTION...]``."""
+"""The runtime as a file, as ``spark-submit runtime.py OPTION...`` takes it."""
 
 import sys
 

@@ -184,6 +184,7 @@ def main(arguments: list[str] | None = None) -> int:
         cache_size=options.cache_size,
         cache_directory=options.cache_directory,
         meeting_port=options.meeting_port,
+        spark=spark,
         access=_access(options),
     )
     structlog.configure(

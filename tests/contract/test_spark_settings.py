@@ -26,7 +26,7 @@ def test_a_setting_is_a_key_and_all_that_follows(text: str, wanted: tuple[str, s
     "text", ["", "spark", "spark.a", "a.b=c", "spark. a=b", "spark.a=b\nspark.c"]
 )
 def test_what_is_no_setting_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="give KEY=VALUE, such as spark.executor.memory=4g"):
+    with pytest.raises(ValueError, match="give KEY=VALUE, such as"):
         spark_setting(text)
 
 
@@ -48,7 +48,7 @@ def test_options_win_over_the_variable_and_errors_say_which_it_was() -> None:
     assert given_settings(None, environ) == {"spark.a": "1", "spark.b": "x y"}
     assert given_settings(["spark.c=2"], environ) == {"spark.c": "2"}
     assert given_settings(None, {}) == {}
-    with pytest.raises(ValueError, match="^--spark-conf: 'a=1' is no setting"):
+    with pytest.raises(ValueError, match=r"^--spark-conf: 'a=1' is no setting"):
         given_settings(["a=1"], {})
-    with pytest.raises(ValueError, match="^ANABRANCH_SPARK_CONF: 'a=1' is no setting"):
+    with pytest.raises(ValueError, match=r"^ANABRANCH_SPARK_CONF: 'a=1' is no setting"):
         given_settings(None, {"ANABRANCH_SPARK_CONF": "a=1"})

@@ -157,7 +157,7 @@ class Pipeline:
         sources keep their offsets, a new one starts from its own beginning.
         """
         # The state is looked at while the JVM starts.
-        begun = self.begun or starting(self.master)
+        begun = self.begun or starting(self.master, self.settings.spark)
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
             (self.settings.state / "recordings").mkdir(exist_ok=True)

@@ -118,6 +118,16 @@ def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, s
     return master, {**settings, **given, JAVA_OPTIONS: " ".join(filter(None, java))}
 
 
+def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of ``given`` settings that are not about a cluster: libraries, file systems, SQL.
+
+    >>> of_any_session({"spark.jars.packages": "a:b:1", "spark.executor.memory": "4g"})
+    {'spark.jars.packages': 'a:b:1'}
+    """
+    about = ("spark.jars", "spark.hadoop.", "spark.sql.")
+    return {key: value for key, value in given.items() if key.startswith(about)}
+
+
 @contextlib.contextmanager
 def drivers_python(session: SparkSession) -> Iterator[None]:
     """What is handed to Spark meanwhile runs beside the driver, under its interpreter: that of a
