@@ -53,6 +53,7 @@ class PipelineSpec:
         master: Spark's master; None leaves it to the runtime.
         revise_batches: in step mode, batches after which revisions are waited for; None: never.
         access: the limits of registrations.
+        variables: further ones of the runtime; other than a command line, nobody else sees them.
     """
 
     home: Path
@@ -72,6 +73,7 @@ class PipelineSpec:
     revise_batches: int | None = None
 
     access: Access = field(default_factory=Access)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def admin_token_file(self) -> Path:
@@ -140,7 +142,7 @@ def spawn_runtime(
         *spec.access_arguments,
         *("--run", run, *options),
     ]
-    variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
+    variables = {**spec.variables, **(extra or {}), REDIS_URL_VARIABLE: redis_url}
     return spawn("runtime", argv, spec.logs / "runtime.log", variables, reports=True)
 
 
