@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,15 @@ check: setup ## lint, formatting, types and import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
 	@$(BIN)/lint-imports --no-logo
+
+# Linters of their own environment: nothing else needs them, and they are large.
+.venv-deploy/.installed: deploy/requirements.txt constraints.txt
+	@$(PYTHON) -m venv .venv-deploy
+	@.venv-deploy/bin/python -m pip install -qq --no-input -c constraints.txt -r deploy/requirements.txt </dev/null
+	@touch $@
+
+check-deploy: .venv-deploy/.installed ## lint the chart, the manifests and the Dockerfile of deploy/
+	@.venv-deploy/bin/python deploy/check.py
 
 format: setup ## format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix .

@@ -20,6 +20,7 @@ from anabranch_contract.connectors.masking import masked
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.spark_settings import OPTION, VARIABLE, given_settings
 from anabranch_runtime.sources.permitted import resolve
 from anabranch_runtime.spark.session import starting
 from anabranch_runtime.storage.verify import Verify
@@ -118,6 +119,20 @@ def main(arguments: list[str] | None = None) -> int:
         "is below the executors' working directories (default: %(default)s)",
     )
     parser.add_argument(
+        "--meeting-port",
+        type=_port,
+        default=environ.get("ANABRANCH_MEETING_PORT") or "0",
+        metavar="PORT",
+        help="on a cluster with --object-store, the driver's port that tasks call; 0: any",
+    )
+    parser.add_argument(
+        OPTION,
+        action="append",
+        metavar="KEY=VALUE",
+        help=f"a setting of Spark, such as spark.executor.memory=4g (repeatable; {VARIABLE} has "
+        "one in each line)",
+    )
+    parser.add_argument(
         "--run", metavar="ID", help="names this run in heartbeat and progress; left out: made up"
     )
     parser.add_argument(
@@ -142,8 +157,12 @@ def main(arguments: list[str] | None = None) -> int:
             "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store: what is not in the "
             "state directory must be somewhere else"
         )
+    try:
+        spark = given_settings(options.spark_conf)
+    except ValueError as error:
+        parser.error(str(error))
     collect_rarely()
-    begun = starting(options.master)
+    begun = starting(options.master, spark)
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause
     from anabranch_runtime.driver.pipeline import Pipeline
@@ -164,6 +183,8 @@ def main(arguments: list[str] | None = None) -> int:
         object_store=options.object_store,
         cache_size=options.cache_size,
         cache_directory=options.cache_directory,
+        meeting_port=options.meeting_port,
+        spark=spark,
         access=_access(options),
     )
     structlog.configure(
@@ -234,6 +255,14 @@ def _seconds_of_period(text: str) -> float:
 def _batches(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of batches, 1 or more")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a port, 0 (any) to 65535 (ANABRANCH_MEETING_PORT)"
+        )
     return int(text)
 
 

@@ -22,7 +22,13 @@ from anabranch_contract.rest.documents import Document
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to standard output.")]
 Master = Annotated[
-    str | None, typer.Option("--master", help="Spark's master, e.g. local[2].", show_default=False)
+    str | None,
+    typer.Option(
+        "--master",
+        envvar="ANABRANCH_MASTER",
+        help="Spark's master, e.g. local[2] or spark://host:7077.",
+        show_default=False,
+    ),
 ]
 ObjectStore = Annotated[
     str | None,

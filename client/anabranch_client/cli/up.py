@@ -16,20 +16,30 @@ from typing import Annotated, Literal
 import typer
 
 from anabranch_client.cli.context import CacheDirectory, Master, ObjectStore
-from anabranch_client.errors import ClientError, ProcessError
+from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.processes.allowed import Access
-from anabranch_client.processes.pipeline import PipelineSpec, given_redis_url, requires_token
+from anabranch_client.processes.pipeline import (
+    REDIS_URL_VARIABLE,
+    PipelineSpec,
+    given_redis_url,
+    requires_token,
+)
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.spark_settings import VARIABLE, given_settings
 
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
 ]
 #: Where a pipeline is kept unless another folder is named.
 HOME = Path(".anabranch")
+_OWN_REDIS = (
+    "note: only this machine reaches the Redis that is started here; for executors on others name a"
+    f" server that all reach in {REDIS_URL_VARIABLE}"
+)
 
 
 def up(
@@ -47,6 +57,23 @@ def up(
     master: Master = None,
     object_store: ObjectStore = None,
     cache_directory: CacheDirectory = None,
+    meeting_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="ANABRANCH_MEETING_PORT",
+            min=0,
+            max=65535,
+            help="Port of the driver that the tasks of a cluster call; 0: any.",
+        ),
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A setting of Spark, e.g. spark.executor.memory=4g; repeatable"
+            f" ({VARIABLE} has one in each line).",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address that the service listens on.")] = "127.0.0.1",
     auth: Annotated[
         Literal["auto", "required", "off"],
@@ -104,11 +131,33 @@ def up(
         auth=auth,
         allow_hostname=",".join(allow_hostname or ()),
         access=_access(allow_path, allow_host, allow_format),
+        variables={
+            **_given("ANABRANCH_MEETING_PORT", meeting_port),
+            **_given(VARIABLE, _spark_settings(spark_conf)),
+        },
     )
+    if spec.redis_url is None and not (master or "local").startswith("local"):
+        _say(_OWN_REDIS)
     if wait:
         _in_background(spec, timeout)
     else:
         _supervise(spec, None)
+
+
+def _given(name: str, value: object) -> dict[str, str]:
+    return {} if value is None else {name: str(value)}
+
+
+def _spark_settings(texts: list[str] | None) -> str:
+    """The settings of Spark, as the runtime's variable has them.
+
+    Raises:
+        UsageError: there is none in a text, or one that is not to be changed.
+    """
+    try:
+        return "\n".join(f"{key}={value}" for key, value in given_settings(texts).items())
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _access(paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None) -> Access:

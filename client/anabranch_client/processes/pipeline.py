@@ -57,6 +57,7 @@ class PipelineSpec:
         object_store: where the runtime's state is durable; None leaves it to the environment.
         cache_directory: likewise, where each host of a cluster keeps what it has fetched of it.
         access: the limits of registrations.
+        variables: further ones of the runtime; other than a command line, nobody else sees them.
     """
 
     home: Path
@@ -77,6 +78,7 @@ class PipelineSpec:
     object_store: str | None = None
     cache_directory: str | None = None
     access: Access = field(default_factory=Access)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def admin_token_file(self) -> Path:
@@ -145,7 +147,7 @@ def spawn_runtime(
         *spec.access_arguments,
         *("--run", run, *options),
     ]
-    variables = {**(extra or {}), REDIS_URL_VARIABLE: redis_url}
+    variables = {**spec.variables, **(extra or {}), REDIS_URL_VARIABLE: redis_url}
     for name, given in (
         (OBJECT_STORE_VARIABLE, spec.object_store),
         (CACHE_DIRECTORY_VARIABLE, spec.cache_directory),

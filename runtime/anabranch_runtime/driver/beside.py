@@ -21,7 +21,7 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sinks.publisher import local_writers
 from anabranch_runtime.sinks.spark import spark_writer
 from anabranch_runtime.sinks.tail import Tails
-from anabranch_runtime.spark.session import spark_session
+from anabranch_runtime.spark.session import of_any_session, spark_session
 from anabranch_runtime.storage.pipeline_lock import identity
 from anabranch_runtime.views.upkeep import NO_QUERIES, Views
 
@@ -184,7 +184,10 @@ class Beside:
 
 def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> None:
     """The process: does what it is asked to, one call after the other, until nobody asks."""
-    session = spark_session("local[1]")
+    # Where spark-submit has started the driver, they lead to its JVM.
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        os.environ.pop(name, None)
+    session = spark_session("local[1]", of_any_session(settings.spark))
     writers: dict[SinkKind, Write] = dict(
         local_writers(url=url, namespace=namespace, state=settings.state, access=settings.access)
     )

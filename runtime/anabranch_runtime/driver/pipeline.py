@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from redis.exceptions import RedisError
 
 from anabranch_contract.connectors.sinks import SinkKind
@@ -42,8 +42,9 @@ from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.job import on_cluster, run_batch
+from anabranch_runtime.spark.job import on_cluster, run_batch, unfit_workers
 from anabranch_runtime.spark.session import (
+    drivers_python,
     free_slots,
     is_local,
     one_each,
@@ -128,7 +129,8 @@ class Opened:
         options: dict[str, str],
     ) -> None:
         """Add a source of ours, called ``name`` in the Spark query."""
-        session.dataSource.register(source)
+        with drivers_python(session):
+            session.dataSource.register(source)
         stream = session.readStream.format(source.name()).options(**options)
         self.frames.append(stream.name(name).load())
         self.planned[name] = partial(reader, options)
@@ -157,7 +159,7 @@ class Pipeline:
         sources keep their offsets, a new one starts from its own beginning.
         """
         # The state is looked at while the JVM starts.
-        begun = self.begun or starting(self.master)
+        begun = self.begun or starting(self.master, self.settings.spark)
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
             (self.settings.state / "recordings").mkdir(exist_ok=True)
@@ -248,8 +250,10 @@ class Pipeline:
             return None
         from anabranch_runtime.exchange.meeting import Meeting
 
-        host = session.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1"
-        return Cluster(Meeting(host), self.settings.cache_directory)
+        conf, port = session.sparkContext.getConf(), self.settings.meeting_port
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        meeting = Meeting(host, port, conf.get("spark.driver.bindAddress"))
+        return Cluster(meeting, self.settings.cache_directory)
 
     def _unless_stopped(self) -> None:
         """Raise if a stop is requested."""
@@ -340,12 +344,17 @@ class Pipeline:
                 except RedisError as error:
                     driver.failure = redis_away(error, self.control)
                     raise
+                except Py4JError as error:
+                    driver.failure = unfit_workers(error)
+                    raise
 
         driver.align()
+        # A cluster may have another default than this machine's file system.
+        checkpoint = f"file://{self.settings.state / 'checkpoint'}"
         query = (
             opened.union()
             .writeStream.foreachBatch(apply)
-            .option("checkpointLocation", str(self.settings.state / "checkpoint"))
+            .option("checkpointLocation", checkpoint)
             .start()
         )
         driver.report("running")
@@ -491,10 +500,19 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
     """The session that has begun to start; no state is read meanwhile.
 
     Raises:
-        PipelineError: ``spark-not-started``: it takes too long.
+        PipelineError: ``spark-not-started``: it takes too long, or Spark refuses.
     """
     try:
         return begun.result(SESSION)
+    except Py4JJavaError as error:
+        # What Java says, without where.
+        said = str(error).split("\n: ", 1)[-1].splitlines()[0]
+        raise PipelineError(
+            "spark-not-started",
+            f"Spark does not start: {said}",
+            remedy="correct --master, or the setting (--spark-conf) that it is about; the log "
+            "above says more",
+        ) from error
     except TimeoutError as error:
         # A session that failed by a timeout of its own raises the same.
         if begun.done():

@@ -12,6 +12,7 @@ from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.verify import Verify
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -45,6 +46,8 @@ class Settings:
             ``storage.cache``.
         cache_directory: on a cluster with an object store, the directory of each host that is the
             state directory to tasks there; relative to the executors' own where it is relative.
+        meeting_port: on a cluster with an object store, the driver's port for tasks; 0: any.
+        spark: settings of Spark beside ours.
         access: what sources and sinks may use.
     """
 
@@ -66,4 +69,6 @@ class Settings:
     object_store: str | None = None
     cache_size: int | None = None
     cache_directory: str = "anabranch-cache"
+    meeting_port: int = 0
+    spark: Mapping[str, str] = field(default_factory=dict)
     access: AccessPolicy = field(default_factory=AccessPolicy)

@@ -110,9 +110,22 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         place: what tasks have to know.
     """
 
-    def __init__(self, host: str) -> None:
-        token = secrets.token_urlsafe(32)
-        super().__init__(f"grpc://{host}:0", middleware=gate(token))
+    def __init__(self, host: str, port: int = 0, bind: str | None = None) -> None:
+        """Listen on ``port`` (0: any) of ``bind``; ``host`` is its name for tasks.
+
+        Raises:
+            PipelineError: ``no-port``.
+        """
+        token, own = secrets.token_urlsafe(32), bind or host
+        try:
+            super().__init__(f"grpc://{own}:{port}", middleware=gate(token))
+        except (flight.FlightError, OSError, pa.ArrowException) as cause:
+            raise PipelineError(
+                "no-port",
+                f"the driver can't listen on {own}:{port or '(any port)'}: {cause}",
+                remedy="see that no other process has the port (--meeting-port) and that the "
+                "address (spark.driver.bindAddress, else spark.driver.host) is this host's",
+            ) from cause
         self.place = Place(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
         self._rounds: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)

@@ -4,12 +4,13 @@ cluster a merge, which is a job of one task beside it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.errors import StateError
+from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
@@ -47,6 +48,19 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
         yield _task(context)
 
     return slots.barrier().mapPartitions(work).collect()
+
+
+def unfit_workers(error: BaseException) -> PipelineError | None:
+    """What the Python of an executor lacks, where ``error`` of Spark says so."""
+    found = re.search(r"No module named '([\w.]+)'", str(error))
+    if found is None:
+        return None
+    return PipelineError(
+        "no-package",
+        f"the Python of an executor has no {found[1]}",
+        remedy="install the driver's release with all that it needs where executors run, or name "
+        "the Python that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
+    )
 
 
 def on_cluster(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segment]:

@@ -7,6 +7,7 @@ where there is one (``class_archive``). This module imports little for the same 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -22,7 +23,7 @@ from anabranch_runtime.spark.class_archive import archive_options
 from anabranch_runtime.spark.interpreter import worker_interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark import RDD
     from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 PATIENCE = 120.0
 #: The setting that has the driver's JVM options.
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: The setting that has the interpreter of a cluster's workers.
+PYTHON = "spark.pyspark.python"
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -71,7 +74,7 @@ SPARK_SETTINGS = {
 }
 
 
-def starting(master: str) -> Future[SparkSession]:
+def starting(master: str, given: Mapping[str, str] | None = None) -> Future[SparkSession]:
     """Start :func:`spark_session` in a thread; the result is the session, or why there is none.
 
     The thread does not keep the process alive: a JVM whose driver leaves ends by itself.
@@ -80,7 +83,7 @@ def starting(master: str) -> Future[SparkSession]:
 
     def start() -> None:
         try:
-            found.set_result(spark_session(master))
+            found.set_result(spark_session(master, given))
         except BaseException as error:  # noqa: BLE001 - whoever reads the result raises it
             found.set_exception(error)
 
@@ -88,29 +91,68 @@ def starting(master: str) -> Future[SparkSession]:
     return found
 
 
-def spark_session(master: str) -> SparkSession:
+def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkSession:
     """A session configured for small, frequent batches.
 
-    Workers run under this process's interpreter, whatever ``python3`` the search path has.
+    Workers run under this process's interpreter, whatever ``python3`` the search path has; those of
+    a cluster under the one that ``spark.pyspark.python`` names, if it is given.
+
+    Args:
+        master: Spark's master URL.
+        given: further settings; they win over ours.
     """
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master, tasks = with_spare_slots(master)
+    local = is_local(master)
+    # The driver's is what looks up sources.
+    here = worker_interpreter() if local else sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = here
+    os.environ["PYSPARK_PYTHON"] = here if local else (given or {}).get(PYTHON, here)
+    master, settings = settings_of(master, given or {})
     builder = SparkSession.builder.master(master).appName("anabranch")
-    if tasks is not None:
-        builder = builder.config("spark.default.parallelism", str(tasks))
-    java = {JAVA_OPTIONS: SPARK_SETTINGS[JAVA_OPTIONS] + archive_options()}
-    for key, value in (SPARK_SETTINGS | java).items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    if is_local(master):
-        # The driver's is what looks up sources.
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_interpreter()
-        builder = builder.config("spark.driver.host", "127.0.0.1")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The master to ask for, and all settings: what is ``given`` wins over ours, but that Java's
+    options are added to them.
+    """
+    master, tasks = with_spare_slots(master)
+    settings = dict(SPARK_SETTINGS)
+    if tasks is not None:
+        settings["spark.default.parallelism"] = str(tasks)
+    if is_local(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    java = (SPARK_SETTINGS[JAVA_OPTIONS] + archive_options(), given.get(JAVA_OPTIONS, ""))
+    return master, {**settings, **given, JAVA_OPTIONS: " ".join(filter(None, java))}
+
+
+def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of ``given`` settings that are not about a cluster: libraries, file systems, SQL.
+
+    >>> of_any_session({"spark.jars.packages": "a:b:1", "spark.executor.memory": "4g"})
+    {'spark.jars.packages': 'a:b:1'}
+    """
+    about = ("spark.jars", "spark.hadoop.", "spark.sql.")
+    return {key: value for key, value in given.items() if key.startswith(about)}
+
+
+@contextlib.contextmanager
+def drivers_python(session: SparkSession) -> Iterator[None]:
+    """What is handed to Spark meanwhile runs beside the driver, under its interpreter: that of a
+    cluster's workers may be known by another path there, or lie in an archive.
+    """
+    context = session.sparkContext
+    theirs = context.pythonExec
+    context.pythonExec = os.environ["PYSPARK_DRIVER_PYTHON"]
+    try:
+        yield
+    finally:
+        context.pythonExec = theirs
 
 
 def is_local(master: str) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 #: Of the pipeline's own errors, those that quote somebody else's.
-_QUOTING = ("query-failed",)
+_QUOTING = ("query-failed", "spark-not-started")
 
 
 def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:

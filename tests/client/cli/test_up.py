@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from anabranch_client.cli import up as cli_up
+from anabranch_client.cli.app import app
 from anabranch_client.errors import ApiError
 from anabranch_client.processes.children import free_port
+from anabranch_client.processes.pipeline import PipelineSpec, spawn_runtime
 from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import holder_of
-from tests.support.worlds.processes import wait_until
+from tests.support.worlds.processes import spec_of, wait_until
 from tests.support.worlds.up import Target, Up, gone, upped
 
 if TYPE_CHECKING:
@@ -191,3 +195,63 @@ def _files(home: Path) -> dict[str, int]:
 
 def _process(pid: int) -> list[psutil.Process]:
     return [psutil.Process(pid)] if psutil.pid_exists(pid) else []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "said"),
+    [
+        (("--spark-conf", "memory"), "", "--spark-conf: 'memory' is no setting of Spark: give KEY"),
+        (("--spark-conf", "spark.master=yarn"), "", "use --master (ANABRANCH_MASTER)"),
+        ((), "spark.a=1\nb", "ANABRANCH_SPARK_CONF: 'b' is no setting of Spark"),
+    ],
+)
+def test_a_setting_of_spark_that_cannot_be_used_starts_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    variable: str,
+    said: str,
+) -> None:
+    monkeypatch.setenv("ANABRANCH_SPARK_CONF", variable)
+    up = Up(tmp_path / "home", tmp_path / "out")
+    done = _run(up, "up", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not up.home.exists()
+
+
+def test_what_a_cluster_needs_is_handed_to_the_runtime_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[PipelineSpec] = []
+    monkeypatch.setattr(cli_up, "_supervise", lambda spec, pipe: found.append(spec))
+    monkeypatch.setenv("ANABRANCH_SPARK_CONF", "spark.a=b c\nspark.d=e")
+    options = {
+        "--object-store": "s3://key:secret@bucket/prefix",
+        "--cache-directory": "/cache",
+        "--meeting-port": "7080",
+    }
+    arguments = [word for pair in options.items() for word in pair]
+    done = CliRunner().invoke(app, ["up", "--dir", str(tmp_path), "--master", "yarn", *arguments])
+    assert done.exit_code == 0, done.output
+    (spec,) = found
+    assert spec.master == "yarn"
+    assert spec.variables == {
+        "ANABRANCH_OBJECT_STORE": "s3://key:secret@bucket/prefix",
+        "ANABRANCH_CACHE_DIRECTORY": "/cache",
+        "ANABRANCH_MEETING_PORT": "7080",
+        "ANABRANCH_SPARK_CONF": "spark.a=b c\nspark.d=e",
+    }
+    # The Redis that `up` brings listens on this machine only.
+    assert "ANABRANCH_REDIS_URL" in done.output
+
+
+def test_spawned_with_what_its_variables_say(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, variables={"ANABRANCH_MEETING_PORT": "x"})
+    child = spawn_runtime(spec, "redis://127.0.0.1:1/0", "run")
+    try:
+        assert child.wait(60) == 2
+        assert "'x' is not a port" in child.log.read_text()
+        assert "ANABRANCH_MEETING_PORT" not in " ".join(map(str, child.process.args))  # type: ignore[arg-type]
+    finally:
+        child.stop()

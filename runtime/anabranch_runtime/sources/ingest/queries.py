@@ -172,7 +172,7 @@ class _Source:
         self._raised = None
         self.query = query = (
             frame.writeStream.foreachBatch(partial(self._land, evaluation))
-            .option("checkpointLocation", str(self.home / "checkpoint"))
+            .option("checkpointLocation", f"file://{self.home / 'checkpoint'}")
             .start()
         )
         try:

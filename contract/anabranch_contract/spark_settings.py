@@ -1,0 +1,87 @@
+"""Settings of Spark that whoever runs a pipeline gives, as ``--spark-conf`` has them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+OPTION = "--spark-conf"
+#: One setting in each line: values may have commas, colons and blanks in them.
+VARIABLE = "ANABRANCH_SPARK_CONF"
+
+#: What a pipeline relies on, or starts faster by; it is as the runtime sets it.
+KEPT = frozenset(
+    {
+        "spark.python.unix.domain.socket.enabled",
+        "spark.python.daemon.module",
+        "spark.sql.streaming.checkpointFileManagerClass",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled",
+        "spark.hadoop.fs.file.impl",
+        "spark.sql.session.timeZone",
+        "spark.stage.maxConsecutiveAttempts",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.streaming.minBatchesToRetain",
+        "spark.sql.streaming.numRecentProgressUpdates",
+        "spark.sql.streaming.noDataMicroBatches.enabled",
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+    }
+)
+#: What has an option of its own.
+_ELSEWHERE = {"spark.master": "--master (ANABRANCH_MASTER)", "spark.submit.deployMode": ""}
+_SETTING = re.compile(r"(spark\.[^\s=]+)\s*=\s*(.*)")
+
+
+def spark_setting(text: str) -> tuple[str, str]:
+    """The key and the value in ``text``.
+
+    Raises:
+        ValueError: there are none, or the setting is not to be given; with the remedy.
+
+    >>> spark_setting("spark.executor.memory=4g")
+    ('spark.executor.memory', '4g')
+    >>> spark_setting("spark.executor.extraJavaOptions=-Da=b -Dc=d")
+    ('spark.executor.extraJavaOptions', '-Da=b -Dc=d')
+    """
+    found = _SETTING.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no setting of Spark: give KEY=VALUE, such as spark.executor.memory=4g"
+        )
+    key, value = found[1], found[2]
+    if key in _ELSEWHERE:
+        instead = _ELSEWHERE[key]
+        raise ValueError(
+            f"{key} can't be given so: "
+            + (f"use {instead}" if instead else "the runtime's own process is the driver")
+        )
+    if key in KEPT:
+        raise ValueError(f"{key} can't be changed, the pipeline relies on its value: leave it out")
+    return key, value
+
+
+def given_settings(
+    texts: Iterable[str] | None, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The settings that options give, or, where there is no option, the variable.
+
+    Raises:
+        ValueError: as :func:`spark_setting`, with the name of the option.
+
+    >>> given_settings(None, {"ANABRANCH_SPARK_CONF": "spark.a=1\\nspark.b=2\\n"})
+    {'spark.a': '1', 'spark.b': '2'}
+    >>> given_settings(["spark.a=3"], {"ANABRANCH_SPARK_CONF": "spark.a=1"})
+    {'spark.a': '3'}
+    """
+    source = OPTION
+    if texts is None:
+        source = VARIABLE
+        texts = [line for line in environ.get(VARIABLE, "").splitlines() if line.strip()]
+    try:
+        return dict(map(spark_setting, texts))
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
