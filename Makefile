@@ -132,5 +132,5 @@ bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
 	@$(BIN)/python -m benchmarks.queries.report
 
 clean: ## remove everything that make created
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache
 	find . \( -name __pycache__ -o -name '.*_cache' \) -type d -prune -exec rm -rf {} +

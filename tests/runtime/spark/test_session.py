@@ -45,7 +45,7 @@ def test_a_local_session_listens_on_this_machine_only() -> None:
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-class _Refusal(Py4JJavaError):
+class _Refusal(Py4JJavaError):  # type: ignore[misc]
     """An exception of Java whose text is known without a JVM."""
 
     def __init__(self, text: str) -> None:
