@@ -21,7 +21,9 @@ class BatchOut(Document):
     the ``tasks`` did (``read``, ``store``, ``wait`` for other tasks, ``probe``, ``catch-up``,
     ``write``, ``backfill``, ``upload``), ``spark`` (the rest of the job: starting tasks, taking
     their reports), ``commit``. ``skew`` is the work of the slowest task over that of a task on
-    average, waiting left out; null where none did anything.
+    average, waiting left out; null where none did anything. ``hosts`` is on how many the tasks were
+    that share nothing but an object store (1: they share a state directory); ``sent`` how many
+    tuples and stored rows went from one to another, in ``sent_bytes``.
     """
 
     batch: int
@@ -34,6 +36,9 @@ class BatchOut(Document):
     tasks: int
     slowest: int
     skew: float | None
+    hosts: int = 1
+    sent: int = 0
+    sent_bytes: int = 0
     phases: list[PhaseOut]
 
 

@@ -1,6 +1,6 @@
 """Letters over the network: every worker process has a server (Arrow Flight) that takes them in.
 
-A letter travels as an Arrow IPC stream of its own in a column of bytes, since letters of one call
+A letter travels as an Arrow IPC message of its own in a column of bytes, since letters of one call
 have different columns. Sending goes on beside what the sender does; :meth:`Deliveries.settled`
 waits until the receivers have everything. What a receiver can't hold in memory waits in a file.
 """
@@ -12,8 +12,10 @@ import tempfile
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
@@ -32,7 +34,12 @@ AT_ONCE = 4
 #: Seconds that one call may take.
 PATIENCE = 600.0
 _ENVELOPES = pa.schema(
-    [("address", pa.list_(pa.string())), ("of", pa.int64()), ("rows", pa.large_binary())]
+    [
+        ("address", pa.list_(pa.string())),
+        ("of", pa.int64()),
+        ("schema", pa.binary()),
+        ("rows", pa.large_binary()),
+    ]
 )
 
 
@@ -196,29 +203,35 @@ class Deliveries:
 
 def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
     """Letters as one record batch."""
-    texts = []
-    for letter in letters:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, letter.rows.schema) as writer:
-            writer.write_batch(letter.rows)
-        texts.append(sink.getvalue())
     return pa.RecordBatch.from_arrays(
         [
             pa.array([list(letter.address) for letter in letters], pa.list_(pa.string())),
             pa.array([letter.of for letter in letters], pa.int64()),
-            _binary(texts),
+            pa.array([letter.rows.schema.serialize().to_pybytes() for letter in letters]),
+            _binary([letter.rows.serialize() for letter in letters]),
         ],
         schema=_ENVELOPES,
     )
 
 
 def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
-    return pa.array([memoryview(text) for text in texts], pa.large_binary())
+    """A column of bytes; each text is copied once."""
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([text.size for text in texts], out=offsets[1:])
+    joined = pa.py_buffer(b"".join(texts))
+    buffers = [None, pa.py_buffer(offsets), joined]
+    return pa.Array.from_buffers(pa.large_binary(), len(texts), buffers)
 
 
 def opened(envelopes: pa.RecordBatch) -> Iterator[Letter]:
-    """The letters of a record batch."""
+    """The letters of a record batch; their rows are where the batch has them."""
     addresses, sizes = envelopes.column("address").to_pylist(), envelopes.column("of").to_pylist()
-    for address, of, text in zip(addresses, sizes, envelopes.column("rows"), strict=True):
-        with pa.ipc.open_stream(text.as_buffer()) as reader:
-            yield Letter(tuple(address), reader.read_next_batch(), of)
+    schemas, texts = envelopes.column("schema").to_pylist(), envelopes.column("rows")
+    for address, of, schema, text in zip(addresses, sizes, schemas, texts, strict=True):
+        rows = pa.ipc.read_record_batch(text.as_buffer(), _schema(schema))
+        yield Letter(tuple(address), rows, of)
+
+
+@lru_cache(maxsize=4096)
+def _schema(text: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(text))

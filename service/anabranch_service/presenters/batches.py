@@ -30,5 +30,8 @@ def batch_out(report: BatchReport) -> BatchOut:
         tasks=report.tasks,
         slowest=report.slowest,
         skew=report.work / report.mean_work if report.mean_work else None,
+        hosts=report.hosts,
+        sent=report.sent,
+        sent_bytes=report.sent_bytes,
         phases=[PhaseOut(name=name, milliseconds=took) for name, took in phases.items() if took],
     )

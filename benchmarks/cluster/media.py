@@ -1,0 +1,194 @@
+"""Two ways for tasks of three hosts to send each other bytes: Arrow Flight, and Spark's shuffle.
+
+`python -m benchmarks.cluster.media [--json] [--hosts 3] [--rounds 10] [--sizes 0 1000000 16000000]`
+
+In a round each task sends `--sizes` bytes to each of the others and reads what it is sent. With
+Flight the rounds are within one barrier stage, and end when all tasks have met at the driver
+(`anabranch_runtime.exchange`). By the shuffle a round is a stage: rows go through the JVM of their
+executor, into files, and from there to the next stage's task. Executors are of Spark's
+``local-cluster``, on one machine, so bytes go through the loopback. Both take turns. CPU time is of
+all processes. A round of Flight with nothing to send is the meeting alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+from anabranch_client.processes.meter import cpu_seconds, tree
+from anabranch_runtime.exchange.meeting import Meeting
+from anabranch_runtime.spark.session import free_slots, one_each, spark_session
+from benchmarks.command import Benchmark, run_benchmark, spread
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from anabranch_runtime.exchange.meeting import Place
+
+    Message = tuple[int, bytes]
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=int, default=3, help="executors")
+    parser.add_argument("--rounds", type=int, default=10, help="of one job")
+    parser.add_argument("--repeats", type=int, default=5, help="jobs of each medium and size")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[0, 1_000_000, 16_000_000], help="bytes to each"
+    )
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Seconds and CPU seconds of a round, by size and medium."""
+    session = spark_session(f"local-cluster[{options.hosts},1,1024]")
+    while free_slots(session) < options.hosts:
+        time.sleep(0.1)
+    meeting = Meeting("127.0.0.1")
+    ways: dict[str, Callable[[int, int], int]] = {
+        "flight": lambda size, rounds: _by_flight(session, meeting, options.hosts, size, rounds),
+        "shuffle": lambda size, rounds: _by_shuffle(session, options.hosts, size, rounds),
+    }
+    found: dict[str, Any] = {}
+    try:
+        for size in options.sizes:
+            seconds: dict[str, list[float]] = {name: [] for name in ways}
+            cpu: dict[str, list[float]] = {name: [] for name in ways}
+            for number in range(options.repeats + 1):
+                for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+                    taken, worked = _timed(ways[name], size, options.rounds)
+                    wanted = size * options.hosts * (options.hosts - 1) * options.rounds
+                    assert taken.pop() == wanted, "bytes have been lost"
+                    if number:
+                        seconds[name].append(taken[0])
+                        cpu[name].append(worked)
+            found[str(size)] = {
+                name: {"seconds": spread(seconds[name], 5), "cpu": spread(cpu[name], 5)}
+                for name in ways
+            }
+            tell(f"{size} bytes: {found[str(size)]}")
+    finally:
+        meeting.shutdown()
+        session.stop()
+    return {"rounds": found}
+
+
+def _timed(work: Callable[[int, int], int], size: int, rounds: int) -> tuple[list[Any], float]:
+    """Seconds of a round with a job's fixed part, the bytes received; CPU seconds of a round."""
+    before, began = _cpu(), time.perf_counter()
+    received = work(size, rounds)
+    seconds = (time.perf_counter() - began) / rounds
+    return [seconds, received], (_cpu() - before) / rounds
+
+
+def _cpu() -> float:
+    return cpu_seconds(tree([psutil.Process().pid]))
+
+
+def _by_flight(session: SparkSession, meeting: Meeting, hosts: int, size: int, rounds: int) -> int:
+    place, attempt = meeting.place, f"{time.monotonic_ns()}"
+
+    def work(_: Iterable[int]) -> Iterator[int]:
+        yield _exchange(place, attempt, size, rounds)
+
+    try:
+        found: list[int] = one_each(session, hosts).barrier().mapPartitions(work).collect()
+    finally:
+        meeting.over(attempt)
+    return sum(found)
+
+
+def _exchange(place: Place, attempt: str, size: int, rounds: int) -> int:
+    from pathlib import Path
+
+    from pyspark import BarrierTaskContext
+
+    from anabranch_runtime.exchange.meeting import Delegate
+    from anabranch_runtime.exchange.post_office import Deliveries, post_office
+    from anabranch_runtime.exchange.traffic import Letter
+
+    here = BarrierTaskContext.get()
+    tasks, task = len(here.getTaskInfos()), here.partitionId()
+    address = here.getTaskInfos()[task].address.rpartition(":")[0]
+    office = post_office(address, place.token, Path("letters"))
+    office.only(attempt)
+    delegate = Delegate(place, attempt, task, tasks)
+    post = Deliveries(office, attempt, task, delegate(office.location))
+    rows = pa.RecordBatch.from_arrays([pa.array(np.zeros(size // 8, np.int64))], names=["x"])
+    received = 0
+    for _ in range(rounds):
+        for other in range(tasks) if size else ():
+            if other != task:
+                post.send(other, [Letter(("x",), rows, rows.num_rows)])
+        post.settled()
+        delegate("")
+        received += sum(letter.rows.nbytes for letter in post.receive())
+    post.close()
+    return received
+
+
+def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> int:
+    def send(number: int, messages: Iterable[Message]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        received = 0
+        for _, (before, text) in messages:  # type: ignore[misc]
+            received += before + len(text)
+        content = bytes(size)
+        for other in range(hosts):
+            if other != number:
+                # One of the others takes along what has been received so far.
+                last = other == (number + 1) % hosts
+                yield other, (received if last else 0, content)
+
+    def begin(number: int, _: Iterable[int]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        return send(number, ())
+
+    frame = one_each(session, hosts).mapPartitionsWithIndex(begin)
+    for number in range(rounds):
+        frame = frame.partitionBy(hosts, lambda key: key)
+        if number + 1 < rounds:
+            frame = frame.mapPartitionsWithIndex(send)
+    return sum(frame.map(lambda one: one[1][0] + len(one[1][1])).collect())
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """A row per size and medium."""
+    rows = []
+    hosts = entry["settings"]["hosts"]
+    for size, media in entry["rounds"].items():
+        sent = int(size) * hosts * (hosts - 1)
+        for name, one in media.items():
+            rate = sent / one["seconds"]["median"] / 1e6
+            rows.append(
+                (
+                    f"{int(size) / 1e6:g}",
+                    name,
+                    shown(one["seconds"], 1, unit=1e-3),
+                    shown(one["cpu"], 1, unit=1e-3),
+                    f"{rate:,.0f}" if sent else "–",
+                    f"{1e9 * one['cpu']['median'] / sent:.2f}" if sent else "–",
+                )
+            )
+    head = ("MB to each", "medium", "round, ms", "CPU of a round, ms", "MB/s of all", "CPU ns/byte")
+    return [Grid(f"a round of {hosts} hosts", head, tuple(rows), texts=2)]
+
+
+BENCHMARK = Benchmark("media", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("cluster", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
