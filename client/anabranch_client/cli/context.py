@@ -30,6 +30,24 @@ Master = Annotated[
         show_default=False,
     ),
 ]
+ObjectStore = Annotated[
+    str | None,
+    typer.Option(
+        "--object-store",
+        metavar="URI",
+        help="Where the state is durable, e.g. s3://bucket/prefix?region=eu-west-1.",
+        show_default=False,
+    ),
+]
+CacheDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--cache-directory",
+        metavar="PATH",
+        help="On a cluster with --object-store: where each host keeps stored rows.",
+        show_default=False,
+    ),
+]
 Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
 
 #: The file that ``--token-file`` names, for the command that runs.

@@ -10,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client.cli.context import Json, Master, interruptible, show, stderr
+from anabranch_client.cli.context import (
+    CacheDirectory,
+    Json,
+    Master,
+    ObjectStore,
+    interruptible,
+    show,
+    stderr,
+)
 from anabranch_client.errors import ClientError, RefusedError, UsageError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
@@ -38,6 +46,8 @@ def replay(
         bool, typer.Option("--dashboard", help="Keep the service up at the end.")
     ] = False,
     master: Master = None,
+    object_store: ObjectStore = None,
+    cache_directory: CacheDirectory = None,
 ) -> None:
     """Run recorded streams through the real service and the real pipeline.
 
@@ -67,7 +77,7 @@ def replay(
     with (
         interruptible(),
         output_folder(out, force=force) as folder,
-        running(step_spec(played, folder, master)) as pipeline,
+        running(step_spec(played, folder, master, object_store, cache_directory)) as pipeline,
     ):
         with LiveView(played, console) as view:
             report = run_to_report(played, pipeline, view)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from anabranch_client.cli.context import Master
+from anabranch_client.cli.context import CacheDirectory, Master, ObjectStore
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import (
@@ -55,22 +55,8 @@ def up(
     epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
     namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
     master: Master = None,
-    object_store: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ANABRANCH_OBJECT_STORE",
-            help="Where the state is durable, e.g. s3://bucket/prefix; hosts of a cluster then"
-            " share nothing else.",
-        ),
-    ] = None,
-    cache_directory: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ANABRANCH_CACHE_DIRECTORY",
-            help="Where each host of a cluster keeps stored rows; below the executor's working"
-            " directory if relative.",
-        ),
-    ] = None,
+    object_store: ObjectStore = None,
+    cache_directory: CacheDirectory = None,
     meeting_port: Annotated[
         int | None,
         typer.Option(
@@ -139,13 +125,13 @@ def up(
         durable=True,
         port=port,
         master=master,
+        object_store=object_store,
+        cache_directory=cache_directory,
         host=host,
         auth=auth,
         allow_hostname=",".join(allow_hostname or ()),
         access=_access(allow_path, allow_host, allow_format),
         variables={
-            **_given("ANABRANCH_OBJECT_STORE", object_store),
-            **_given("ANABRANCH_CACHE_DIRECTORY", cache_directory),
             **_given("ANABRANCH_MEETING_PORT", meeting_port),
             **_given(VARIABLE, _spark_settings(spark_conf)),
         },

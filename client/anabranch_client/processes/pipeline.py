@@ -30,6 +30,8 @@ from anabranch_contract.connectors.masking import masked
 from anabranch_contract.protocol.progress import Progress
 
 REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"
+OBJECT_STORE_VARIABLE = "ANABRANCH_OBJECT_STORE"
+CACHE_DIRECTORY_VARIABLE = "ANABRANCH_CACHE_DIRECTORY"
 
 _SERVICE_SECONDS = 60.0
 _RUNTIME_SECONDS = 120.0
@@ -52,6 +54,8 @@ class PipelineSpec:
         allow_hostname: further names that it answers to, separated by commas.
         master: Spark's master; None leaves it to the runtime.
         revise_batches: in step mode, batches after which revisions are waited for; None: never.
+        object_store: where the runtime's state is durable; None leaves it to the environment.
+        cache_directory: likewise, where each host of a cluster keeps what it has fetched of it.
         access: the limits of registrations.
         variables: further ones of the runtime; other than a command line, nobody else sees them.
     """
@@ -71,7 +75,8 @@ class PipelineSpec:
     auth: str = "auto"
     allow_hostname: str = ""
     revise_batches: int | None = None
-
+    object_store: str | None = None
+    cache_directory: str | None = None
     access: Access = field(default_factory=Access)
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -132,7 +137,7 @@ def spawn_runtime(
     *options: str,
     extra: Mapping[str, str] | None = None,
 ) -> Child:
-    """Start the runtime, as the run of that id; likewise."""
+    """Start the runtime, as the run of that id; likewise, and the object store's address."""
     argv = [
         *(sys.executable, "-m", "anabranch_runtime", "--namespace", spec.namespace),
         *("--state", str(spec.state), "--results", str(spec.results)),
@@ -143,6 +148,12 @@ def spawn_runtime(
         *("--run", run, *options),
     ]
     variables = {**spec.variables, **(extra or {}), REDIS_URL_VARIABLE: redis_url}
+    for name, given in (
+        (OBJECT_STORE_VARIABLE, spec.object_store),
+        (CACHE_DIRECTORY_VARIABLE, spec.cache_directory),
+    ):
+        if given is not None:
+            variables[name] = given
     return spawn("runtime", argv, spec.logs / "runtime.log", variables, reports=True)
 
 

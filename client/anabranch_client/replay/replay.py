@@ -14,7 +14,13 @@ from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import Scenario
 
 
-def step_spec(scenario: Scenario, out: Path, master: str | None) -> PipelineSpec:
+def step_spec(
+    scenario: Scenario,
+    out: Path,
+    master: str | None,
+    object_store: str | None = None,
+    cache_directory: str | None = None,
+) -> PipelineSpec:
     """How the pipeline of a replay into ``out`` is started."""
     return PipelineSpec(
         home=out,
@@ -27,6 +33,8 @@ def step_spec(scenario: Scenario, out: Path, master: str | None) -> PipelineSpec
         revise_batches=scenario.revise,
         redis_url=given_redis_url(),
         master=master,
+        object_store=object_store,
+        cache_directory=cache_directory,
         # The scenario is the user's own: its files may be anywhere.
         access=Access(tuple(Path(s.path).resolve() for s in scenario.streams)),
     )

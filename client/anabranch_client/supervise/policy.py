@@ -56,7 +56,9 @@ FATAL = frozenset(
     )
 )
 #: These pass, sooner or later, and no number of failed starts says that they will not.
-PATIENT = frozenset(("disk-full", "redis-away", "store-unreachable", "store-in-use"))
+PATIENT = frozenset(
+    ("disk-full", "redis-away", "store-unreachable", "store-in-use", "no-executors")
+)
 #: Pauses in seconds before the first, second, ... start of a row.
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 #: Starts in a row without progress.

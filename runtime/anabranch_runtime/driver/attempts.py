@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     Job = Callable[[BatchContext], list[TaskReport]]
 
+#: Who fails so has waited for long, and would wait again.
+_FINAL = frozenset(("no-executors",))
+
 _LOG = structlog.get_logger("anabranch.runtime")
 
 
@@ -60,7 +63,7 @@ def attempt(
             discard(written(reports))
         except Exception as error:
             attempts -= 1
-            if not attempts or stopping():
+            if not attempts or stopping() or getattr(error, "code", "") in _FINAL:
                 raise
             _LOG.warning("batch attempt failed", batch=context.batch, error=str(error)[:2000])
         finally:

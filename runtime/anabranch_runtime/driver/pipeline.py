@@ -48,6 +48,7 @@ from anabranch_runtime.spark.session import (
     is_local,
     one_each,
     parallelism,
+    slots_now,
     starting,
     warm_up,
 )
@@ -312,10 +313,14 @@ class Pipeline:
                 if cluster is None:
                     with watchdog.over(batch, partial(signs, exchange_directory(context))):
                         return run_batch(slots, context)
-                meeting = cluster.meeting
+                meeting, room = cluster.meeting, free_slots(session)
                 try:
-                    with watchdog.over(batch, partial(meeting.signs, context.attempt)):
-                        return run_batch(one_each(session, free_slots(session)), context)
+                    with watchdog.over(
+                        batch,
+                        partial(meeting.signs, context.attempt),
+                        lambda: slots_now(session) < room,
+                    ):
+                        return run_batch(one_each(session, room), context)
                 finally:
                     meeting.over(context.attempt)
 

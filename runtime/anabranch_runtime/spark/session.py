@@ -16,6 +16,8 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+import structlog
+
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.class_archive import archive_options
 from anabranch_runtime.spark.interpreter import worker_interpreter
@@ -35,6 +37,8 @@ PYTHON = "spark.pyspark.python"
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+#: Seconds after which the log says that there is no executor.
+SILENCE = 5.0
 #: Measured on small batches. A Unix socket to the workers spares delayed acknowledgements; the
 #: daemon spares a garbage collection per task; this checkpoint manager over the raw local file
 #: system spares a forked process per permission; the first compiler tier suffices for short jobs.
@@ -52,6 +56,15 @@ SPARK_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # A retried stage could read messages of its failed attempt: the driver retries the batch.
     "spark.stage.maxConsecutiveAttempts": "1",
+    # An executor that has vanished holds its batch until it is missed: three minutes at worst, by
+    # Spark's own settings. Who is only slow gives a sign from another thread.
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "40s",
+    "spark.network.timeoutInterval": "5s",
+    # One that has gone just before its batch: the next attempt is for who is left. Spark would look
+    # again every 15 seconds for ten minutes.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
@@ -152,23 +165,34 @@ def is_local(master: str) -> bool:
 
 
 def free_slots(session: SparkSession) -> int:
-    """How many tasks the executors that are there can run at once.
+    """How many tasks the executors that are there can run at once; waits until there is one.
 
     Raises:
         PipelineError: ``no-executors``: none has come for a while.
     """
-    spark = session.sparkContext._jsc.sc()
-    profile, deadline = spark.resourceProfileManager().defaultResourceProfile(), time.monotonic()
-    while not (found := int(spark.maxNumConcurrentTasks(profile))):
-        if time.monotonic() > deadline + PATIENCE:
+    since, said = time.monotonic(), False
+    while not (found := slots_now(session)):
+        waited = time.monotonic() - since
+        if waited > PATIENCE:
             raise PipelineError(
                 "no-executors",
                 f"Spark has had no executor for {PATIENCE:.0f} s",
                 remedy="see that workers are registered with the master and have room for this "
                 "application; nothing is lost",
             )
+        if waited > SILENCE and not said:
+            said = True
+            structlog.get_logger("anabranch.runtime").warning(
+                "no executors", seconds=round(waited), until=PATIENCE
+            )
         time.sleep(0.1)
     return found
+
+
+def slots_now(session: SparkSession) -> int:
+    """How many tasks the executors that are there can run at once; none where there are none."""
+    spark = session.sparkContext._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
 
 
 def parallelism(session: SparkSession) -> int:

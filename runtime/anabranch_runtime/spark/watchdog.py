@@ -31,6 +31,8 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Seconds between two signs of a task.
 EVERY = 1.0
+#: Seconds for which a job may lack slots: an executor that comes back does so within some.
+SHORT = 10.0
 #: Seconds that cancelling a job may take. Spark gives a worker two before it kills it.
 GRACE = 60.0
 
@@ -69,13 +71,20 @@ class Watchdog:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     @contextmanager
-    def over(self, batch: int, signs: Callable[[], object]) -> Iterator[None]:
-        """Watch the block, whose tasks give ``signs``: another value whenever one has.
+    def over(
+        self,
+        batch: int,
+        signs: Callable[[], object],
+        short: Callable[[], bool] = lambda: False,
+    ) -> Iterator[None]:
+        """Watch the block, whose tasks give ``signs``: another value whenever one has. While none
+        has been given, ``short`` says whether there are too few slots for it to begin.
 
         Raises:
-            PipelineError: ``batch-stuck``: the block failed because it was cancelled.
+            PipelineError: ``batch-stuck``, ``too-few-slots``: the block failed because it was
+                cancelled.
         """
-        watched = _Watched(batch, signs, time.monotonic(), signs())
+        watched = _Watched(batch, signs, short, time.monotonic(), signs())
         with self._lock:
             self._watched = watched
         try:
@@ -83,7 +92,7 @@ class Watchdog:
         except Exception as error:
             if watched.cancelled is None:
                 raise
-            raise self._stuck(batch) from error
+            raise self._why(watched) from error
         finally:
             with self._lock:
                 self._watched = None
@@ -100,23 +109,33 @@ class Watchdog:
                 return
             if watched.cancelled is not None:
                 if now - watched.cancelled > GRACE:
-                    raise self._stuck(watched.batch)
+                    raise self._why(watched)
                 return
             seen = watched.signs()
             if seen != watched.seen:
-                watched.seen, watched.since = seen, now
-            if now - watched.since <= self.limit:
+                watched.seen, watched.since, watched.begun = seen, now, True
+            if watched.begun or not watched.short():
+                watched.enough = now
+            watched.lacking = now - watched.enough > SHORT
+            if now - watched.since <= self.limit and not watched.lacking:
                 return
             watched.cancelled = now
-            error = self._stuck(watched.batch)
+            error = self._why(watched)
             _LOG.error("batch cancelled", batch=watched.batch, error=str(error))
             # While the block can't be left: what runs after it must not be cancelled.
             cancel()
 
-    def _stuck(self, batch: int) -> PipelineError:
+    def _why(self, watched: _Watched) -> PipelineError:
+        if watched.lacking:
+            return PipelineError(
+                "too-few-slots",
+                f"batch {watched.batch} was cancelled before it began: executors have gone for "
+                "which it was divided",
+                remedy="it is tried again on those that are left",
+            )
         return PipelineError(
             "batch-stuck",
-            f"batch {batch} was cancelled: none of its tasks has got further for"
+            f"batch {watched.batch} was cancelled: none of its tasks has got further for"
             f" {self.limit:.0f} s",
             remedy="see what its workers waited for (a disk, a network); if they are that slow,"
             " give --stuck-after more seconds",
@@ -125,13 +144,26 @@ class Watchdog:
 
 @dataclass(slots=True)
 class _Watched:
-    """A job, and what was seen of it and when; ``cancelled``: when it was."""
+    """A job, and what was seen of it and when.
+
+    Attributes:
+        begun: whether a task has given a sign. ``enough``: when there were slots for it, or had
+            begun. ``lacking``: whether that is too long ago.
+        cancelled: when it was.
+    """
 
     batch: int
     signs: Callable[[], object]
+    short: Callable[[], bool]
     since: float
     seen: object
+    begun: bool = False
+    enough: float = field(init=False)
+    lacking: bool = False
     cancelled: float | None = None
+
+    def __post_init__(self) -> None:
+        self.enough = self.since
 
 
 def signs(directory: Path) -> tuple[tuple[str, int], ...]:

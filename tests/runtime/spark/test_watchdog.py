@@ -97,3 +97,29 @@ def test_a_session_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPat
     failed.set_exception(TimeoutError("of its own"))
     with pytest.raises(TimeoutError, match="of its own"):
         pipeline._session(failed)  # type: ignore[arg-type]
+
+
+def test_a_job_is_cancelled_that_cannot_begin_as_executors_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stuck, "SHORT", 0.3)
+    watchdog, given = Watchdog(60.0), 0
+
+    def job() -> None:
+        assert looked(watchdog, 0.6) == 1
+        raise Cancelled
+
+    with pytest.raises(PipelineError) as caught, watchdog.over(7, lambda: given, lambda: True):
+        job()
+    assert caught.value.code == "too-few-slots"
+    with watchdog.over(8, lambda: given, lambda: True):
+        given += 1
+        # Its tasks run: the slots are its own.
+        assert looked(watchdog, 0.6) == 0
+    missing = True
+    with watchdog.over(9, lambda: given, lambda: missing):
+        assert looked(watchdog, 0.2) == 0
+        missing = False
+        assert looked(watchdog, 0.2) == 0
+        missing = True
+        assert looked(watchdog, 0.2) == 0

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BUCKET = "states"
-_SERVER = """
+#: The program of the server; it prints its port, and ends with its input.
+SERVER = """
 from moto.server import ThreadedMotoServer
 import sys
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -31,7 +32,7 @@ def s3_server(*, closed: bool = False) -> Iterator[str]:
     # Whoever makes the bucket is let in.
     rights = {"INITIAL_NO_AUTH_ACTION_COUNT": "1"} if closed else {}
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
+        [sys.executable, "-c", SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -1,0 +1,87 @@
+"""How long it takes until a lost host is noticed, and what is said where nobody is left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.worlds.hosted_up import Feeder, HostedUp, await_all, differences, ready, started
+from tests.support.worlds.processes import wait_until
+from tests.support.worlds.strikes import Kind, processes, strike
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.worlds.hosts import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def _next_commit(up: HostedUp, seconds: float = 300) -> float:
+    """Seconds until the next batch commits."""
+    base, started = up.committed(), time.monotonic()
+    wait_until("a commit", lambda: up.committed() > base, seconds)
+    return time.monotonic() - started
+
+
+def _said(up: HostedUp) -> str:
+    return (up.home / "logs" / "runtime.log").read_text()
+
+
+def test_lost_hosts_are_noticed_and_replaced(world: Cluster, tmp_path: Path) -> None:
+    up = ready(world, tmp_path / "up")
+    rng = Random(1)
+    try:
+        with Feeder(world.redis_url, 1, 0.2) as feeder:
+            for _ in range(3):
+                _next_commit(up)
+            # Its processes end, and connections with them.
+            rng.choice(world.alive()).kill()
+            told = _next_commit(up)
+            # It is silent from one moment to the other.
+            rng.choice(world.alive()).vanish()
+            silent = _next_commit(up)
+            # The last one goes.
+            for host in world.alive():
+                host.kill()
+            wait_until("a word", lambda: '"event": "no executors"' in _said(up), 60)
+            time.sleep(5)
+            world.add_worker()
+            world.add_worker()
+            back = _next_commit(up)
+            world.add_worker()
+            strike(world, Kind.PYTHON, rng)
+            _next_commit(up)
+        await_all(up, feeder.ledger)
+        up.stop()
+        assert not differences(up, feeder.ledger)
+    finally:
+        world.end_commands()
+    sys.stderr.write(f"killed {told:.1f} s, vanished {silent:.1f} s, none {back:.1f} s\n")
+    assert told < 60
+    assert silent < 120
+
+
+def test_a_cluster_without_workers_is_waited_for(world: Cluster, tmp_path: Path) -> None:
+    for host in world.alive():
+        host.kill()
+    up = started(world, tmp_path / "up")
+    try:
+        up.wait("\nready\n")
+        up.register()
+        with Feeder(world.redis_url, 2, 0.2) as feeder:
+            up.wait("no-executors")
+            assert "Spark has had no executor for 120 s" in up.text()
+            for _ in range(3):
+                world.add_worker()
+            _next_commit(up)
+            assert all(processes(host, "Worker") for host in world.alive())
+        await_all(up, feeder.ledger)
+        up.stop()
+        assert not differences(up, feeder.ledger)
+    finally:
+        world.end_commands()

@@ -1,0 +1,30 @@
+"""``anabranch up`` on hosts that are struck at random: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.struck_ups import Blow, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.worlds.hosts import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pipeline_on_struck_hosts_is_exact(seed: int, world: Cluster, tmp_path: Path) -> None:
+    outcome = run(world, tmp_path / "up", seed, 30)
+    assert not outcome.wrong
+    assert outcome.results
+
+
+@pytest.mark.parametrize("blow", [Blow.LONG, Blow.WORKERS_LONG, Blow.AWAY, Blow.SECOND])
+def test_a_pipeline_survives(blow: Blow, world: Cluster, tmp_path: Path) -> None:
+    outcome = run(world, tmp_path / "up", 10, 2, [blow])
+    assert not outcome.wrong
+    assert outcome.results

@@ -1,0 +1,143 @@
+"""``python s3_proxy.py SERVER PORT CONTROL``: before a server of the S3 API, behaving badly.
+
+A document that is put to the port ``CONTROL`` says how: ``fail`` is the share of requests that get
+no proper answer (half of those are carried out all the same), ``delay`` the seconds that each takes
+longer, ``away`` whether connections are closed at once. Imports nothing of ours, as it runs on a
+host of its own.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+_SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
+#: Headers that belong to one connection.
+_OWN = {"connection", "transfer-encoding", "keep-alive"}
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """Passes a request on, or does not."""
+
+    protocol_version = "HTTP/1.1"
+    server_address: ClassVar[str] = ""
+    behaviour: ClassVar[dict[str, Any]] = {}
+    counts: ClassVar[dict[str, int]] = {"passed": 0, "failed": 0}
+    draw: ClassVar[random.Random] = random.Random(1)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def handle_one_request(self) -> None:
+        """As the base class; a connection may also be closed at once."""
+        if self.behaviour.get("away"):
+            self.close_connection = True
+            return
+        super().handle_one_request()
+
+    def _pass(self) -> None:
+        if self.headers.get("Expect", "").lower() == "100-continue":
+            del self.headers["Expect"]
+        body = self._body()
+        behaviour = dict(self.behaviour)
+        time.sleep(behaviour.get("delay", 0.0))
+        fate = self.draw.random()
+        share = behaviour.get("fail", 0.0)
+        if behaviour.get("away") or fate < share / 2:
+            self.counts["failed"] += 1
+            self._refuse()
+            return
+        upstream = http.client.HTTPConnection(self.server_address, timeout=60)
+        try:
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in _OWN}
+            if body and "Content-Length" not in headers:
+                headers["Content-Length"] = str(len(body))
+            upstream.request(self.command, self.path, body=body, headers=headers)
+            answer = upstream.getresponse()
+            content = answer.read()
+        finally:
+            upstream.close()
+        if fate < share:
+            # It has been done, and nobody hears of it.
+            self.counts["failed"] += 1
+            self.close_connection = True
+            return
+        self.counts["passed"] += 1
+        self.send_response_only(answer.status, answer.reason)
+        for key, value in answer.getheaders():
+            if key.lower() not in _OWN | {"content-length"}:
+                self.send_header(key, value)
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+        self.send_header("Content-Length", length or str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline() not in (b"\r\n", b"\n", b""):
+            pass
+        return b"".join(parts)
+
+    def _refuse(self) -> None:
+        if self.draw.random() < 0.5:
+            self.close_connection = True
+            return
+        self.send_response_only(503, "Slow Down")
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(_SLOW_DOWN)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(_SLOW_DOWN)
+
+
+class Control(BaseHTTPRequestHandler):
+    """Takes a document that says how to behave, and answers with how many requests failed."""
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def do_PUT(self) -> None:
+        """Behave so from now on."""
+        Proxy.behaviour = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer = json.dumps(Proxy.counts).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+class Server(ThreadingHTTPServer):
+    """A server whose connections do not keep it alive."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that has gone is no news."""
+
+
+def main(server: str, port: int, control: int) -> None:
+    """Serve for ever."""
+    Proxy.server_address = server
+    controlled = Server(("", control), Control)
+    threading.Thread(target=controlled.serve_forever, daemon=True).start()
+    Server(("", port), Proxy).serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,86 @@
+"""``anabranch replay`` on a host of a cluster, as people run it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.progress import Progress
+from tests.support.worlds.replay_check import Verdict, check
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.support.oracles.oracle import OracleQuery
+    from tests.support.worlds.hosts import Cluster
+
+
+@dataclass(slots=True)
+class HostedReplay:
+    """A replay of ``scenario`` into ``out``, both below a folder of the driver's side."""
+
+    world: Cluster
+    scenario: Path
+    out: Path
+    name: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def text(self) -> str:
+        """What it has printed."""
+        return self.world.said(self.name)
+
+    @property
+    def log(self) -> str:
+        """What its runtime has logged."""
+        path = self.out / "logs" / "runtime.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def committed(self) -> int:
+        """Batches that have been committed."""
+        return committed(self.world)
+
+    def await_commits(self, wanted: int, seconds: float = 300.0) -> int:
+        """Wait until so many batches have been committed, or the replay has ended; how many."""
+        deadline = time.monotonic() + seconds
+        while (found := self.committed()) < wanted and self.process.poll() is None:
+            assert time.monotonic() < deadline, f"no commit after {found} within {seconds:.0f} s"
+            time.sleep(0.05)
+        return found
+
+    def verdict(
+        self, queries: Mapping[str, OracleQuery] | None = None, seconds: float = 300.0
+    ) -> Verdict:
+        """Wait for its end, and hold all that it says against the oracle."""
+        code = self.process.wait(seconds)
+        if code:
+            return Verdict(0, 0, (f"exit code {code}: {self.text[-2000:]}",))
+        return check(self.scenario, self.out, queries)
+
+    def close(self) -> None:
+        """End what is left of it."""
+        self.world.end_commands()
+        self.process.wait(60)
+
+
+def begin(world: Cluster, scenario: Path, *options: str, store: str | None = None) -> HostedReplay:
+    """Start a replay into ``out`` beside the scenario; Redis is emptied before."""
+    with world.redis() as server:
+        server.flushall()
+    name, out = f"replay-{scenario.parent.name}", scenario.parent / "out"
+    store = world.store(f"{name}-{time.time_ns()}") if store is None else store
+    arguments = ["replay", str(scenario), "--out", str(out), "--json", "--master", world.master]
+    arguments += ["--object-store", store]
+    process = world.command(name, *arguments, *options)
+    return HostedReplay(world, scenario, out, name, process)
+
+
+def committed(world: Cluster) -> int:
+    """Batches that the only pipeline of a cluster has committed."""
+    with world.redis() as server:
+        found = list(server.scan_iter("anabranch-*:runtime"))
+        text = server.get(found[0]) if found else None
+    return 0 if text is None else Progress.loads(str(text)).committed

