@@ -139,5 +139,5 @@ bench-cluster: setup ## measure hosts that share nothing, write docs/benchmarks-
 	@$(BIN)/python -m benchmarks.cluster.report
 
 clean: ## remove everything that make created
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache
 	find . \( -name __pycache__ -o -name '.*_cache' \) -type d -prune -exec rm -rf {} +

@@ -14,9 +14,15 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.job import unfit_workers
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, settings_of
 
-#: What of ours others may set: their own options of Java are added.
+#: What of ours others may set: how soon an executor is missed, and Spark's page. Their own options
+#: of Java are added.
 REPLACED = {
     JAVA_OPTIONS,
+    "spark.executor.heartbeatInterval",
+    "spark.network.timeoutInterval",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures",
+    "spark.storage.blockManagerHeartbeatTimeoutMs",
     "spark.ui.enabled",
     "spark.ui.showConsoleProgress",
     "spark.sql.streaming.ui.enabled",
