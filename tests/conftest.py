@@ -39,13 +39,13 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 #: Folders of tests of several modules, whole processes among them; all others mirror the product.
-WIDE = {"differential", "statements", "replays", "api", "pages", "e2e", "benchmarks", "support"}
+WIDE = {"differential", "statements", "replays", "api", "pages", "e2e", "cluster", "benchmarks", "support"}
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.
 STARTING = {"spark", "redis", "chromium"}
 #: Where tests wait or take long: with several workers these folders begin first.
-LONG = ("e2e", "replays", "client", "benchmarks", "service", "runtime")
+LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
 
 
 @pytest.hookimpl(tryfirst=True)

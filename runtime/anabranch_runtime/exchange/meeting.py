@@ -13,7 +13,7 @@ import json
 import secrets
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +21,20 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.exchange.complaints import first_cause, own_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from anabranch_runtime.errors import AnabranchRuntimeError
 
 #: Seconds for which a call may wait for others; Spark ends the survivors of a failed task long
 #: before that.
 PATIENCE = 3600.0
 #: Seconds between two signs of life of a task.
 EVERY = 1.0
+#: Attempts of which tasks may still call.
+_REMEMBERED = 100
 _HEADER = "authorization"
 #: A peer that does not answer for so long is gone (milliseconds).
 _KEEPALIVE = 20_000
@@ -38,10 +43,11 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tasks meet, and what lets them in."""
+    """Where tasks meet, and what lets them in; ``version``: of the driver's package."""
 
     location: str
     token: str = field(repr=False)
+    version: str = field(default_factory=own_version)
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -89,6 +95,14 @@ def forget_client(location: str) -> None:
         _CLIENTS.pop(location, None)
 
 
+def keep_clients(locations: Iterable[str]) -> None:
+    """Forget the connections to all others, which have gone."""
+    wanted = set(locations)
+    with _LOCK:
+        for location in set(_CLIENTS) - wanted:
+            del _CLIENTS[location]
+
+
 class Meeting(flight.FlightServerBase):  # type: ignore[misc]
     """The driver's side.
 
@@ -115,15 +129,22 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         self.place = Place(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
         self._rounds: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)
-        self._over: set[str] = set()
+        #: The last attempts: tasks of earlier ones have gone.
+        self._over: deque[str] = deque(maxlen=_REMEMBERED)
         self._signs: Counter[str] = Counter()
+        self._complaints: dict[str, list[dict[str, Any]]] = {}
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """``gather``: a message for all; ``sign``: a task has got further."""
+        """``gather``: a message for all; ``sign``: a task has got further; ``fail``: it can't."""
         call = json.loads(action.body.to_pybytes())
         attempt = call["attempt"]
         with self._changed:
+            if attempt in self._over:
+                raise flight.FlightCancelledError(f"the attempt {attempt} is over")
             self._signs[attempt] += 1
+            if action.type == "fail":
+                self._complaints.setdefault(attempt, []).append(call["complaint"])
+                self._changed.notify_all()
             if action.type == "gather":
                 messages = self._gather(context, attempt, call)
                 return iter([json.dumps(messages).encode()])
@@ -133,10 +154,16 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         """How often tasks of an attempt have called."""
         return self._signs[attempt]
 
+    def failure(self, attempt: str) -> AnabranchRuntimeError | None:
+        """Why an attempt failed, as far as its tasks have said so."""
+        with self._changed:
+            return first_cause(self._complaints.get(attempt, ()))
+
     def over(self, attempt: str) -> None:
         """Nobody is to wait for anybody of an attempt any more."""
         with self._changed:
-            self._over.add(attempt)
+            self._over.append(attempt)
+            self._complaints.pop(attempt, None)
             self._rounds.pop(attempt, None)
             self._signs.pop(attempt, None)
             self._changed.notify_all()
@@ -152,7 +179,8 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
             self._changed.notify_all()
         while len(messages) < tasks:
             self._changed.wait(EVERY)
-            if attempt in self._over or context.is_cancelled() or time.monotonic() > deadline:
+            failed = attempt in self._over or attempt in self._complaints
+            if failed or context.is_cancelled() or time.monotonic() > deadline:
                 raise flight.FlightCancelledError(f"the attempt {attempt} is over")
         return [messages[task] for task in range(tasks)]
 
@@ -180,6 +208,14 @@ class Delegate:
         (answer,) = self._call("gather", {"round": number, "message": message}, PATIENCE)
         found: list[str] = json.loads(answer)
         return found
+
+    def fail(self, complaint: dict[str, Any]) -> None:
+        """Say what is wrong; who waits for this task waits no longer.
+
+        Raises:
+            PipelineError: ``driver-unreachable``.
+        """
+        self._call("fail", {"complaint": complaint}, 10 * EVERY)
 
     def sign(self) -> None:
         """The task has got further; the driver hears of it about once a second."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.errors import SourceError
+from anabranch_runtime.errors import PipelineError, SourceError
+from anabranch_runtime.exchange.complaints import complaint, other_version
 from anabranch_runtime.exchange.host import host_id, sweep
-from anabranch_runtime.exchange.meeting import Delegate
+from anabranch_runtime.exchange.meeting import Delegate, keep_clients
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.ingest.landing import object_of
 from anabranch_runtime.storage.durable import attach
@@ -23,7 +24,7 @@ from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -64,6 +65,29 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
     return replace(piece, where={**piece.where, "path": str(mine)})
 
 
+@contextmanager
+def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator[None]:
+    """Tell the driver why the block fails, where that is known: of a failed task Spark has a
+    traceback.
+
+    Raises:
+        PipelineError: ``wrong-package``: this host has another version than the driver.
+    """
+    place = context.meeting
+    assert place is not None
+    try:
+        error = other_version(place.version)
+        if error is not None:
+            raise error
+        yield
+    except Exception as error:
+        found = complaint(error, addresses[task], cache_directory(context.cache))
+        if found is not None:
+            with suppress(PipelineError):
+                Delegate(place, context.attempt, task, len(addresses)).fail(found)
+        raise
+
+
 def run_apart(
     context: BatchContext,
     ruleset: Ruleset,
@@ -89,6 +113,7 @@ def run_apart(
     hello = [json.loads(m) for m in delegate(json.dumps([host, office.location]))]
     hosts = [name for name, _ in hello]
     locations = [location for _, location in hello]
+    keep_clients((place.location, *locations))
     with closing(Deliveries(office, context.attempt, task, locations)) as post:
         report = run_task(
             context,

@@ -101,15 +101,18 @@ def _task(context: BatchContext) -> TaskReport:
     def failed(piece: Piece, why: Problem) -> None:
         unread.append(UnreadNote(piece.number, why))
 
-    root = str(Path(context.cache).absolute()) if context.meeting is not None else context.root
-    ruleset = task_ruleset(root, context.redis_url, context.namespace, context.ruleset)
+    url, namespace = context.redis_url, context.namespace
     if context.meeting is not None:
-        from anabranch_runtime.spark.apart import as_here, run_apart
+        from anabranch_runtime.spark.apart import as_here, cache_directory, run_apart, told
 
-        blocks = read_pieces(pieces, failed, partial(as_here, context))
-        report = run_apart(context, ruleset, blocks, task, hosts)
+        with told(context, task, hosts):
+            cache = str(cache_directory(context.cache))
+            ruleset = task_ruleset(cache, url, namespace, context.ruleset)
+            blocks = read_pieces(pieces, failed, partial(as_here, context))
+            report = run_apart(context, ruleset, blocks, task, hosts)
         report.unread = unread
         return report
+    ruleset = task_ruleset(context.root, url, namespace, context.ruleset)
     blocks = read_pieces(pieces, failed)
     messages = exchange_directory(context)
     report = run_task(

@@ -91,7 +91,8 @@ def _s3(parts: SplitResult) -> ObjectStore:
 
 def _failed(error: BaseError) -> OSError:
     refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
-    return (PermissionError if refused else OSError)(str(error))
+    # What follows is the library's own view of it.
+    return (PermissionError if refused else OSError)(str(error).split("\n\nDebug source")[0])
 
 
 def _version(found: Mapping[str, Any]) -> Version:

@@ -2,7 +2,8 @@
 
 A document that is put to the port ``CONTROL`` says how: ``fail`` is the share of requests that get
 no proper answer (half of those are carried out all the same), ``delay`` the seconds that each takes
-longer, ``away`` whether connections are closed at once. Imports nothing of ours, as it runs on a
+longer, ``away`` whether connections are closed at once, ``only`` the access key without which a
+request is refused. Imports nothing of ours, as it runs on a
 host of its own.
 """
 
@@ -19,6 +20,8 @@ from typing import Any, ClassVar
 
 _SLOW_DOWN = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
+_DENIED = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"""
 #: Headers that belong to one connection.
 _OWN = {"connection", "transfer-encoding", "keep-alive"}
 
@@ -48,6 +51,8 @@ class Proxy(BaseHTTPRequestHandler):
         body = self._body()
         behaviour = dict(self.behaviour)
         time.sleep(behaviour.get("delay", 0.0))
+        if self._refused(behaviour):
+            return
         fate = self.draw.random()
         share = behaviour.get("fail", 0.0)
         if behaviour.get("away") or fate < share / 2:
@@ -93,16 +98,27 @@ class Proxy(BaseHTTPRequestHandler):
             pass
         return b"".join(parts)
 
+    def _refused(self, behaviour: dict[str, Any]) -> bool:
+        """Refuse a request whose key is not the one that counts."""
+        key = behaviour.get("only")
+        if not key or f"Credential={key}/" in self.headers.get("Authorization", ""):
+            return False
+        self._answer(403, "Forbidden", _DENIED)
+        return True
+
     def _refuse(self) -> None:
         if self.draw.random() < 0.5:
             self.close_connection = True
             return
-        self.send_response_only(503, "Slow Down")
+        self._answer(503, "Slow Down", _SLOW_DOWN)
+
+    def _answer(self, status: int, reason: str, content: bytes) -> None:
+        self.send_response_only(status, reason)
         self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(_SLOW_DOWN)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(_SLOW_DOWN)
+            self.wfile.write(content)
 
 
 class Control(BaseHTTPRequestHandler):

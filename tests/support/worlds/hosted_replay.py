@@ -66,7 +66,13 @@ class HostedReplay:
         self.process.wait(60)
 
 
-def begin(world: Cluster, scenario: Path, *options: str, store: str | None = None) -> HostedReplay:
+def begin(
+    world: Cluster,
+    scenario: Path,
+    *options: str,
+    store: str | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> HostedReplay:
     """Start a replay into ``out`` beside the scenario; Redis is emptied before."""
     with world.redis() as server:
         server.flushall()
@@ -74,7 +80,7 @@ def begin(world: Cluster, scenario: Path, *options: str, store: str | None = Non
     store = world.store(f"{name}-{time.time_ns()}") if store is None else store
     arguments = ["replay", str(scenario), "--out", str(out), "--json", "--master", world.master]
     arguments += ["--object-store", store]
-    process = world.command(name, *arguments, *options)
+    process = world.command(name, *arguments, *options, variables=variables)
     return HostedReplay(world, scenario, out, name, process)
 
 

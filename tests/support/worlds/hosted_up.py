@@ -8,6 +8,7 @@ once.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -26,7 +27,7 @@ from tests.support.worlds.processes import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import psutil
@@ -46,6 +47,7 @@ QUERIES = {
 }
 #: Comes and goes meanwhile.
 GUEST = "SELECT a.id AS x, c.id AS y FROM a JOIN c ON a.k = c.k AND a.m = c.m"
+NOBODY: Mapping[Path, int] = {}
 #: Values of ``k`` and ``m``: a row finds few partners.
 VALUES = 400
 
@@ -127,6 +129,8 @@ class HostedUp:
     extra: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    #: Where the administrator's token may be, if not in the home.
+    token_files: tuple[Path, ...] = ()
     #: Queries that come and go.
     guests: list[str] = field(default_factory=list)
 
@@ -147,7 +151,7 @@ class HostedUp:
         arguments += ("--host", self.host.address, "--master", self.world.master)
         arguments += ("--object-store", self.store, "--epoch-batches", "5", "--parallelism", "4")
         self.process = self.world.command(
-            self.log, *arguments, *self.extra, host=self.host, **self.variables
+            self.log, *arguments, *self.extra, host=self.host, variables=self.variables
         )
 
     def text(self) -> str:
@@ -173,7 +177,8 @@ class HostedUp:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A client of the service."""
-        token = (self.home / "admin.token").read_text().strip()
+        files = self.token_files or (self.home / "admin.token",)
+        token = next(file for file in files if file.exists()).read_text().strip()
         with Client(self.url, token=token) as client:
             yield client
 
@@ -237,25 +242,32 @@ class HostedUp:
         assert self.process is not None
         self.process.wait(seconds)
 
-    def results(self, query: str, folders: Sequence[Path] = ()) -> list[tuple[int, int, int]]:
-        """The results of a query."""
-        homes = (self.home, *folders)
-        files = [
-            str(file)
-            for home in homes
-            for file in sorted((home / "results" / query).glob("*.parquet"))
-        ]
+    def results(
+        self, query: str, earlier: Mapping[Path, int] = NOBODY
+    ) -> list[tuple[int, int, int]]:
+        """The results of a query, with those of homes before a batch."""
+        files = [str(file) for file in sorted((self.home / "results" / query).glob("*.parquet"))]
+        for home, before in earlier.items():
+            for file in sorted((home / "results" / query).glob("*.parquet")):
+                number = re.match(r"\D*(\d+)", file.name)
+                assert number is not None
+                files += [str(file)] if int(number[1]) < before else []
         if not files:
             return []
         with duckdb.connect() as engine:
             return sorted(engine.read_parquet(files).select("x, y, z").fetchall())
 
 
-def differences(up: HostedUp, ledger: Ledger, folders: Sequence[Path] = ()) -> dict[str, str]:
-    """Query -> how its results differ from the ledger's; empty where all are exact."""
+def differences(
+    up: HostedUp, ledger: Ledger, earlier: Mapping[Path, int] = NOBODY
+) -> dict[str, str]:
+    """Query -> how its results differ from the ledger's; empty where all are exact.
+
+    ``earlier``: homes of others, whose results before some batch count as well.
+    """
     found = {}
     for query in QUERIES:
-        wanted, got = ledger.results(query), up.results(query, folders)
+        wanted, got = ledger.results(query), up.results(query, earlier)
         if wanted != got:
             lost, more = set(wanted) - set(got), len(got) - len(set(got))
             wrong = set(got) - set(wanted)
@@ -273,11 +285,11 @@ def await_all(up: HostedUp, ledger: Ledger, seconds: float = PATIENCE) -> None:
     assert up.input() == wanted
 
 
-def started(world: Cluster, home: Path, *extra: str) -> HostedUp:
-    """An ``up`` on the driver's host, over a new store and an empty Redis."""
+def started(world: Cluster, home: Path, *extra: str, host: Host | None = None) -> HostedUp:
+    """An ``up`` on a host (the driver's), over a new store and an empty Redis."""
     with world.redis() as server:
         server.flushall()
-    up = HostedUp(world, world.driver, home, world.store(f"up-{time.time_ns()}"), extra)
+    up = HostedUp(world, host or world.driver, home, world.store(f"up-{time.time_ns()}"), extra)
     up.start()
     return up
 

@@ -88,7 +88,7 @@ class Cluster:
         options = f"endpoint_override={address}&scheme=http&region=us-east-1"
         return f"s3://{who}{'@' if who else ''}{BUCKET}/{prefix}?{options}"
 
-    def behave(self, **how: float | bool) -> dict[str, int]:
+    def behave(self, **how: float | bool | str) -> dict[str, int]:
         """Have the object store behave so from now on; what it has counted so far."""
         address = f"http://{self.network.hosts['store'].address}:{_CONTROL}/"
         request = urllib.request.Request(address, json.dumps(how).encode(), method="PUT")
@@ -97,12 +97,14 @@ class Cluster:
             return found
 
     def add_worker(
-        self, cores: int = 1, variables: Mapping[str, str] | None = None, size: str = "2g"
+        self, cores: int = 1, variables: Mapping[str, str] | None = None, *covered: str
     ) -> Host:
-        """A host of Spark's; it may not have registered yet."""
+        """A host of Spark's, which does not see what is ``covered``; it registers by and by."""
         self.started += 1
         name = f"worker{self.started}"
-        host = self.network.add(name, self.shared, size)
+        host = self.network.add(name, self.shared)
+        for path in covered:
+            host.run("mount", "-t", "tmpfs", "nothing", path)
         self.workers[name] = host
         self.start_worker(host, cores, variables)
         return host
@@ -136,12 +138,16 @@ class Cluster:
         }
 
     def command(
-        self, name: str, *arguments: str, host: Host | None = None, **variables: str
+        self,
+        name: str,
+        *arguments: str,
+        host: Host | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start an ``anabranch`` command on the driver's side; its output is ``logs/NAME``."""
         host = self.driver if host is None else host
         argv = [sys.executable, "-m", "anabranch_client", *arguments]
-        given = {**self.environment(host), **variables}
+        given = {**self.environment(host), **(variables or {})}
         return host.start(argv, self.logs / name, given, ROOT)
 
     def end_commands(self) -> None:

@@ -1,0 +1,97 @@
+"""Two drivers of one pipeline over one store: one runs it, whatever befalls them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.worlds.hosted_up import Feeder, HostedUp, await_all, differences, started
+from tests.support.worlds.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.surroundings.network import Host
+    from tests.support.worlds.hosts import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def hosts(world: Cluster) -> Iterator[list[Host]]:
+    """For drivers; a test may end them."""
+    made = [world.network.add(f"d{time.monotonic_ns() % 10**8}", private=False) for _ in range(2)]
+    yield made
+    for host in made:
+        if host.alive:
+            host.kill()
+
+
+def _both(world: Cluster, hosts: list[Host], folder: Path) -> tuple[HostedUp, HostedUp]:
+    """Two that begin at one time: who runs the pipeline, and who was refused."""
+    first = started(world, folder / "one", host=hosts[0])
+    second = HostedUp(world, hosts[1], folder / "two", first.store)
+    second.start()
+    pair = [first, second]
+
+    def decided() -> bool:
+        return sum("store-in-use" in up.text() for up in pair) == 1 and any(
+            "\nready\n" in up.text() for up in pair
+        )
+
+    wait_until("one to be refused and one to be ready", decided)
+    pair.sort(key=lambda up: "store-in-use" in up.text())
+    # One of the services has made the token, whichever came first.
+    for up in pair:
+        up.token_files = tuple(one.home / "admin.token" for one in pair)
+    pair[0].register()
+    return pair[0], pair[1]
+
+
+def _committed(up: HostedUp) -> list[int]:
+    """The batches that the runtime of ``up`` has committed."""
+    log = up.home / "logs" / "runtime.log"
+    found = []
+    for line in log.read_text().splitlines() if log.exists() else ():
+        if line.startswith("{") and '"event": "batch committed"' in line:
+            found.append(int(json.loads(line)["batch"]))
+    return found
+
+
+def test_who_is_refused_takes_over_once_the_other_has_vanished(
+    world: Cluster, hosts: list[Host], tmp_path: Path
+) -> None:
+    one, other = _both(world, hosts, tmp_path)
+    with Feeder(world.redis_url, 3, 0.3) as feeder:
+        wait_until("some commits", lambda: one.committed() > 3)
+        assert not _committed(other)
+        one.host.vanish()
+        wait_until("commits of the other", lambda: len(_committed(other)) > 2, 300)
+    await_all(other, feeder.ledger)
+    other.stop()
+    assert not set(_committed(one)) & set(_committed(other))
+    assert not differences(other, feeder.ledger, {one.home: min(_committed(other))})
+
+
+def test_who_stood_still_while_another_took_over_stops(
+    world: Cluster, hosts: list[Host], tmp_path: Path
+) -> None:
+    one, other = _both(world, hosts, tmp_path)
+    with Feeder(world.redis_url, 4, 0.3) as feeder:
+        wait_until("some commits", lambda: one.committed() > 3)
+        one.host.signal(signal.SIGSTOP)
+        wait_until("commits of the other", lambda: len(_committed(other)) > 2, 300)
+        one.host.signal(signal.SIGCONT)
+        one.wait("store-taken", 120)
+        base = len(_committed(other))
+        wait_until("more commits of the other", lambda: len(_committed(other)) > base + 2)
+    await_all(other, feeder.ledger)
+    other.stop()
+    both = set(_committed(one)) & set(_committed(other))
+    assert not both
+    assert not differences(other, feeder.ledger, {one.home: min(_committed(other))})

@@ -1,0 +1,125 @@
+"""Errors of tasks get to the driver as errors, with their hosts in them."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.exchange.complaints import (
+    complaint,
+    first_cause,
+    missing_package,
+    other_version,
+    own_version,
+)
+from anabranch_runtime.exchange.meeting import Delegate, Meeting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CACHE = Path("/cache")
+
+
+@pytest.fixture
+def meeting() -> Iterator[Meeting]:
+    found = Meeting("127.0.0.1")
+    yield found
+    found.shutdown()
+
+
+def test_an_error_keeps_its_kind_and_gets_its_host() -> None:
+    said = complaint(StateError("damaged-pack", "it is", field="x", remedy="do"), "h1", CACHE)
+    assert said is not None
+    found = first_cause([said])
+    assert type(found) is StateError
+    assert (found.code, found.message) == ("damaged-pack", "on h1: it is")
+    assert (found.field, found.remedy) == ("x", "do")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "disk-full"), (errno.EROFS, "no-cache-directory")]
+)
+def test_a_disk_of_a_host_is_named(number: int, code: str) -> None:
+    said = complaint(OSError(number, "bad"), "h1", CACHE)
+    assert said is not None
+    assert said["code"] == code
+    assert "on h1" in said["message"]
+    assert "/cache" in said["message"]
+    assert "--cache-directory" in said["remedy"]
+
+
+def test_of_other_errors_nothing_is_known() -> None:
+    assert complaint(ValueError("x"), "h1", CACHE) is None
+    assert first_cause([]) is None
+
+
+def test_what_follows_from_another_error_counts_less() -> None:
+    errors = [
+        PipelineError("driver-unreachable", "the attempt is over"),
+        StateError("disk-full", "no room"),
+        PipelineError("host-unreachable", "h2"),
+    ]
+    said = [c for e in errors if (c := complaint(e, "h", CACHE)) is not None]
+    found = first_cause(said)
+    assert found is not None
+    assert found.code == "disk-full"
+    alone = first_cause(said[:1])
+    assert alone is not None
+    assert alone.code == "driver-unreachable"
+
+
+def test_who_waits_for_a_task_that_fails_waits_no_longer(meeting: Meeting) -> None:
+    ended = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(PipelineError, match="is over"):
+            Delegate(meeting.place, "a", 0, 2)("hello")
+        ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    said = complaint(StateError("disk-full", "no room"), "h1", CACHE)
+    assert said is not None
+    Delegate(meeting.place, "a", 1, 2).fail(said)
+    assert ended.wait(10)
+    thread.join()
+    found = meeting.failure("a")
+    assert found is not None
+    assert found.message == "on h1: no room"
+    meeting.over("a")
+    assert meeting.failure("a") is None
+
+
+def test_calls_of_an_attempt_that_is_over_leave_nothing(meeting: Meeting) -> None:
+    for number in range(300):
+        name = str(number)
+        meeting.over(name)
+        if number % 50 == 0:
+            with pytest.raises(PipelineError, match="is over"):
+                Delegate(meeting.place, name, 0, 2)("late")
+            assert meeting.signs(name) == 0
+    held = (meeting._rounds, meeting._signs, meeting._complaints)
+    assert not any(held)
+    assert len(meeting._over) <= 100
+
+
+def test_executors_without_the_package_are_told_of() -> None:
+    text = "Traceback:\n  x\nModuleNotFoundError: No module named 'anabranch_runtime'\n"
+    found = missing_package(RuntimeError(text))
+    assert found is not None
+    assert found.code == "wrong-package"
+    assert own_version() in found.message
+    assert "ModuleNotFoundError" in found.message
+    assert missing_package(RuntimeError("No module named 'pandas'")) is None
+
+
+def test_another_version_is_told_of() -> None:
+    assert other_version(own_version()) is None
+    found = other_version("99.0")
+    assert found is not None
+    assert "99.0" in found.message
