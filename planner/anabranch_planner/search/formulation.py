@@ -39,11 +39,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_planner.search.copies import ROUNDING
+from anabranch_planner.search.fillings import Need, either, fillings, needs
 from anabranch_planner.solvers.program import INFINITY, Program
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import AttrRef
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
     from anabranch_planner.search.routes import Routing
 
 
@@ -152,14 +153,20 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         # A store without attributes is not partitioned; its one copy is known to everybody.
+        if not attributes:
+            continue
+        if store in made.mirs and len(attributes) == 1:
+            # Kept is kept by the only attribute.
+            (attribute,) = attributes
+            kept = made.copies[store, attribute] = made.mirs[store]
+            program.costs[kept] += problem.copy_price(store, attribute)
+            continue
         indices = []
         for attribute in attributes:
             made.copies[store, attribute] = program.variable(
                 problem.copy_price(store, attribute), integer=True
             )
             indices.append(made.copies[store, attribute])
-        if not indices:
-            continue
         ones = [1.0] * len(indices)
         if store in made.mirs:
             program.row(0.0, INFINITY, (*indices, made.mirs[store]), (*ones, -1.0))
@@ -170,23 +177,40 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     for e, index in made.edges.items():
         store, known = graph.target[e], graph.known[e]
         attributes = problem.partitions[store]
-        # Whoever probes knows a candidate attribute, but perhaps not that of a copy that is there.
-        if store not in made.mirs and (not attributes or (known and len(attributes) == 1)):
+        # The store's only copy is there whenever it is probed.
+        if known and len(attributes) == 1:
+            continue
+        if not attributes and store not in made.mirs:
             continue
         indices = [index, *_copies(problem, made, store, known)]
         values = [1.0, *([-1.0] * (len(indices) - 1))]
-        if len(indices) <= len(attributes):
+        if len(indices) <= len(attributes) and _may_be_broadcast(problem, e):
             made.broadcasts[e] = program.variable(graph.spread[e], integer=False)
             indices.append(made.broadcasts[e])
             values.append(-1.0)
         program.row(-INFINITY, 0.0, indices, values)
-    for index, goal in enumerate(problem.goals):
-        _add_once(problem, made, goal, made.flows[index])
+    _add_once(problem, made)
     if problem.memory is not None:
         copies: dict[Sub, list[int]] = {}
         for (store, _), i in made.copies.items():
             copies.setdefault(store, []).append(i)
         _add_memory(problem, made, copies)
+
+
+def _may_be_broadcast(problem: Problem, edge: EdgeId) -> bool:
+    """Whether no copy that the step knows costs at most what broadcasting the step costs more.
+
+    If one does, some optimal plan keeps that copy instead, unless the number of copies is limited.
+    """
+    if problem.most_copies is not None or problem.memory is not None:
+        return True
+    store, known = problem.graph.target[edge], problem.graph.known[edge]
+    prices = (
+        problem.copy_price(store, a)
+        for i, a in enumerate(problem.partitions[store])
+        if known >> i & 1
+    )
+    return min(prices, default=INFINITY) > problem.graph.spread[edge]
 
 
 def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]]) -> None:
@@ -227,30 +251,52 @@ def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[i
     ]
 
 
-def _add_once(problem: Problem, made: Variables, goal: Goal, flows: list[int]) -> None:
-    graph, program = problem.graph, made.program
-    probing: dict[tuple[Sub, object], list[tuple[EdgeId, int]]] = {}
-    for e, flow in zip(goal.edges, flows, strict=True):
-        store = graph.target[e]
-        if store in made.mirs:
-            probing.setdefault((store, None), []).append((e, flow))
-        elif len(problem.partitions[store]) > 1:
-            # Occurrences of one relation read one store, and each of them is a probe.
-            probing.setdefault((store, graph.members(e)), []).append((e, flow))
-    for (store, _), edges in probing.items():
-        if len(edges) < 2:
-            continue
-        for known in dict.fromkeys(graph.known[e] for e, _ in edges):
-            served = [(e, f) for e, f in edges if not graph.known[e] & ~known]
-            if len(served) > 1:
-                less = [made.broadcasts[e] for e, _ in served if e in made.broadcasts]
-                less += _copies(problem, made, store, known)
-                program.row(
-                    -INFINITY,
-                    0.0,
-                    [*(f for _, f in served), *less],
-                    [*([1.0] * len(served)), *([-1.0] * len(less))],
-                )
+def _add_once(problem: Problem, made: Variables) -> None:
+    """Add the rows that serve all ways of a path to fill a place together (:mod:`fillings`)."""
+    upkeep = needs(problem, made.broadcasts)
+    written: set[tuple[int | None, Sub, Need]] = set()
+    for goal, flows in zip(problem.goals, made.flows, strict=True):
+        kept = None if goal.mir is None else made.mirs[goal.mir]
+        at = dict(zip(goal.edges, flows, strict=True))
+        for (store, label), ways in fillings(problem, goal, upkeep, made.broadcasts).items():
+            whole = either(need for _, need in ways)
+            if label is not None and (kept, store, whole) not in written:
+                # Every path fills the label, so no flow has to be counted.
+                written.add((kept, store, whole))
+                _add_need(problem, made, kept, store, whole)
+            if len(ways) < 2:
+                continue
+            for known in dict.fromkeys(need.known for _, need in ways):
+                if known == whole.known and label is not None:
+                    continue
+                served = [(e, need) for e, need in ways if not need.known & ~known]
+                if len(served) > 1:
+                    steps = either(need for _, need in served).steps
+                    less = _serving(problem, made, store, Need(known, steps))
+                    made.program.row(
+                        -INFINITY,
+                        0.0,
+                        [*(at[e] for e, _ in served), *less],
+                        [*([1.0] * len(served)), *([-1.0] * len(less))],
+                    )
+
+
+def _add_need(problem: Problem, made: Variables, kept: int | None, store: Sub, need: Need) -> None:
+    """Add the row that serves ``need``: in any case, or where the variable ``kept`` is 1."""
+    if need.known == (1 << len(problem.partitions[store])) - 1:
+        return  # some copy is always there
+    serving = _serving(problem, made, store, need)
+    ones = [1.0] * len(serving)
+    if kept is None:
+        made.program.row(1.0, INFINITY, serving, ones)
+    else:
+        made.program.row(0.0, INFINITY, [*serving, kept], [*ones, -1.0])
+
+
+def _serving(problem: Problem, made: Variables, store: Sub, need: Need) -> list[int]:
+    """The variables of the copies and broadcasts that serve ``need``."""
+    steps = [made.broadcasts[e] for e in sorted(need.steps)]
+    return _copies(problem, made, store, need.known) + steps
 
 
 def start_values(problem: Problem, made: Variables, routing: Routing) -> list[float]:
