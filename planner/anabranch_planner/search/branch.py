@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_planner.search.copies import decided
+from anabranch_planner.search.cuts import broken
 from anabranch_planner.search.formulation import Variables, formulate
 from anabranch_planner.search.routes import (
     Routing,
@@ -33,6 +34,7 @@ from anabranch_planner.search.routes import (
     shortest,
     tree_routes,
 )
+from anabranch_planner.solvers.program import INFINITY
 from anabranch_planner.solvers.relaxation import Relaxation
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ INTEGRAL = 1e-6
 #: Every how many nodes the relaxation is rounded to a plan: at least so many, and more where the
 #: program has more than so many variables per node (rounding is linear in them).
 ROUND_EVERY, ROUND_SIZE = 10, 200
+#: Rounds in which broken rows are added, and the part of the gap that each has to close for another.
+ROUNDS, WORTHWHILE = 20, 0.01
 #: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
 LEAST = 1e-3
 
@@ -116,6 +120,7 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         # Nothing costs less than the known plan, which was used to fix variables.
         search.bound, search.done = known.cost, True
         return search
+    _tighten(search, deadline)
     search.bound = min(max(relaxation.objective, floor), known.cost)
     search.root, search._slopes = relaxation.values.copy(), relaxation.slopes.copy()
     ranks = np.full(made.program.variables, -1)
@@ -132,6 +137,29 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         search._open = [(relaxation.objective, 0, ())]
     _settle(search)
     return search
+
+
+def _tighten(search: Search, deadline: Deadline) -> None:
+    """Add rows that the relaxation breaks, as long as its bound rises."""
+    problem, made, relaxation = search.problem, search.made, search.relaxation
+    for _ in range(ROUNDS if problem.charged else 0):
+        before, values = relaxation.objective, relaxation.values.tolist()
+        cuts = broken(problem, made, values)
+        if not cuts or deadline.expired():
+            return
+        first = made.program.rows
+        for low, high in cuts:
+            both = set(low).intersection(high)
+            indices = [i for i in (*low, *high) if i not in both]
+            ones = [1.0] * (len(low) - len(both))
+            made.program.row(-INFINITY, 0.0, indices, ones + [-1.0] * (len(high) - len(both)))
+        relaxation.extend(made.program, range(first, made.program.rows))
+        if not relaxation.solve({}, deadline.left()):
+            # The rows stay; what was found before holds without them.
+            relaxation.objective, relaxation.values = before, np.array(values)
+            return
+        if relaxation.objective < before + WORTHWHILE * (search.best.cost - before):
+            return
 
 
 def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> bool:

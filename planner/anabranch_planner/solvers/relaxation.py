@@ -76,6 +76,20 @@ class Relaxation:
         self.objective = self._offset + self._highs.getInfo().objective_function_value / self._scale
         return True
 
+    def extend(self, program: Program, rows: range) -> None:
+        """Add ``rows`` of ``program``, to which they were added since."""
+        starts = program.starts
+        first, end = starts[rows.start], starts[rows.stop]
+        self._highs.addRows(
+            len(rows),
+            np.array(program.lowers[rows.start : rows.stop]),
+            np.array(program.uppers[rows.start : rows.stop]),
+            end - first,
+            np.array(starts[rows.start : rows.stop], dtype=np.int32) - first,
+            np.array(program.indices[first:end], dtype=np.int32),
+            np.array(program.values[first:end]),
+        )
+
     def rule_out(self, indices: NDArray[np.int64]) -> None:
         """Fix variables at 0 for good."""
         for i in indices.tolist():
