@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 #: Our branching takes this many nodes times variables squared, and at least so many nodes, before
 #: a general solver is given the rest: that is better where a large component has many independent
 #: fractional spots, which cuts close one by one and branching only together.
-WORK, LEAST_NODES = 2_000_000_000, 10
+WORK, LEAST_NODES = 200_000_000_000, 10
 #: Sooner, if so many nodes leave more than this part of the gap.
-CHECK_NODES, SLOW = 50, 0.9
+CHECK_NODES, SLOW = 500, 0.99
 #: Nodes that the general solver may take before our branching has the last word.
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.

@@ -36,6 +36,7 @@ from anabranch_planner.search.routes import (
 )
 from anabranch_planner.solvers.program import INFINITY
 from anabranch_planner.solvers.relaxation import Relaxation
+from anabranch_planner.solvers.zero_half import zero_half
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,8 +54,11 @@ INTEGRAL = 1e-6
 #: Every how many nodes the relaxation is rounded to a plan: at least so many, and more where the
 #: program has more than so many variables per node (rounding is linear in them).
 ROUND_EVERY, ROUND_SIZE = 10, 200
-#: Rounds in which broken rows are added, and the part of the gap that each has to close for another.
-ROUNDS, WORTHWHILE = 20, 0.01
+#: Rounds in which broken rows are added. They end where so many in turn did not raise the bound by
+#: more than that part.
+ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-6
+#: Rows of one kind below which the other kind is looked for, and how many of that are added.
+FEW, MOST_ROWS = 10, 100
 #: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
 LEAST = 1e-3
 
@@ -120,7 +124,8 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         # Nothing costs less than the known plan, which was used to fix variables.
         search.bound, search.done = known.cost, True
         return search
-    _tighten(search, deadline)
+    if problem.charged:
+        _tighten(search, deadline)
     search.bound = min(max(relaxation.objective, floor), known.cost)
     search.root, search._slopes = relaxation.values.copy(), relaxation.slopes.copy()
     ranks = np.full(made.program.variables, -1)
@@ -140,25 +145,27 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
 
 
 def _tighten(search: Search, deadline: Deadline) -> None:
-    """Add rows that the relaxation breaks, as long as its bound rises."""
-    problem, made, relaxation = search.problem, search.made, search.relaxation
-    for _ in range(ROUNDS if problem.charged else 0):
-        before, values = relaxation.objective, relaxation.values.tolist()
-        cuts = broken(problem, made, values)
-        if not cuts or deadline.expired():
+    """Add rows that the root relaxation breaks, until they have no effect any more."""
+    program, relaxation = search.made.program, search.relaxation
+    patience = PATIENCE
+    for _ in range(ROUNDS):
+        before, values, slopes = relaxation.objective, relaxation.values, relaxation.slopes
+        if before >= _cutoff(search) or deadline.expired():
             return
-        first = made.program.rows
-        for low, high in cuts:
-            both = set(low).intersection(high)
-            indices = [i for i in (*low, *high) if i not in both]
-            ones = [1.0] * (len(low) - len(both))
-            made.program.row(-INFINITY, 0.0, indices, ones + [-1.0] * (len(high) - len(both)))
-        relaxation.extend(made.program, range(first, made.program.rows))
+        rows = broken(search.problem, search.made, values.tolist())
+        if len(rows) < FEW:
+            rows += zero_half(program, values, MOST_ROWS)
+        if not rows:
+            return
+        for upper, indices, coefficients in rows:
+            program.row(-INFINITY, upper, indices, coefficients)
+        relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # The rows stay; what was found before holds without them.
-            relaxation.objective, relaxation.values = before, np.array(values)
+            # What was found without the rows still holds.
+            relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
-        if relaxation.objective < before + WORTHWHILE * (search.best.cost - before):
+        patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
+        if not patience:
             return
 
 

@@ -29,22 +29,21 @@ if TYPE_CHECKING:
 
     from anabranch_planner.search.formulation import Variables
     from anabranch_planner.search.problem import Goal, Problem, Sub
+    from anabranch_planner.solvers.program import Row
 
 #: By how much a row has to be broken to be worth adding.
 BROKEN = 1e-4
-#: A row: variables whose sum is at most the sum of others.
-Cut = tuple[tuple[int, ...], tuple[int, ...]]
 #: A node that is no state.
 _SINK = -1
 
 
-def broken(problem: Problem, made: Variables, values: list[float]) -> list[Cut]:
+def broken(problem: Problem, made: Variables, values: list[float]) -> list[Row]:
     """Rows of the kind above that ``values`` break, each once."""
     target, subs = problem.graph.target, problem.graph.subs
     upkeep = {
         (m, problem.goals[g].start): problem.goals[g] for m, gs in problem.mirs.items() for g in gs
     }
-    found: dict[Cut, None] = {}
+    found: dict[Row, None] = {}
     for goal, flows in zip(problem.goals, made.flows, strict=True):
         over: dict[Sub, list[int]] = defaultdict(list)
         for e, flow in zip(goal.edges, flows, strict=True):
@@ -59,8 +58,15 @@ def broken(problem: Problem, made: Variables, values: list[float]) -> list[Cut]:
                 cut = _cut(problem, made, values, some, parts)
                 if cut is not None:
                     short, needed = cut
-                    found[tuple(f for m in short for f in over[m]), needed] = None
+                    found[_row([f for m in short for f in over[m]], needed)] = None
     return list(found)
+
+
+def _row(flows: list[int], edges: list[int]) -> Row:
+    """The row by which ``flows`` are at most ``edges`` together; a flow may stand for its edge."""
+    both = set(flows).intersection(edges)
+    more, less = ([i for i in side if i not in both] for side in (flows, edges))
+    return 0.0, (*more, *less), (*([1.0] * len(more)), *([-1.0] * len(less)))
 
 
 def _cut(
@@ -69,7 +75,7 @@ def _cut(
     values: list[float],
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
-) -> tuple[list[Sub], tuple[int, ...]] | None:
+) -> tuple[list[Sub], list[int]] | None:
     """The MIRs that what is paid does not suffice for, and the edges they need more of."""
     graph = problem.graph
     root = next(iter(some.values())).root
@@ -82,7 +88,7 @@ def _cut(
     short = [m for m, goal in some.items() if goal.sink not in near]
     used = dict.fromkeys(e for m in short for e in some[m].edges)
     out = (e for e in used if graph.tail[e] in near and graph.head[e] not in near)
-    return short, tuple(made.edges[e] for e in out)
+    return short, [made.edges[e] for e in out]
 
 
 def _flow(arcs: Iterable[tuple[int, int, float]], root: int) -> tuple[float, set[int]]:

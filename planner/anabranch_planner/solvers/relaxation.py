@@ -14,13 +14,15 @@ from anabranch_planner.solvers.highs import load
 from anabranch_planner.solvers.interface import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.solvers.program import Program
+    from anabranch_planner.solvers.program import Program, Row
 
 INFINITE = float("inf")
+#: HiGHS's number for dual simplex steps by Devex weights, which start at 1.
+DEVEX = 1
 
 
 class Relaxation:
@@ -76,18 +78,19 @@ class Relaxation:
         self.objective = self._offset + self._highs.getInfo().objective_function_value / self._scale
         return True
 
-    def extend(self, program: Program, rows: range) -> None:
-        """Add ``rows`` of ``program``, to which they were added since."""
-        starts = program.starts
-        first, end = starts[rows.start], starts[rows.stop]
+    def extend(self, rows: Sequence[Row]) -> None:
+        """Add ``rows``."""
+        # The weights of the steepest edge would be computed anew for the longer basis.
+        self._highs.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX)
+        lengths = [len(indices) for _, indices, _ in rows]
         self._highs.addRows(
             len(rows),
-            np.array(program.lowers[rows.start : rows.stop]),
-            np.array(program.uppers[rows.start : rows.stop]),
-            end - first,
-            np.array(starts[rows.start : rows.stop], dtype=np.int32) - first,
-            np.array(program.indices[first:end], dtype=np.int32),
-            np.array(program.values[first:end]),
+            np.full(len(rows), -INFINITE),
+            np.array([upper for upper, _, _ in rows]),
+            sum(lengths),
+            np.cumsum([0, *lengths[:-1]], dtype=np.int32),
+            np.array([i for _, indices, _ in rows for i in indices], dtype=np.int32),
+            np.array([c for _, _, coefficients in rows for c in coefficients]),
         )
 
     def rule_out(self, indices: NDArray[np.int64]) -> None:
