@@ -56,9 +56,9 @@ INTEGRAL = 1e-6
 ROUND_EVERY, ROUND_SIZE = 10, 200
 #: Rounds in which broken rows are added. They end where so many in turn did not raise the bound by
 #: more than that part.
-ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-6
+ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 #: Rows of one kind below which the other kind is looked for, and how many of that are added.
-FEW, MOST_ROWS = 10, 100
+FEW, MOST_ROWS = 10, 200
 #: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
 LEAST = 1e-3
 
@@ -115,8 +115,9 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         floor: a lower bound that needs no solver.
     """
     made = formulate(problem, known.cost)
-    search = Search(problem, known, made, Relaxation(made.program, seed), floor)
-    relaxation = search.relaxation
+    # Where copies are charged presolving takes longer than what it saves.
+    relaxation = Relaxation(made.program, seed, presolve=not problem.charged)
+    search = Search(problem, known, made, relaxation, floor)
     if deadline.expired() or not relaxation.solve({}, deadline.left()):
         return search
     search.nodes = 1

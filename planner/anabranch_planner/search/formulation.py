@@ -39,10 +39,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_planner.search.copies import ROUNDING
-from anabranch_planner.search.fillings import Need, either, fillings, needs
+from anabranch_planner.search.fillings import NO_STEPS, Need, either, fillings, needs
 from anabranch_planner.solvers.program import INFINITY, Program
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from anabranch_contract.queries.joins import AttrRef
     from anabranch_planner.search.problem import EdgeId, Problem, Sub
     from anabranch_planner.search.routes import Routing
@@ -152,14 +154,16 @@ def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, 
 def _add_copies(problem: Problem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
-        # A store without attributes is not partitioned; its one copy is known to everybody.
-        if not attributes:
+        if len(attributes) < 2 and store in made.mirs:
+            # Its only copy is there whenever it is.
+            attribute = attributes[0] if attributes else None
+            program.costs[made.mirs[store]] += problem.copy_price(store, attribute)
+            if attribute is not None:
+                made.copies[store, attribute] = made.mirs[store]
             continue
-        if store in made.mirs and len(attributes) == 1:
-            # Kept is kept by the only attribute.
-            (attribute,) = attributes
-            kept = made.copies[store, attribute] = made.mirs[store]
-            program.costs[kept] += problem.copy_price(store, attribute)
+        if not attributes:
+            # Not partitioned: its one copy is known to everybody.
+            program.offset += problem.copy_price(store, None)
             continue
         indices = []
         for attribute in attributes:
@@ -174,27 +178,28 @@ def _add_copies(problem: Problem, made: Variables) -> None:
             program.row(1.0, INFINITY, indices, ones)
         if problem.most_copies is not None and problem.most_copies < len(indices):
             program.row(-INFINITY, float(problem.most_copies), indices, ones)
-    for e, index in made.edges.items():
-        store, known = graph.target[e], graph.known[e]
-        attributes = problem.partitions[store]
-        # The store's only copy is there whenever it is probed.
-        if known and len(attributes) == 1:
-            continue
-        if not attributes and store not in made.mirs:
-            continue
-        indices = [index, *_copies(problem, made, store, known)]
-        values = [1.0, *([-1.0] * (len(indices) - 1))]
-        if len(indices) <= len(attributes) and _may_be_broadcast(problem, e):
+    asking = [e for e in made.edges if _asks(problem, e)]
+    for e in asking:
+        if _may_be_broadcast(problem, e):
             made.broadcasts[e] = program.variable(graph.spread[e], integer=False)
-            indices.append(made.broadcasts[e])
-            values.append(-1.0)
-        program.row(-INFINITY, 0.0, indices, values)
-    _add_once(problem, made)
+    served = _add_once(problem, made)
+    for e in asking:
+        if e not in served:
+            broadcast = frozenset((e,)) if e in made.broadcasts else NO_STEPS
+            serving = _serving(problem, made, graph.target[e], Need(graph.known[e], broadcast))
+            program.row(
+                -INFINITY, 0.0, [made.edges[e], *serving], [1.0, *([-1.0] * len(serving))]
+            )
     if problem.memory is not None:
         copies: dict[Sub, list[int]] = {}
         for (store, _), i in made.copies.items():
             copies.setdefault(store, []).append(i)
         _add_memory(problem, made, copies)
+
+
+def _asks(problem: Problem, edge: EdgeId) -> bool:
+    """Whether it takes a certain copy for the step not to be broadcast."""
+    return problem.graph.known[edge] != (1 << len(problem.partitions[problem.graph.target[edge]])) - 1
 
 
 def _may_be_broadcast(problem: Problem, edge: EdgeId) -> bool:
@@ -251,46 +256,67 @@ def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[i
     ]
 
 
-def _add_once(problem: Problem, made: Variables) -> None:
-    """Add the rows that serve all ways of a path to fill a place together (:mod:`fillings`)."""
+def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
+    """Add the rows that serve all ways of a path to fill a place together (:mod:`fillings`).
+
+    Returns:
+        The steps for which they leave nothing to ask: whatever goal takes one of them, there is a
+        copy that the step knows.
+    """
+    target = problem.graph.target
     upkeep = needs(problem, made.broadcasts)
-    written: set[tuple[int | None, Sub, Need]] = set()
+    always: dict[tuple[int | None, Sub], dict[Need, None]] = {}
+    asking: set[EdgeId] = set()
     for goal, flows in zip(problem.goals, made.flows, strict=True):
-        kept = None if goal.mir is None else made.mirs[goal.mir]
         at = dict(zip(goal.edges, flows, strict=True))
+        kept = None if goal.mir is None else made.mirs[goal.mir]
+        served: set[EdgeId] = set()
         for (store, label), ways in fillings(problem, goal, upkeep, made.broadcasts).items():
             whole = either(need for _, need in ways)
-            if label is not None and (kept, store, whole) not in written:
+            if label is not None:
                 # Every path fills the label, so no flow has to be counted.
-                written.add((kept, store, whole))
-                _add_need(problem, made, kept, store, whole)
-            if len(ways) < 2:
-                continue
+                always.setdefault((kept, store), {})[whole] = None
             for known in dict.fromkeys(need.known for _, need in ways):
-                if known == whole.known and label is not None:
-                    continue
-                served = [(e, need) for e, need in ways if not need.known & ~known]
-                if len(served) > 1:
-                    steps = either(need for _, need in served).steps
+                together = [(e, need) for e, need in ways if not need.known & ~known]
+                steps = either(need for _, need in together).steps
+                if label is None or known != whole.known:
+                    if len(together) == 1:
+                        continue
                     less = _serving(problem, made, store, Need(known, steps))
                     made.program.row(
                         -INFINITY,
                         0.0,
-                        [*(at[e] for e, _ in served), *less],
-                        [*([1.0] * len(served)), *([-1.0] * len(less))],
+                        [*(at[e] for e, _ in together), *less],
+                        [*([1.0] * len(together)), *([-1.0] * len(less))],
                     )
+                if not steps:
+                    served.update(
+                        e for e, need in together if target[e] == store and need.known == known
+                    )
+        asking.update(e for e in goal.edges if e not in served)
+    for (kept, store), several in always.items():
+        _add_needs(problem, made, kept, store, several)
+    return made.edges.keys() - asking
 
 
-def _add_need(problem: Problem, made: Variables, kept: int | None, store: Sub, need: Need) -> None:
-    """Add the row that serves ``need``: in any case, or where the variable ``kept`` is 1."""
-    if need.known == (1 << len(problem.partitions[store])) - 1:
-        return  # some copy is always there
-    serving = _serving(problem, made, store, need)
-    ones = [1.0] * len(serving)
-    if kept is None:
-        made.program.row(1.0, INFINITY, serving, ones)
-    else:
-        made.program.row(0.0, INFINITY, [*serving, kept], [*ones, -1.0])
+def _add_needs(
+    problem: Problem, made: Variables, kept: int | None, store: Sub, several: Iterable[Need]
+) -> None:
+    """Add rows that serve ``several`` needs: in any case, or where the variable ``kept`` is 1."""
+    every = (1 << len(problem.partitions[store])) - 1
+    for need in several:
+        implied = any(
+            n != need and not n.known & ~need.known and n.steps <= need.steps for n in several
+        )
+        # Some copy is always there.
+        if need.known == every or implied:
+            continue
+        serving = _serving(problem, made, store, need)
+        ones = [1.0] * len(serving)
+        if kept is None:
+            made.program.row(1.0, INFINITY, serving, ones)
+        else:
+            made.program.row(0.0, INFINITY, [*serving, kept], [*ones, -1.0])
 
 
 def _serving(problem: Problem, made: Variables, store: Sub, need: Need) -> list[int]:

@@ -36,8 +36,10 @@ class Relaxation:
 
     __slots__ = ("_fixed", "_highs", "_offset", "_scale", "_tops", "objective", "slopes", "values")
 
-    def __init__(self, program: Program, seed: int = 0) -> None:
+    def __init__(self, program: Program, seed: int = 0, *, presolve: bool = True) -> None:
         self._highs, self._scale = load(Request(program, seed=seed), relaxed=True)
+        if not presolve:
+            self._highs.setOptionValue("presolve", "off")
         self._tops = list(program.tops)
         self._offset = program.offset
         self._fixed: dict[int, float] = {}

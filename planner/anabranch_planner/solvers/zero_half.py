@@ -31,7 +31,7 @@ TIGHT = 1e-6
 #: By how much a row has to be broken.
 BROKEN = 0.05
 #: Rows that are added up at most, and variables that only their bounds make even.
-LONGEST, LOOSE = 60, 6
+LONGEST, LOOSE = 20, 6
 
 
 class _Sum(NamedTuple):
