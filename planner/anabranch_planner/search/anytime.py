@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 #: Our branching takes this many nodes times variables squared, and at least so many nodes, before
 #: a general solver is given the rest: that is better where a large component has many independent
 #: fractional spots, which cuts close one by one and branching only together.
-WORK, LEAST_NODES = 200_000_000_000, 10
+WORK, LEAST_NODES = 2_000_000_000, 10
+#: So many times as many where copies are charged: what cuts close has been cut at the root.
+CUT = 20
 #: Sooner, if so many nodes leave more than this part of the gap.
-CHECK_NODES, SLOW = 500, 0.99
+CHECK_NODES, SLOW = 50, 0.9
 #: Nodes that the general solver may take before our branching has the last word.
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
@@ -60,7 +62,7 @@ RESTRICTED_NODES = 40
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
 #: machine; one whose copies are charged counts for so many.
-REACH, CHARGED = 40_000, 8
+REACH, CHARGED = 40_000, 2
 #: Where it is not: part of the time that goes into the bound, or into copies apart from routes; and
 #: of what is left into one neighbourhood.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
@@ -309,7 +311,7 @@ def _close(search: Search, settings: Settings, deadline: Deadline) -> None:
     if search.done or search.root is None:
         return
     program = search.made.program
-    nodes = max(WORK // program.variables**2, LEAST_NODES)
+    nodes = max(WORK // program.variables**2, LEAST_NODES) * (CUT if search.problem.charged else 1)
     while nodes > 0:
         before = search.gap
         if advance(search, deadline, min(nodes, CHECK_NODES)) or deadline.expired():

@@ -326,7 +326,10 @@ def _serving(problem: Problem, made: Variables, store: Sub, need: Need) -> list[
 
 
 def start_values(problem: Problem, made: Variables, routing: Routing) -> list[float]:
-    """``routing`` as a feasible point of the program, for a solver to start from."""
+    """``routing`` as a feasible point of the program, for a solver to start from.
+
+    It costs no more: where the program has a step not broadcast, a copy is kept instead.
+    """
     values = [0.0] * made.program.variables
     for index, path in routing.routes.items():
         goal = problem.goals[index]
@@ -336,10 +339,18 @@ def start_values(problem: Problem, made: Variables, routing: Routing) -> list[fl
         for e, flow in zip(goal.edges, made.flows[index], strict=True):
             if e in used:
                 values[flow] = values[made.edges[e]] = 1.0
-                if e in made.broadcasts and routing.accesses[e].broadcast:
-                    values[made.broadcasts[e]] = 1.0
+                if made.copies and routing.accesses[e].broadcast:
+                    known = e in made.broadcasts
+                    serving = made.broadcasts[e] if known else _cheapest(problem, made, e)
+                    values[serving] = 1.0
     for store, kept in routing.copies.items():
         for attribute in kept:
             if attribute is not None and (store, attribute) in made.copies:
                 values[made.copies[store, attribute]] = 1.0
     return values
+
+
+def _cheapest(problem: Problem, made: Variables, edge: EdgeId) -> int:
+    """The cheapest copy that a step knows."""
+    store, known = problem.graph.target[edge], problem.graph.known[edge]
+    return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])
