@@ -61,8 +61,9 @@ RESTRICTED_NODES = 40
 #: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
-#: machine; one whose copies are charged counts for so many.
-REACH, CHARGED = 40_000, 2
+#: machine. Where copies are charged, each counts for one more with every so many flows: such a
+#: problem does not fall apart, and its relaxation takes longer than in proportion.
+REACH, TIED = 40_000, 15_000
 #: Where it is not: part of the time that goes into the bound, or into copies apart from routes; and
 #: of what is left into one neighbourhood.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
@@ -121,7 +122,7 @@ def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> s
     if problem.flows > settings.max_flows:
         return f"{problem.flows} flows exceed the cap of {settings.max_flows}"
     left = deadline.left()
-    work = problem.flows * (CHARGED if problem.charged else 1)
+    work = problem.flows * (1 + problem.flows / TIED if problem.charged else 1)
     if left is not None and work > REACH * left:
         return f"{problem.flows} flows are too many for the time"
     return ""

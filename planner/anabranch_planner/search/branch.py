@@ -57,6 +57,8 @@ ROUND_EVERY, ROUND_SIZE = 10, 200
 #: Rounds in which broken rows are added. They end where so many in turn did not raise the bound by
 #: more than that part.
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
+#: Part of the time that they may take: a better plan has to be found, too.
+TIGHTEN_SHARE = 0.3
 #: Rows of one kind below which the other kind is looked for, and how many of that are added.
 FEW, MOST_ROWS = 10, 200
 #: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
@@ -126,7 +128,7 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         search.bound, search.done = known.cost, True
         return search
     if problem.charged:
-        _tighten(search, deadline)
+        _tighten(search, deadline.share(TIGHTEN_SHARE))
     search.bound = min(max(relaxation.objective, floor), known.cost)
     search.root, search._slopes = relaxation.values.copy(), relaxation.slopes.copy()
     ranks = np.full(made.program.variables, -1)
