@@ -14,9 +14,8 @@ which have ``t``. Whichever of them the path probes, its upkeep leads from the r
                                    upkeep of some M in D from t may use
 
 For given ``g`` and ``t`` the row that is broken most is a minimum cut of the graph of states from
-``t``, where edges hold ``y_e`` and ``f_g(M)`` leaves at ``(t, M)`` (Ford & Fulkerson's theorem). The
-rows do not follow from the program with one flow per goal; they would if every goal had upkeep
-flows of its own.
+``t``, where edges hold ``y_e`` and ``f_g(M)`` leaves at ``(t, M)`` (Ford & Fulkerson, "Maximal flow
+through a network", 1956). The rows would follow if every goal had upkeep flows of its own.
 """
 
 from __future__ import annotations

@@ -63,13 +63,13 @@ def fillings(
     """The edges by which a path may fill each place that has a choice of copies, with their needs.
 
     Args:
-        upkeep: of the MIRs that the goal may probe.
+        upkeep: of the MIRs that the goal may probe, which are listed smaller first.
     """
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, Need]]] = {}
     for e in goal.edges:
         store = graph.target[e]
-        inside = upkeep.get(store)
+        inside = upkeep[store] if store in problem.mirs else None
         if inside is not None:
             for place, need in inside.items():
                 found.setdefault(place, []).append((e, need))

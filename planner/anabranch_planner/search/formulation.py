@@ -8,15 +8,22 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
     copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
-    once       sum of the flow of g over edges that probe M and know attributes in A only
-               <=  sum_{a in A} p_{M,a} + sum of their b_e
+    once       sum of the flow of g over edges by which a label is filled from M, knowing attributes
+               in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
-The last row holds because the labels of a path are disjoint, so a path fills a label (or those of
-an MIR) at most once, and the row is written per store and labels filled: if that one probe knows
-attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where
-every ``y_e`` is 0 or 1, and closes most of the relaxation's gap where flows are split: there
-``y_e = 1/2`` on several edges is served by half a copy each. It is written for the sets ``A`` that
-some edge knows.
+*Once* holds because the labels of a path are disjoint, so a path fills a label (or those of an MIR)
+at most once, and the row is written per store and labels filled: if that one probe knows attributes
+in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where every ``y_e``
+is 0 or 1, and matters where flows are split: there ``y_e = 1/2`` on several edges is served by half
+a copy each. It is written for the sets ``A`` that some edge knows. An edge that probes an MIR
+counts as well, where the MIR's upkeep fills the label from the store by such attributes only
+(:mod:`fillings`). Where ``A`` are all attributes by which the label can be filled, the flows sum up
+to 1 (``z_M`` in the upkeep of ``M``): one of ``A`` has a copy in any case, whatever MIRs are kept.
+
+Three things make the program smaller and not weaker. A step has a ``b_e`` only where no copy that
+it knows costs at most ``s_e``: else some optimal plan keeps that copy instead. An MIR with one
+attribute has one copy, so ``z_M`` stands for ``p_{M,a}``. And ``y_e <= sum of p`` is left out where
+rows of the kind *once* say so for every goal that may use ``e``.
 
 The relaxation is much tighter than the paper's: there the rows that make an order pay for its
 steps are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z
@@ -43,7 +50,7 @@ from anabranch_planner.search.fillings import NO_STEPS, Need, either, fillings, 
 from anabranch_planner.solvers.program import INFINITY, Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from anabranch_contract.queries.joins import AttrRef
     from anabranch_planner.search.problem import EdgeId, Problem, Sub
@@ -187,9 +194,7 @@ def _add_copies(problem: Problem, made: Variables) -> None:
         if e not in served:
             broadcast = frozenset((e,)) if e in made.broadcasts else NO_STEPS
             serving = _serving(problem, made, graph.target[e], Need(graph.known[e], broadcast))
-            program.row(
-                -INFINITY, 0.0, [made.edges[e], *serving], [1.0, *([-1.0] * len(serving))]
-            )
+            program.row(-INFINITY, 0.0, [made.edges[e], *serving], [1.0, *([-1.0] * len(serving))])
     if problem.memory is not None:
         copies: dict[Sub, list[int]] = {}
         for (store, _), i in made.copies.items():
@@ -199,22 +204,20 @@ def _add_copies(problem: Problem, made: Variables) -> None:
 
 def _asks(problem: Problem, edge: EdgeId) -> bool:
     """Whether it takes a certain copy for the step not to be broadcast."""
-    return problem.graph.known[edge] != (1 << len(problem.partitions[problem.graph.target[edge]])) - 1
+    several = len(problem.partitions[problem.graph.target[edge]])
+    return problem.graph.known[edge] != (1 << several) - 1
 
 
 def _may_be_broadcast(problem: Problem, edge: EdgeId) -> bool:
     """Whether no copy that the step knows costs at most what broadcasting the step costs more.
 
-    If one does, some optimal plan keeps that copy instead, unless the number of copies is limited.
+    If one does, some optimal plan keeps that copy instead, unless copies are limited.
     """
-    if problem.most_copies is not None or problem.memory is not None:
-        return True
     store, known = problem.graph.target[edge], problem.graph.known[edge]
-    prices = (
-        problem.copy_price(store, a)
-        for i, a in enumerate(problem.partitions[store])
-        if known >> i & 1
-    )
+    attributes, most = problem.partitions[store], problem.most_copies
+    if problem.memory is not None or (most is not None and most < len(attributes)):
+        return True
+    prices = (problem.copy_price(store, a) for i, a in enumerate(attributes) if known >> i & 1)
     return min(prices, default=INFINITY) > problem.graph.spread[edge]
 
 
@@ -300,14 +303,13 @@ def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
 
 
 def _add_needs(
-    problem: Problem, made: Variables, kept: int | None, store: Sub, several: Iterable[Need]
+    problem: Problem, made: Variables, kept: int | None, store: Sub, several: Collection[Need]
 ) -> None:
     """Add rows that serve ``several`` needs: in any case, or where the variable ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
+    free = [need.known for need in several if not need.steps]
     for need in several:
-        implied = any(
-            n != need and not n.known & ~need.known and n.steps <= need.steps for n in several
-        )
+        implied = any(k != need.known and not k & ~need.known for k in free)
         # Some copy is always there.
         if need.known == every or implied:
             continue

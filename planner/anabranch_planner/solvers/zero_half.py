@@ -8,7 +8,8 @@ and by half of the slack less where it is not.
 Which rows to add up is a question of parities: Gaussian elimination modulo 2, over the rows that
 are tight at the point and the variables that are fractional there. Variables at a bound cost
 nothing: where their coefficient is odd, the bound is added. The most fractional are eliminated
-first, and what is left may be made even by bounds as well, as long as their slack is small.
+first, and what is left may be made even by bounds as well, as long as their slack is small. Rows
+are added up only where they share a variable, so no cut is about parts that share none.
 
 Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
 Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55
@@ -68,7 +69,7 @@ class _Point:
     def _tight(
         self, values: NDArray[np.float64], fractional: NDArray[np.bool_]
     ) -> list[tuple[int, int]]:
-        """Rows that are tight and have fractional variables, and the sign that makes each ``<=``."""
+        """Rows that are tight at a fractional variable, and the sign that makes each ``<=``."""
         program = self.program
         starts, indices = np.array(program.starts[:-1]), np.array(program.indices)
         activity = np.add.reduceat(np.array(program.values) * values[indices], starts)
@@ -142,7 +143,7 @@ def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[
     for found in _eliminate(point):
         row = point.rounded(found.rows)
         depth = point.broken(row)
-        if depth > BROKEN:
+        if row[1] and depth > BROKEN:
             depths[row] = depth / sum(c * c for c in row[2]) ** 0.5
     return sorted(depths, key=lambda row: (-depths[row], len(row[1]), row))[:most]
 

@@ -30,7 +30,8 @@ from tests.support.oracles.exactness import same, tight_cost
 from tests.support.oracles.plain_program import optimum
 
 if TYPE_CHECKING:
-    from anabranch_planner.search.problem import Problem
+    from anabranch_contract.queries.joins import AttrRef
+    from anabranch_planner.search.problem import Problem, Sub
 
 PARALLELISMS = (2, 3, 4, 8, 16)
 
@@ -84,7 +85,7 @@ def test_so_are_they_where_changes_are_charged(seed: int) -> None:
     problem = drawn(seed, PARALLELISMS[seed % 5])
     rng, graph = Random(seed), problem.graph
     steps = {e: 0.3 * c for e, c in enumerate(graph.cost) if rng.random() < 0.5}
-    copies = {
+    copies: dict[tuple[Sub, AttrRef | None], float] = {
         (store, attribute): 0.3 * problem.inserts[store]
         for store, attributes in problem.partitions.items()
         for attribute in attributes
