@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise
@@ -32,7 +32,7 @@ from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solver
+from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import opened
 from anabranch_planner.solvers.relaxation import Relaxation

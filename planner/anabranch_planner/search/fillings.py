@@ -85,7 +85,8 @@ def either(ways: Iterable[Need]) -> Need:
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known
-        steps |= need.steps
+        if need.steps:
+            steps |= need.steps
     return Need(known, steps)
 
 
