@@ -5,6 +5,11 @@ relaxation is tight and a handful of decisions (which MIRs are kept, which copie
 so that ten to a hundred re-solves from the last basis prove an optimum that general branch and cut
 spends most of its time on separating cuts for.
 
+**Cuts.** Where copies are charged a component is large, and has fractional spots that have nothing
+to do with each other: branching would multiply them. Rows that the root relaxation breaks close
+them one by one (:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). They hold for every
+plan, so they hold at every node.
+
 **Branching.** First on which MIRs and copies are kept, then on edges; the most fractional first.
 Once those are integral the flows are (see :mod:`anabranch_planner.search.formulation`).
 
