@@ -39,7 +39,17 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 #: Folders of tests of several modules, whole processes among them; all others mirror the product.
-WIDE = {"differential", "statements", "replays", "api", "pages", "e2e", "cluster", "benchmarks", "support"}
+WIDE = {
+    "differential",
+    "statements",
+    "replays",
+    "api",
+    "pages",
+    "e2e",
+    "cluster",
+    "benchmarks",
+    "support",
+}
 #: Folders whose modules start processes.
 PROCESSES = {"client", "command", "solvers", "spark"}
 #: Fixtures that start something.
