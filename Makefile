@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -131,6 +131,13 @@ bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
 	done
 	@$(BIN)/python -m benchmarks.queries.report
 
+bench-cluster: setup ## measure hosts that share nothing, write docs/benchmarks-cluster.md
+	@mkdir -p docs/benchmarks
+	@for part in hosts media; do \
+		$(BIN)/python -m benchmarks.cluster.$$part --json >> docs/benchmarks/cluster.jsonl || exit 1; \
+	done
+	@$(BIN)/python -m benchmarks.cluster.report
+
 clean: ## remove everything that make created
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache
 	find . \( -name __pycache__ -o -name '.*_cache' \) -type d -prune -exec rm -rf {} +

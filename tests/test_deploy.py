@@ -34,6 +34,14 @@ TEXTS = {
     for path in sorted((*DEPLOY.rglob("*"), ROOT / "docs" / "deployment.md"))
     if path.is_file() and path.suffix != ".json" and "__pycache__" not in path.parts
 }
+JARS = Path(pyspark.__file__).parent / "jars"
+#: Beginnings of settings that end as the user likes.
+GROUPS = (
+    *("spark.executorEnv.", "spark.yarn.appMasterEnv."),
+    *("spark.kubernetes.executor.volumes.", "spark.kubernetes.executor.secretKeyRef."),
+)
+#: Spark makes its name when it is loaded.
+MADE_OF_PARTS = {"spark.kubernetes.authenticate.executor.serviceAccountName"}
 #: Options of the runtime that whoever starts it gives, that others describe, or of replays.
 NOT_TABLED = {
     *("--help", "--run", "--error-fd", "--revise-batches"),
@@ -128,20 +136,43 @@ def test_ports_agree() -> None:
         assert f"spark.driver.port={ports['driver']}\n" in text
 
 
-def test_settings_of_spark_are_taken() -> None:
-    given = [
+def test_settings_of_spark_are_taken_and_known_to_spark() -> None:
+    lines = [
         line
         for name in ("standalone", "yarn")
         for line in TEXTS[f"deploy/{name}/anabranch.env"].splitlines()
         if line.startswith("spark.")
     ]
     helpers = TEXTS["deploy/helm/anabranch/templates/_helpers.tpl"]
-    keys = re.findall(r'^  "(spark\.[\w.]+)"', helpers, re.MULTILINE)
-    keys += [*VALUES["runtime"]["sparkConf"], *_sparkapplication()["spec"]["sparkConf"]]
-    assert len(given) > 10
-    assert len(keys) > 10
-    for line in (*given, *(f"{key}=x" for key in keys)):
-        spark_setting(line)
+    keys = set(re.findall(r'"(spark\.[\w.]+)', helpers))
+    keys |= {*VALUES["runtime"]["sparkConf"], *_sparkapplication()["spec"]["sparkConf"]}
+    keys |= {spark_setting(line)[0] for line in lines}
+    keys |= {key.rstrip(".") for key in re.findall(r"\bspark\.[\w.]+", TEXTS["docs/deployment.md"])}
+    # Classes, and what the page calls groups of settings by.
+    keys = {key for key in keys if not key.startswith("spark.deploy.")} - {
+        *("spark.jars", "spark.hadoop", "spark.sql"),
+    }
+    assert len(keys) > 30
+    known = _words_of_spark()
+    for key in keys - MADE_OF_PARTS:
+        assert key in known or key.startswith(GROUPS), key
+    assert set(GROUPS) - {"spark.kubernetes.executor.secretKeyRef."} <= known
+
+
+@cache
+def _words_of_spark() -> frozenset[str]:
+    """Names of settings, and beginnings of such, in the classes of Spark that declare them."""
+    declaring = re.compile(
+        r"/(config/[\w$]+|Config\$|SQLConf\$|SqlApiConfHelper\$|SparkConf|TransportConf|Client)\.class$"
+    )
+    found = set()
+    for jar in ("kubernetes", "yarn", "core", "sql-api", "catalyst", "network-common"):
+        (path,) = JARS.glob(f"spark-{jar}_*.jar")
+        with zipfile.ZipFile(path) as archive:
+            for name in filter(declaring.search, archive.namelist()):
+                text = archive.read(name).decode("latin-1")
+                found |= set(re.findall(r"spark\.[\w.]+", text))
+    return frozenset(found)
 
 
 def test_the_images_entry_points_exist() -> None:
@@ -165,8 +196,7 @@ def test_the_images_entry_points_exist() -> None:
 
 
 def test_spark_has_what_its_containers_are_started_by() -> None:
-    jars = Path(pyspark.__file__).parent / "jars"
-    (jar,) = jars.glob("spark-kubernetes_*.jar")
+    (jar,) = JARS.glob("spark-kubernetes_*.jar")
     with zipfile.ZipFile(jar) as archive:
         names = set(archive.namelist())
         constants = archive.read("org/apache/spark/deploy/k8s/Constants$.class")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 QUERIES = 6
 #: Batches of which nothing is measured, and that are.
 WARM_UP = 4
-MEASURED = {"small": 24, "large": 8}
+MEASURED = {"small": 16, "large": 8}
 #: What is measured of a run, with its unit and digits.
 FIGURES = {
     "batch_ms": "median batch, ms",

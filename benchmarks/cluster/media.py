@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.exchange.meeting import Place
 
-    Message = tuple[int, bytes]
+    #: To whom, how many bytes its sender has received, and what is sent.
+    Message = tuple[int, tuple[int, bytes]]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -138,9 +139,9 @@ def _exchange(place: Place, attempt: str, size: int, rounds: int) -> int:
 
 
 def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> int:
-    def send(number: int, messages: Iterable[Message]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    def send(number: int, messages: Iterable[Message]) -> Iterator[Message]:
         received = 0
-        for _, (before, text) in messages:  # type: ignore[misc]
+        for _, (before, text) in messages:
             received += before + len(text)
         content = bytes(size)
         for other in range(hosts):
@@ -149,7 +150,7 @@ def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> in
                 last = other == (number + 1) % hosts
                 yield other, (received if last else 0, content)
 
-    def begin(number: int, _: Iterable[int]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    def begin(number: int, _: Iterable[int]) -> Iterator[Message]:
         return send(number, ())
 
     frame = one_each(session, hosts).mapPartitionsWithIndex(begin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import threading
@@ -36,6 +37,8 @@ Folder = Annotated[
 ]
 #: Where a pipeline is kept unless another folder is named.
 HOME = Path(".anabranch")
+#: Partitions per store on a cluster: several for each of a few hosts.
+PARTITIONS = 16
 _OWN_REDIS = (
     "note: only this machine reaches the Redis that is started here; for executors on others name a"
     f" server that all reach in {REDIS_URL_VARIABLE}"
@@ -49,9 +52,13 @@ def up(
         Optimizer.CLASH
     ),
     parallelism: Annotated[
-        int,
-        typer.Option(min=1, help="Partitions per store; on one host more than 1 only costs time."),
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Partitions per store; on one host more than 1 only costs time.",
+            show_default=f"1; on a cluster {PARTITIONS}",
+        ),
+    ] = None,
     epoch_batches: Annotated[int, typer.Option(min=1, help="Batches per epoch.")] = 10,
     namespace: Annotated[str, typer.Option(help="Prefix of all Redis keys.")] = "anabranch",
     master: Master = None,
@@ -113,13 +120,14 @@ def up(
     What dies is started again. Ctrl-C, or `anabranch down`, ends all of it.
     """
     folder = folder.resolve()
+    on_cluster = re.fullmatch(r"local(\[.*\])?", master or "local") is None
     spec = PipelineSpec(
         home=folder,
         results=folder / "results",
         mode="live",
         namespace=namespace,
         optimizer=optimizer,
-        parallelism=parallelism,
+        parallelism=parallelism or (PARTITIONS if on_cluster else 1),
         epoch_batches=epoch_batches,
         redis_url=given_redis_url(),
         durable=True,
@@ -136,7 +144,7 @@ def up(
             **_given(VARIABLE, _spark_settings(spark_conf)),
         },
     )
-    if spec.redis_url is None and not (master or "local").startswith("local"):
+    if spec.redis_url is None and on_cluster:
         _say(_OWN_REDIS)
     if wait:
         _in_background(spec, timeout)

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 #: a general solver is given the rest: that is better where a large component has many independent
 #: fractional spots, which cuts close one by one and branching only together.
 WORK, LEAST_NODES = 2_000_000_000, 10
+#: So many times as many where copies are charged: what cuts close has been cut at the root.
+CUT = 20
 #: Sooner, if so many nodes leave more than this part of the gap.
 CHECK_NODES, SLOW = 50, 0.9
 #: Nodes that the general solver may take before our branching has the last word.
@@ -59,8 +61,9 @@ RESTRICTED_NODES = 40
 #: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
-#: machine; one whose copies are charged counts for so many.
-REACH, CHARGED = 40_000, 8
+#: machine. Where copies are charged, each counts for one more with every so many flows: such a
+#: problem does not fall apart, and its relaxation takes longer than in proportion.
+REACH, TIED = 40_000, 15_000
 #: Where it is not: part of the time that goes into the bound, or into copies apart from routes; and
 #: of what is left into one neighbourhood.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
@@ -119,7 +122,7 @@ def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> s
     if problem.flows > settings.max_flows:
         return f"{problem.flows} flows exceed the cap of {settings.max_flows}"
     left = deadline.left()
-    work = problem.flows * (CHARGED if problem.charged else 1)
+    work = problem.flows * (1 + problem.flows / TIED if problem.charged else 1)
     if left is not None and work > REACH * left:
         return f"{problem.flows} flows are too many for the time"
     return ""
@@ -309,7 +312,7 @@ def _close(search: Search, settings: Settings, deadline: Deadline) -> None:
     if search.done or search.root is None:
         return
     program = search.made.program
-    nodes = max(WORK // program.variables**2, LEAST_NODES)
+    nodes = max(WORK // program.variables**2, LEAST_NODES) * (CUT if search.problem.charged else 1)
     while nodes > 0:
         before = search.gap
         if advance(search, deadline, min(nodes, CHECK_NODES)) or deadline.expired():

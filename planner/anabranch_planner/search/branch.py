@@ -5,6 +5,11 @@ relaxation is tight and a handful of decisions (which MIRs are kept, which copie
 so that ten to a hundred re-solves from the last basis prove an optimum that general branch and cut
 spends most of its time on separating cuts for.
 
+**Cuts.** Where copies are charged a component is large, and has fractional spots that have nothing
+to do with each other: branching would multiply them. Rows that the root relaxation breaks close
+them one by one (:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). They hold for every
+plan, so they hold at every node.
+
 **Branching.** First on which MIRs and copies are kept, then on edges; the most fractional first.
 Once those are integral the flows are (see :mod:`anabranch_planner.search.formulation`).
 
@@ -25,6 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_planner.search.copies import decided
+from anabranch_planner.search.cuts import broken
 from anabranch_planner.search.formulation import Variables, formulate
 from anabranch_planner.search.routes import (
     Routing,
@@ -33,7 +39,9 @@ from anabranch_planner.search.routes import (
     shortest,
     tree_routes,
 )
+from anabranch_planner.solvers.program import INFINITY
 from anabranch_planner.solvers.relaxation import Relaxation
+from anabranch_planner.solvers.zero_half import zero_half
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +59,13 @@ INTEGRAL = 1e-6
 #: Every how many nodes the relaxation is rounded to a plan: at least so many, and more where the
 #: program has more than so many variables per node (rounding is linear in them).
 ROUND_EVERY, ROUND_SIZE = 10, 200
+#: Rounds in which broken rows are added. They end where so many in turn did not raise the bound by
+#: more than that part.
+ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
+#: Part of the time that they may take: a better plan has to be found, too.
+TIGHTEN_SHARE = 0.3
+#: Rows of one kind below which the other kind is looked for, and how many of that are added.
+FEW, MOST_ROWS = 10, 200
 #: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
 LEAST = 1e-3
 
@@ -107,8 +122,9 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         floor: a lower bound that needs no solver.
     """
     made = formulate(problem, known.cost)
-    search = Search(problem, known, made, Relaxation(made.program, seed), floor)
-    relaxation = search.relaxation
+    # Where copies are charged presolving takes longer than what it saves.
+    relaxation = Relaxation(made.program, seed, presolve=not problem.charged)
+    search = Search(problem, known, made, relaxation, floor)
     if deadline.expired() or not relaxation.solve({}, deadline.left()):
         return search
     search.nodes = 1
@@ -116,6 +132,8 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         # Nothing costs less than the known plan, which was used to fix variables.
         search.bound, search.done = known.cost, True
         return search
+    if problem.charged:
+        _tighten(search, deadline.share(TIGHTEN_SHARE))
     search.bound = min(max(relaxation.objective, floor), known.cost)
     search.root, search._slopes = relaxation.values.copy(), relaxation.slopes.copy()
     ranks = np.full(made.program.variables, -1)
@@ -132,6 +150,31 @@ def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor
         search._open = [(relaxation.objective, 0, ())]
     _settle(search)
     return search
+
+
+def _tighten(search: Search, deadline: Deadline) -> None:
+    """Add rows that the root relaxation breaks, until they have no effect any more."""
+    program, relaxation = search.made.program, search.relaxation
+    patience = PATIENCE
+    for _ in range(ROUNDS):
+        before, values, slopes = relaxation.objective, relaxation.values, relaxation.slopes
+        if before >= _cutoff(search) or deadline.expired():
+            return
+        rows = broken(search.problem, search.made, values.tolist())
+        if len(rows) < FEW:
+            rows += zero_half(program, values, MOST_ROWS)
+        if not rows:
+            return
+        for upper, indices, coefficients in rows:
+            program.row(-INFINITY, upper, indices, coefficients)
+        relaxation.extend(rows)
+        if not relaxation.solve({}, deadline.left()):
+            # What was found without the rows still holds.
+            relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
+            return
+        patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
+        if not patience:
+            return
 
 
 def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> bool:

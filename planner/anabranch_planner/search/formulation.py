@@ -8,15 +8,22 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
     copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
-    once       sum of the flow of g over edges that probe M and know attributes in A only
-               <=  sum_{a in A} p_{M,a} + sum of their b_e
+    once       sum of the flow of g over edges by which a label is filled from M, knowing attributes
+               in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
-The last row holds because the labels of a path are disjoint, so a path fills a label (or those of
-an MIR) at most once, and the row is written per store and labels filled: if that one probe knows
-attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where
-every ``y_e`` is 0 or 1, and closes most of the relaxation's gap where flows are split: there
-``y_e = 1/2`` on several edges is served by half a copy each. It is written for the sets ``A`` that
-some edge knows.
+*Once* holds because the labels of a path are disjoint, so a path fills a label (or those of an MIR)
+at most once, and the row is written per store and labels filled: if that one probe knows attributes
+in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where every ``y_e``
+is 0 or 1, and matters where flows are split: there ``y_e = 1/2`` on several edges is served by half
+a copy each. It is written for the sets ``A`` that some edge knows. An edge that probes an MIR
+counts as well, where the MIR's upkeep fills the label from the store by such attributes only
+(:mod:`fillings`). Where ``A`` are all attributes by which the label can be filled, the flows sum up
+to 1 (``z_M`` in the upkeep of ``M``): one of ``A`` has a copy in any case, whatever MIRs are kept.
+
+Three things make the program smaller and not weaker. A step has a ``b_e`` only where no copy that
+it knows costs at most ``s_e``: else some optimal plan keeps that copy instead. An MIR with one
+attribute has one copy, so ``z_M`` stands for ``p_{M,a}``. And ``y_e <= sum of p`` is left out where
+rows of the kind *once* say so for every goal that may use ``e``.
 
 The relaxation is much tighter than the paper's: there the rows that make an order pay for its
 steps are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z
@@ -39,11 +46,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_planner.search.copies import ROUNDING
+from anabranch_planner.search.fillings import NO_STEPS, Need, either, fillings, needs
 from anabranch_planner.solvers.program import INFINITY, Program
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from anabranch_contract.queries.joins import AttrRef
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+    from anabranch_planner.search.problem import EdgeId, Problem, Sub
     from anabranch_planner.search.routes import Routing
 
 
@@ -151,15 +161,23 @@ def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, 
 def _add_copies(problem: Problem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
-        # A store without attributes is not partitioned; its one copy is known to everybody.
+        if len(attributes) < 2 and store in made.mirs:
+            # Its only copy is there whenever it is.
+            attribute = attributes[0] if attributes else None
+            program.costs[made.mirs[store]] += problem.copy_price(store, attribute)
+            if attribute is not None:
+                made.copies[store, attribute] = made.mirs[store]
+            continue
+        if not attributes:
+            # Not partitioned: its one copy is known to everybody.
+            program.offset += problem.copy_price(store, None)
+            continue
         indices = []
         for attribute in attributes:
             made.copies[store, attribute] = program.variable(
                 problem.copy_price(store, attribute), integer=True
             )
             indices.append(made.copies[store, attribute])
-        if not indices:
-            continue
         ones = [1.0] * len(indices)
         if store in made.mirs:
             program.row(0.0, INFINITY, (*indices, made.mirs[store]), (*ones, -1.0))
@@ -167,26 +185,40 @@ def _add_copies(problem: Problem, made: Variables) -> None:
             program.row(1.0, INFINITY, indices, ones)
         if problem.most_copies is not None and problem.most_copies < len(indices):
             program.row(-INFINITY, float(problem.most_copies), indices, ones)
-    for e, index in made.edges.items():
-        store, known = graph.target[e], graph.known[e]
-        attributes = problem.partitions[store]
-        # Whoever probes knows a candidate attribute, but perhaps not that of a copy that is there.
-        if store not in made.mirs and (not attributes or (known and len(attributes) == 1)):
-            continue
-        indices = [index, *_copies(problem, made, store, known)]
-        values = [1.0, *([-1.0] * (len(indices) - 1))]
-        if len(indices) <= len(attributes):
+    asking = [e for e in made.edges if _asks(problem, e)]
+    for e in asking:
+        if _may_be_broadcast(problem, e):
             made.broadcasts[e] = program.variable(graph.spread[e], integer=False)
-            indices.append(made.broadcasts[e])
-            values.append(-1.0)
-        program.row(-INFINITY, 0.0, indices, values)
-    for index, goal in enumerate(problem.goals):
-        _add_once(problem, made, goal, made.flows[index])
+    served = _add_once(problem, made)
+    for e in asking:
+        if e not in served:
+            broadcast = frozenset((e,)) if e in made.broadcasts else NO_STEPS
+            serving = _serving(problem, made, graph.target[e], Need(graph.known[e], broadcast))
+            program.row(-INFINITY, 0.0, [made.edges[e], *serving], [1.0, *([-1.0] * len(serving))])
     if problem.memory is not None:
         copies: dict[Sub, list[int]] = {}
         for (store, _), i in made.copies.items():
             copies.setdefault(store, []).append(i)
         _add_memory(problem, made, copies)
+
+
+def _asks(problem: Problem, edge: EdgeId) -> bool:
+    """Whether it takes a certain copy for the step not to be broadcast."""
+    several = len(problem.partitions[problem.graph.target[edge]])
+    return problem.graph.known[edge] != (1 << several) - 1
+
+
+def _may_be_broadcast(problem: Problem, edge: EdgeId) -> bool:
+    """Whether no copy that the step knows costs at most what broadcasting the step costs more.
+
+    If one does, some optimal plan keeps that copy instead, unless copies are limited.
+    """
+    store, known = problem.graph.target[edge], problem.graph.known[edge]
+    attributes, most = problem.partitions[store], problem.most_copies
+    if problem.memory is not None or (most is not None and most < len(attributes)):
+        return True
+    prices = (problem.copy_price(store, a) for i, a in enumerate(attributes) if known >> i & 1)
+    return min(prices, default=INFINITY) > problem.graph.spread[edge]
 
 
 def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]]) -> None:
@@ -227,34 +259,79 @@ def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[i
     ]
 
 
-def _add_once(problem: Problem, made: Variables, goal: Goal, flows: list[int]) -> None:
-    graph, program = problem.graph, made.program
-    probing: dict[tuple[Sub, object], list[tuple[EdgeId, int]]] = {}
-    for e, flow in zip(goal.edges, flows, strict=True):
-        store = graph.target[e]
-        if store in made.mirs:
-            probing.setdefault((store, None), []).append((e, flow))
-        elif len(problem.partitions[store]) > 1:
-            # Occurrences of one relation read one store, and each of them is a probe.
-            probing.setdefault((store, graph.members(e)), []).append((e, flow))
-    for (store, _), edges in probing.items():
-        if len(edges) < 2:
+def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
+    """Add the rows that serve all ways of a path to fill a place together (:mod:`fillings`).
+
+    Returns:
+        The steps for which they leave nothing to ask: whatever goal takes one of them, there is a
+        copy that the step knows.
+    """
+    target = problem.graph.target
+    upkeep = needs(problem, made.broadcasts)
+    always: dict[tuple[int | None, Sub], dict[Need, None]] = {}
+    asking: set[EdgeId] = set()
+    for goal, flows in zip(problem.goals, made.flows, strict=True):
+        at = dict(zip(goal.edges, flows, strict=True))
+        kept = None if goal.mir is None else made.mirs[goal.mir]
+        served: set[EdgeId] = set()
+        for (store, label), ways in fillings(problem, goal, upkeep, made.broadcasts).items():
+            whole = either(need for _, need in ways)
+            if label is not None:
+                # Every path fills the label, so no flow has to be counted.
+                always.setdefault((kept, store), {})[whole] = None
+            for known in dict.fromkeys(need.known for _, need in ways):
+                together = [(e, need) for e, need in ways if not need.known & ~known]
+                steps = either(need for _, need in together).steps
+                if label is None or known != whole.known:
+                    if len(together) == 1:
+                        continue
+                    less = _serving(problem, made, store, Need(known, steps))
+                    made.program.row(
+                        -INFINITY,
+                        0.0,
+                        [*(at[e] for e, _ in together), *less],
+                        [*([1.0] * len(together)), *([-1.0] * len(less))],
+                    )
+                if not steps:
+                    served.update(
+                        e for e, need in together if target[e] == store and need.known == known
+                    )
+        asking.update(e for e in goal.edges if e not in served)
+    for (kept, store), several in always.items():
+        _add_needs(problem, made, kept, store, several)
+    return made.edges.keys() - asking
+
+
+def _add_needs(
+    problem: Problem, made: Variables, kept: int | None, store: Sub, several: Collection[Need]
+) -> None:
+    """Add rows that serve ``several`` needs: in any case, or where the variable ``kept`` is 1."""
+    every = (1 << len(problem.partitions[store])) - 1
+    free = [need.known for need in several if not need.steps]
+    for need in several:
+        implied = any(k != need.known and not k & ~need.known for k in free)
+        # Some copy is always there.
+        if need.known == every or implied:
             continue
-        for known in dict.fromkeys(graph.known[e] for e, _ in edges):
-            served = [(e, f) for e, f in edges if not graph.known[e] & ~known]
-            if len(served) > 1:
-                less = [made.broadcasts[e] for e, _ in served if e in made.broadcasts]
-                less += _copies(problem, made, store, known)
-                program.row(
-                    -INFINITY,
-                    0.0,
-                    [*(f for _, f in served), *less],
-                    [*([1.0] * len(served)), *([-1.0] * len(less))],
-                )
+        serving = _serving(problem, made, store, need)
+        ones = [1.0] * len(serving)
+        if kept is None:
+            made.program.row(1.0, INFINITY, serving, ones)
+        else:
+            made.program.row(0.0, INFINITY, [*serving, kept], [*ones, -1.0])
+
+
+def _serving(problem: Problem, made: Variables, store: Sub, need: Need) -> list[int]:
+    """The variables of the copies and broadcasts that serve ``need``."""
+    steps = [made.broadcasts[e] for e in sorted(need.steps)]
+    return _copies(problem, made, store, need.known) + steps
 
 
 def start_values(problem: Problem, made: Variables, routing: Routing) -> list[float]:
-    """``routing`` as a feasible point of the program, for a solver to start from."""
+    """``routing`` as a feasible point of the program, for a solver to start from.
+
+    It costs no more: where the program has a step not broadcast, a copy is kept instead.
+    """
     values = [0.0] * made.program.variables
     for index, path in routing.routes.items():
         goal = problem.goals[index]
@@ -264,10 +341,18 @@ def start_values(problem: Problem, made: Variables, routing: Routing) -> list[fl
         for e, flow in zip(goal.edges, made.flows[index], strict=True):
             if e in used:
                 values[flow] = values[made.edges[e]] = 1.0
-                if e in made.broadcasts and routing.accesses[e].broadcast:
-                    values[made.broadcasts[e]] = 1.0
+                if made.copies and routing.accesses[e].broadcast:
+                    known = e in made.broadcasts
+                    serving = made.broadcasts[e] if known else _cheapest(problem, made, e)
+                    values[serving] = 1.0
     for store, kept in routing.copies.items():
         for attribute in kept:
             if attribute is not None and (store, attribute) in made.copies:
                 values[made.copies[store, attribute]] = 1.0
     return values
+
+
+def _cheapest(problem: Problem, made: Variables, edge: EdgeId) -> int:
+    """The cheapest copy that a step knows."""
+    store, known = problem.graph.target[edge], problem.graph.known[edge]
+    return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INFINITY = float("inf")
+#: A row ``a x <= upper``: the upper bound, the variables and their coefficients.
+Row = tuple[float, tuple[int, ...], tuple[float, ...]]
 
 
 @dataclass(slots=True)

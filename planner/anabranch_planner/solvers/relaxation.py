@@ -14,13 +14,15 @@ from anabranch_planner.solvers.highs import load
 from anabranch_planner.solvers.interface import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.solvers.program import Program
+    from anabranch_planner.solvers.program import Program, Row
 
 INFINITE = float("inf")
+#: HiGHS's number for dual simplex steps by Devex weights, which start at 1.
+DEVEX = 1
 
 
 class Relaxation:
@@ -34,8 +36,10 @@ class Relaxation:
 
     __slots__ = ("_fixed", "_highs", "_offset", "_scale", "_tops", "objective", "slopes", "values")
 
-    def __init__(self, program: Program, seed: int = 0) -> None:
+    def __init__(self, program: Program, seed: int = 0, *, presolve: bool = True) -> None:
         self._highs, self._scale = load(Request(program, seed=seed), relaxed=True)
+        if not presolve:
+            self._highs.setOptionValue("presolve", "off")
         self._tops = list(program.tops)
         self._offset = program.offset
         self._fixed: dict[int, float] = {}
@@ -75,6 +79,21 @@ class Relaxation:
         self.slopes = np.array(solution.col_dual) / self._scale
         self.objective = self._offset + self._highs.getInfo().objective_function_value / self._scale
         return True
+
+    def extend(self, rows: Sequence[Row]) -> None:
+        """Add ``rows``."""
+        # The weights of the steepest edge would be computed anew for the longer basis.
+        self._highs.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX)
+        lengths = [len(indices) for _, indices, _ in rows]
+        self._highs.addRows(
+            len(rows),
+            np.full(len(rows), -INFINITE),
+            np.array([upper for upper, _, _ in rows]),
+            sum(lengths),
+            np.cumsum([0, *lengths[:-1]], dtype=np.int32),
+            np.array([i for _, indices, _ in rows for i in indices], dtype=np.int32),
+            np.array([c for _, _, coefficients in rows for c in coefficients]),
+        )
 
     def rule_out(self, indices: NDArray[np.int64]) -> None:
         """Fix variables at 0 for good."""

@@ -236,9 +236,8 @@ def test_what_a_cluster_needs_is_handed_to_the_runtime_unseen(
     assert done.exit_code == 0, done.output
     (spec,) = found
     assert spec.master == "yarn"
+    assert (spec.object_store, spec.cache_directory) == ("s3://key:secret@bucket/prefix", "/cache")
     assert spec.variables == {
-        "ANABRANCH_OBJECT_STORE": "s3://key:secret@bucket/prefix",
-        "ANABRANCH_CACHE_DIRECTORY": "/cache",
         "ANABRANCH_MEETING_PORT": "7080",
         "ANABRANCH_SPARK_CONF": "spark.a=b c\nspark.d=e",
     }

@@ -53,7 +53,7 @@ def plan_within(seed: int, deadline: float | None, optimizer: Optimizer, **more:
 
 
 #: In looks at the clock: none at all, in the middle of each pass, and enough for everything.
-DEADLINES = (0.0, 1.0, 4.0, 8.0, 12.0, 20.0, 35.0, 60.0, 120.0, 400.0, 1e6)
+DEADLINES = (0.0, 1.0, 4.0, 8.0, 12.0, 15.0, 20.0, 35.0, 60.0, 120.0, 400.0, 1e6)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -40,10 +40,10 @@ def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
     )
 
 
-def self_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
+def self_joins(seed: int, count: int = 5) -> tuple[tuple[JoinQuery, ...], Statistics]:
     """Queries of three to four labels over four relations, of which one may occur twice."""
     rng = Random(f"self joins {seed}")
-    queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(5))
+    queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(count))
     sizes = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
     distincts = {(name, a): rng.uniform(5, 80) for name in "RSTUV" for a in "abc"}
     return queries, FixedStatistics(cardinalities=sizes, distincts=distincts)
@@ -80,8 +80,8 @@ def test_some_of_these_need_branching() -> None:
     """Otherwise the test above would test the root relaxation only."""
     nodes = []
     for seed in range(12):
-        queries, statistics = self_joins(seed)
-        model = CostModel(statistics, parallelism=4)
+        queries, statistics = self_joins(seed, count=7)
+        model = CostModel(statistics, parallelism=2)
         problem = build_problem(queries, model)
         search = begin(problem, first_routing(problem), Deadline(), 0, 0.0)
         assert advance(search, Deadline())

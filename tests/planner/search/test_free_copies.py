@@ -59,7 +59,7 @@ def test_a_problem_that_copies_tie_together_is_planned_by_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Too large for the time as a whole, and not without its ties."""
-    monkeypatch.setattr(anytime, "CHARGED", 1_000_000)
+    monkeypatch.setattr(anytime, "TIED", 1e-3)
     queries, statistics = natural(4, relations=30, count=60, size=3)
     options = Options(parallelism=4, deadline=Deadline(seconds=60.0))
     plan = optimise(queries, statistics, options)

@@ -14,9 +14,15 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.job import unfit_workers
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, settings_of
 
-#: What of ours others may set: their own options of Java are added.
+#: What of ours others may set: how soon an executor is missed, and Spark's page. Their own options
+#: of Java are added.
 REPLACED = {
     JAVA_OPTIONS,
+    "spark.executor.heartbeatInterval",
+    "spark.network.timeoutInterval",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures",
+    "spark.storage.blockManagerHeartbeatTimeoutMs",
     "spark.ui.enabled",
     "spark.ui.showConsoleProgress",
     "spark.sql.streaming.ui.enabled",
@@ -45,7 +51,7 @@ def test_a_local_session_listens_on_this_machine_only() -> None:
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
 
 
-class _Refusal(Py4JJavaError):
+class _Refusal(Py4JJavaError):  # type: ignore[misc]
     """An exception of Java whose text is known without a JVM."""
 
     def __init__(self, text: str) -> None:
@@ -86,6 +92,22 @@ def test_a_package_that_executors_lack_is_named(said: str, name: str) -> None:
     assert found.code == "no-package"
     assert f"the Python of an executor has no {name}" in str(found)
     assert "spark.pyspark.python" in str(found)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ModuleNotFoundError: No module named 'anabranch_runtime.exchange'",
+        "AttributeError: Can't get attribute 'Place' on <module "
+        "'anabranch_runtime.exchange.meeting' from '/x.py'>",
+        "ImportError: cannot import name 'told' from 'anabranch_runtime.spark.apart' (/x.py)",
+    ],
+)
+def test_another_release_on_executors_is_told_of(said: str) -> None:
+    found = unfit_workers(RuntimeError(f"PythonException: line 13\n{said}\n"))
+    assert found is not None
+    assert found.code == "other-package"
+    assert "the driver's release" in found.remedy
 
 
 def test_other_failures_of_a_job_are_not_explained() -> None:

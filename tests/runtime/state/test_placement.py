@@ -58,4 +58,4 @@ def test_no_host_stays_overloaded(seed: int) -> None:
 
 
 def test_equal_arguments_give_equal_maps() -> None:
-    assert place([4, 16], hosts(3)) == place({16, 4}, reversed(hosts(3)))
+    assert place([4, 16], hosts(3)) == place({16, 4}, hosts(3)[::-1])

@@ -343,7 +343,7 @@ def test_an_epoch_is_not_rewired_for_next_to_nothing(shop: Service) -> None:
     shop.plan(-1)
     first = shop.get("/v1/epochs/0")
     assert first["switching_cost"] == 0, "there was nothing to change"
-    arrivals = {"orders": 9000, "customers": 10, "items": 300}
+    arrivals = {"orders": 10, "customers": 9000, "items": 300}
     distincts = {name: {"order_id": 3.0, "customer_id": 8.0} for name in arrivals}
     snapshot = Snapshot(0, 4, 4, arrivals=arrivals, distincts=distincts)
     assumed = {"add": [], "switching": 0}

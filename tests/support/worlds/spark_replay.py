@@ -117,7 +117,7 @@ class SparkReplay:
             cache_size=None if self.objects is None else 4096,
         )
         (settings.state / "recordings").mkdir(parents=True)
-        pipeline = Pipeline(settings, control, self.session.sparkContext.master)
+        pipeline = Pipeline(settings, control, self.session.sparkContext.master or MASTER)
         local = is_local(pipeline.master)
         cluster = None if local else pipeline._cluster(self.session)
         for last in [*sorted(script.restarts), None]:

@@ -92,7 +92,7 @@ class World:
         self.watch.ingest.drain()
         # A busy machine may need longer to start a process than Spark waits.
         for _ in range(20):
-            opened = self.pipeline._open(self.session, list(records), self.used())
+            opened = self.pipeline._open(self.session, list(records), 2, self.used())
             self.watch.left_out = opened.errors
             query = (
                 opened.union()

@@ -1,0 +1,92 @@
+"""``docs/benchmarks-cluster.md`` from saved figures.
+
+``python -m benchmarks.cluster.report [--docs docs]`` reads ``docs/benchmarks/cluster.jsonl``, one
+line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cluster import hosts, media
+from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.sections import section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTS = {"One, two and three hosts": hosts.BENCHMARK, "Media": media.BENCHMARK}
+_INTRODUCTION = """\
+# Benchmarks of clusters
+
+Made by `python -m benchmarks.cluster.report` from the lines in
+[`benchmarks/cluster.jsonl`](benchmarks/cluster.jsonl), the newest of each benchmark. Change the
+benchmarks, not this file. How a cluster works is in [cluster.md](cluster.md).
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-cluster.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    saved = docs / "benchmarks" / "cluster.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
+        entry = json.loads(line)
+        found[entry["part"]] = entry
+    if not found:
+        tell(f"{docs / 'benchmarks'} has no figures of clusters")
+        return 1
+    parts = [_INTRODUCTION]
+    if hosts.BENCHMARK.name in found:
+        parts += ["## Targets\n", targets(found[hosts.BENCHMARK.name]).markdown()]
+    for heading, part in PARTS.items():
+        if part.name in found:
+            parts += section(docs, heading, part, found[part.name], {})
+    (docs / "benchmarks-cluster.md").write_text("\n".join(parts), encoding="utf-8")
+    return 0
+
+
+def targets(entry: dict[str, Any]) -> Grid:
+    """What was wanted, and what was found with the most hosts that were measured."""
+    runs = entry["runs"]
+    most, least = (pick(runs["large"], key=int) for pick in (max, min))
+    pairs = {size: list(zip(some[most], some[least], strict=True)) for size, some in runs.items()}
+    share = [one["largest_share"] * int(most) for one in runs["large"][most]]
+    rows = [
+        _row("state of the largest host, of an equal share", "≤ 1.15 ×", share, 1.15, " ×"),
+        _row(
+            "CPU, same work, large batches",
+            "≤ 1.4 ×",
+            [a["cpu_ms"] / b["cpu_ms"] for a, b in pairs["large"]],
+            1.4,
+            " ×",
+        ),
+        _row(
+            "a small batch takes longer by",
+            "≤ 150 ms",
+            [a["batch_ms"] - b["batch_ms"] for a, b in pairs["small"]],
+            150,
+            " ms",
+        ),
+    ]
+    return Grid(f"{most} hosts against {least}", ("target", "wanted", "found", "held"), tuple(rows))
+
+
+def _row(name: str, wanted: str, found: Sequence[float], most: float, unit: str) -> tuple[str, ...]:
+    median = sorted(found)[len(found) // 2]
+    return name, wanted, f"{median:.{2 if most < 10 else 0}f}{unit}", _told(median <= most)
+
+
+def _told(held: bool) -> str:
+    return "yes" if held else "no"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""How paths fill their labels: directly from a base store, or by way of an intermediate result.
+
+A path that ends with the labels ``K`` fills each of them once, but for the one that it starts with:
+by an edge that probes the label's base store, or by one that probes an MIR which has the label. An
+MIR that is probed is kept, so its upkeep fills the label, too, from each of its other labels, and
+so on in ever smaller MIRs. At the end of it the base store is probed by a step that knows none but
+certain attributes: one of these has a copy, or that step is broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from anabranch_contract.queries.joins import Label
+    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+
+#: A base store and the label that is filled from it (a store may have several); or an MIR's store
+#: and None.
+Place = tuple["Sub", "Label | None"]
+
+
+class Need(NamedTuple):
+    """What it takes to fill a place: a copy of its store by an attribute in the mask ``known``, or
+    that one of ``steps`` is broadcast.
+    """
+
+    known: int
+    steps: frozenset[EdgeId]
+
+
+#: The needs of an MIR's upkeep at the base stores of its labels.
+Upkeep = dict[Place, Need]
+NO_STEPS: frozenset[EdgeId] = frozenset()
+
+
+def needs(problem: Problem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
+    """What the upkeep of every MIR needs for certain.
+
+    Args:
+        broadcast: the steps that may be broadcast.
+    """
+    found: dict[Sub, Upkeep] = {}
+    for mir, goals in problem.mirs.items():
+        # Every start fills the label: the one counts that leaves the least choice.
+        least: Upkeep = {}
+        for g in goals:
+            for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
+                if place[1] is not None:
+                    one = either(need for _, need in ways)
+                    known = least.get(place)
+                    if known is None or _choice(one) < _choice(known):
+                        least[place] = one
+        found[mir] = least
+    return found
+
+
+def fillings(
+    problem: Problem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
+) -> dict[Place, list[tuple[EdgeId, Need]]]:
+    """The edges by which a path may fill each place that has a choice of copies, with their needs.
+
+    Args:
+        upkeep: of the MIRs that the goal may probe, which are listed smaller first.
+    """
+    graph, partitions = problem.graph, problem.partitions
+    found: dict[Place, list[tuple[EdgeId, Need]]] = {}
+    for e in goal.edges:
+        store = graph.target[e]
+        inside = upkeep[store] if store in problem.mirs else None
+        if inside is not None:
+            for place, need in inside.items():
+                found.setdefault(place, []).append((e, need))
+        if len(partitions[store]) > 1:
+            label = graph.members(e)[0] if inside is None else None
+            need = Need(graph.known[e], frozenset((e,)) if e in broadcast else NO_STEPS)
+            found.setdefault((store, label), []).append((e, need))
+    return found
+
+
+def either(ways: Iterable[Need]) -> Need:
+    """What it takes if only one of ``ways`` is known to be gone."""
+    known, steps = 0, NO_STEPS
+    for need in ways:
+        known |= need.known
+        if need.steps:
+            steps |= need.steps
+    return Need(known, steps)
+
+
+def _choice(need: Need) -> tuple[int, int, int]:
+    return need.known.bit_count(), len(need.steps), need.known

@@ -1,0 +1,178 @@
+"""Rows that every integral point of a program holds, and a fractional one breaks: zero-half cuts.
+
+Add up rows ``a x <= b`` with integral coefficients, and bounds of variables, such that the sum has
+even coefficients only and an odd right-hand side. Halve it: on the left there are integers, so the
+right can be rounded down. A point at which all that was added up is tight breaks the row by a half,
+and by half of the slack less where it is not.
+
+Which rows to add up is a question of parities: Gaussian elimination modulo 2, over the rows that
+are tight at the point and the variables that are fractional there. Variables at a bound cost
+nothing: where their coefficient is odd, the bound is added. The most fractional are eliminated
+first, and what is left may be made even by bounds as well, as long as their slack is small. Rows
+are added up only where they share a variable, so no cut is about parts that share none.
+
+Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
+Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55
+(2009), for the elimination.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anabranch_planner.solvers.program import Program, Row
+
+#: Closer to a bound than this is at it.
+TIGHT = 1e-6
+#: By how much a row has to be broken.
+BROKEN = 0.05
+#: Rows that are added up at most, and variables that only their bounds make even.
+LONGEST, LOOSE = 20, 6
+
+
+class _Sum(NamedTuple):
+    """A sum of rows.
+
+    Attributes:
+        odd: the fractional variables whose coefficient is odd, as bits.
+        uneven: 1 where the right-hand side is odd once bounds have made other variables even.
+        rows: the rows, as bits.
+    """
+
+    odd: int
+    uneven: int
+    rows: int
+
+
+class _Point:
+    """A point of a program of which all variables are between 0 and 1."""
+
+    def __init__(self, program: Program, values: NDArray[np.float64]) -> None:
+        self.program = program
+        #: Per variable: its value, the nearer bound and its distance from that.
+        self.values: list[float] = values.tolist()
+        near = np.round(values)
+        self.near: list[int] = near.astype(int).tolist()
+        slack = np.abs(values - near)
+        fractional = np.flatnonzero(slack > TIGHT)
+        # Stable, so that equal points give equal rows.
+        order = fractional[np.argsort(-slack[fractional], kind="stable")]
+        self.bits: dict[int, int] = {j: 1 << bit for bit, j in enumerate(order.tolist())}
+        self.slack: list[float] = slack[order].tolist()
+        self.tight = self._tight(values, slack > TIGHT)
+
+    def _tight(
+        self, values: NDArray[np.float64], fractional: NDArray[np.bool_]
+    ) -> list[tuple[int, int]]:
+        """Rows that are tight at a fractional variable, and the sign that makes each ``<=``."""
+        program = self.program
+        starts, indices = np.array(program.starts[:-1]), np.array(program.indices)
+        activity = np.add.reduceat(np.array(program.values) * values[indices], starts)
+        touched = np.add.reduceat(fractional[indices], starts, dtype=np.int64) > 0
+        above = np.abs(activity - np.array(program.uppers)) < TIGHT
+        below = np.abs(activity - np.array(program.lowers)) < TIGHT
+        rows = np.flatnonzero(touched & (above | below))
+        return list(zip(rows.tolist(), np.where(above[rows], 1, -1).tolist(), strict=True))
+
+    def sums(self) -> list[_Sum]:
+        """Every tight row with integral coefficients, as a sum of one."""
+        program, bits, near = self.program, self.bits, self.near
+        found = []
+        for number, (row, sign) in enumerate(self.tight):
+            side = program.uppers[row] if sign > 0 else program.lowers[row]
+            entries = range(program.starts[row], program.starts[row + 1])
+            if side % 1 or any(program.values[k] % 1 for k in entries):
+                continue
+            odd, uneven = 0, int(side)
+            for k in entries:
+                if program.values[k] % 2:
+                    variable = program.indices[k]
+                    odd ^= bits.get(variable, 0)
+                    uneven += near[variable]
+            found.append(_Sum(odd, uneven & 1, 1 << number))
+        return found
+
+    def looseness(self, odd: int) -> float:
+        """The slack of the bounds that make the variables ``odd`` even."""
+        total = 0.0
+        while odd:
+            total += self.slack[(odd & -odd).bit_length() - 1]
+            odd &= odd - 1
+        return total
+
+    def rounded(self, rows: int) -> Row:
+        """The sum of rows, with bounds that make all its coefficients even, halved and rounded."""
+        program = self.program
+        total: dict[int, int] = {}
+        side = 0
+        while rows:
+            row, sign = self.tight[(rows & -rows).bit_length() - 1]
+            rows &= rows - 1
+            side += sign * int(program.uppers[row] if sign > 0 else program.lowers[row])
+            for k in range(program.starts[row], program.starts[row + 1]):
+                variable = program.indices[k]
+                total[variable] = total.get(variable, 0) + sign * int(program.values[k])
+        for variable, coefficient in total.items():
+            if coefficient % 2:
+                bound = self.near[variable]
+                total[variable] += 1 if bound else -1
+                side += bound
+        halves = {variable: float(c // 2) for variable, c in total.items() if c}
+        return float(side // 2), tuple(halves), tuple(halves.values())
+
+    def broken(self, row: Row) -> float:
+        """By how much ``row`` is broken."""
+        upper, indices, coefficients = row
+        values = self.values
+        return sum(c * values[i] for i, c in zip(indices, coefficients, strict=True)) - upper
+
+
+def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[Row]:
+    """The ``most`` rows that cut off ``values`` deepest, of those that are found.
+
+    Args:
+        program: of which every variable is integral at some optimum, and between 0 and 1.
+    """
+    point = _Point(program, values)
+    depths: dict[Row, float] = {}
+    for found in _eliminate(point):
+        row = point.rounded(found.rows)
+        depth = point.broken(row)
+        if row[1] and depth > BROKEN:
+            depths[row] = depth / sum(c * c for c in row[2]) ** 0.5
+    return sorted(depths, key=lambda row: (-depths[row], len(row[1]), row))[:most]
+
+
+def _eliminate(point: _Point) -> list[_Sum]:
+    """Sums with an odd right-hand side and little that is odd on the left."""
+    found = []
+    by_first: dict[int, list[_Sum]] = {}
+
+    def keep(one: _Sum) -> None:
+        if one.odd:
+            by_first.setdefault(one.odd & -one.odd, []).append(one)
+        if (
+            one.uneven
+            and one.odd.bit_count() <= LOOSE
+            and point.looseness(one.odd) < 1 - 2 * BROKEN
+        ):
+            found.append(one)
+
+    for one in point.sums():
+        keep(one)
+    for bit in point.bits.values():
+        # The shortest is added to all others that have the variable.
+        several = sorted(
+            by_first.pop(bit, ()), key=lambda s: (s.odd.bit_count(), s.rows.bit_count(), s.rows)
+        )
+        for other in several[1:]:
+            first = several[0]
+            rows = first.rows ^ other.rows
+            if rows.bit_count() <= LONGEST:
+                keep(_Sum(first.odd ^ other.odd, first.uneven ^ other.uneven, rows))
+    return found

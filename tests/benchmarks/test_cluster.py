@@ -1,0 +1,73 @@
+"""The benchmarks of clusters at a tiny scale: their shape and checks, never their speed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.cluster import report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_of(share: float, cpu: float, milliseconds: float, sent: float) -> dict[str, float]:
+    names = ("largest_share", "cpu_ms", "batch_ms", "sent_kib")
+    return dict(zip(names, (share, cpu, milliseconds, sent), strict=True))
+
+
+def document(part: str, settings: dict[str, object], **found: object) -> str:
+    known = {
+        "part": part,
+        "at": "2026-01-01T00:00:00Z",
+        "commit": "0" * 40,
+        "changed": False,
+        "versions": {},
+        "machine": {"cpus": 2, "memory_gib": 1.0, "system": "x"},
+        "load": {"before": [0, 0, 0], "after": [0, 0, 0]},
+        "settings": settings,
+    }
+    return json.dumps(known | found) + "\n"
+
+
+def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
+    one, three = run_of(1.0, 100.0, 90.0, 0.0), run_of(0.36, 150.0, 200.0, 512.0)
+    runs = {size: {"1": [one] * 3, "3": [three] * 3} for size in ("small", "large")}
+    spread = {"median": 0.05, "low": 0.04, "high": 0.06}
+    media = {"1000000": {n: {"seconds": spread, "cpu": spread} for n in ("flight", "shuffle")}}
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "cluster.jsonl").write_text(
+        document("hosts", {"hosts": [1, 3]}, runs=runs)
+        + document("media", {"hosts": 3}, rounds=media)
+    )
+    assert report.main(["--docs", str(tmp_path)]) == 0
+    text = (tmp_path / "benchmarks-cluster.md").read_text()
+    assert "| state of the largest host, of an equal share | ≤ 1.15 × | 1.08 × | yes |" in text
+    assert "| CPU, same work, large batches | ≤ 1.4 × | 1.50 × | no |" in text
+    assert "| a small batch takes longer by | ≤ 150 ms | 110 ms | yes |" in text
+    # Six times a megabyte in 50 ms.
+    assert "| 1 | flight | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 120 | 8.33 |" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["hosts", "--hosts", "2", "--rounds", "1", "--rows", "1000"],
+        ["media", "--hosts", "2", "--rounds", "2", "--repeats", "1", "--sizes", "0", "80000"],
+    ],
+    ids=lambda a: a[0],
+)
+def test_they_run(arguments: list[str], tmp_path: Path) -> None:
+    module, *options = arguments
+    argv = [sys.executable, "-m", f"benchmarks.cluster.{module}", "--json", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [text for text in done.stdout.splitlines() if text.startswith("{")]
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "cluster.jsonl").write_text(line + "\n")
+    assert report.main(["--docs", str(tmp_path)]) == 0
