@@ -221,6 +221,8 @@ def _start_services(cluster: Cluster) -> None:
     hosts["store"].start(proxy, logs / "s3-proxy")
     spark = [str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.master.Master"]
     address = hosts["master"].address
+    # As docs/cluster.md says: it learns by TCP only that a driver has vanished.
+    hosts["master"].run("sh", "-c", "echo 5 > /proc/sys/net/ipv4/tcp_retries2")
     cluster._start_java(
         hosts["master"],
         [*spark, "--host", address, "--port", str(_MASTER), "--webui-port", "8080"],
