@@ -162,7 +162,7 @@ class _Task:
         self.advanced = advanced
         self.durable = attach(context.root, context.objects)
         self.fetched = self.durable.fetched
-        segments = live_segments(context, self._owns)
+        segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
         self.live = LiveSegments(context.root, context.batch, segments)
         self.budget = budget(context.memory_limit, sharing)
