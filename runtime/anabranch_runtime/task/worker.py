@@ -185,12 +185,11 @@ class _Task:
             self._probe,
         )
         self.courier = Courier(self.layout, traffic, needs_of(self.layout, context))
-        edges = {} if traffic is None else {str(r.out): r for r in self.ruleset.probe_rules}
         self.main = Work(
             "batch",
             self.pieces,
             lambda rule: context.access[rule.out],
-            edges,
+            self.layout.rules,
             self._guarded,
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
         )
@@ -609,8 +608,8 @@ class _Task:
         def emit(partial: Partial, rule: OutputRule) -> None:
             self._emit_unless_failed(partial, rule, OWED)
 
-        rules, access = self.main.rules, self.context.access
-        payer = Payer(self.layout, access, rules, self.courier, pieces, self._guarded, emit)
+        access = self.context.access
+        payer = Payer(self.layout, access, self.courier, pieces, self._guarded, emit)
         walks = payer.walks(work)
         self.works |= {walk.work.name: walk.work for walk in walks}
         for walk in walks:
