@@ -53,7 +53,7 @@ FATAL = frozenset(
         *("state-lost", "state-behind", "store-lost", "store-missing", "store-refused"),
         *("store-taken", "checkpoint-lost", "checkpoint-behind", "damaged-journal"),
         *("damaged-log", "damaged-identity", "redis-lost", "redis-refused", "not-writable"),
-        *("no-cache-directory", "wrong-package"),
+        *("no-cache-directory", "no-package", "other-package"),
     )
 )
 #: These pass, sooner or later, and no number of failed starts says that they will not.

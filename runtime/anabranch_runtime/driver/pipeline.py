@@ -35,7 +35,6 @@ from anabranch_runtime.driver.exit_cause import redis_away
 from anabranch_runtime.driver.heartbeat import LONG, Heart
 from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.exchange.complaints import missing_package
 from anabranch_runtime.sources import feeds, recorded
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.ingest.landing import Apart
@@ -323,7 +322,7 @@ class Pipeline:
                     ):
                         return run_batch(one_each(session, room), context)
                 except Exception as error:
-                    found = meeting.failure(context.attempt) or missing_package(error)
+                    found = meeting.failure(context.attempt) or unfit_workers(error)
                     if found is None or isinstance(error, StructuredError):
                         raise
                     raise found from error

@@ -22,8 +22,6 @@ _KINDS: dict[str, type[AnabranchRuntimeError]] = {
 }
 #: Codes of errors that are others' as well.
 _CONSEQUENCES = ("host-unreachable", "driver-unreachable")
-#: How Python says that a module is not there, or another one.
-_MISSING = ("No module named 'anabranch", "on <module 'anabranch", "from 'anabranch")
 
 
 def own_version() -> str:
@@ -59,26 +57,12 @@ def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError |
     return kind(one["code"], one["message"], field=one["field"], remedy=one["remedy"])
 
 
-def missing_package(error: BaseException) -> PipelineError | None:
-    """The error of executors that can't run tasks at all, in what Spark says of them."""
-    text = str(error)
-    line = next((t.strip() for t in text.splitlines() if any(m in t for m in _MISSING)), None)
-    if line is None:
-        return None
-    return PipelineError(
-        "wrong-package",
-        f"executors have no package anabranch, or not the driver's ({own_version()}): {line[:300]}",
-        remedy="install the same version on every host that runs executors, for the Python that "
-        "PYSPARK_PYTHON names there",
-    )
-
-
 def other_version(wanted: str) -> PipelineError | None:
     """The error of a host whose package is not the driver's."""
     if own_version() == wanted:
         return None
     return PipelineError(
-        "wrong-package",
+        "other-package",
         f"anabranch {own_version()} is installed there, the driver has {wanted}",
         remedy="install the same version on every host that runs executors",
     )

@@ -71,7 +71,7 @@ def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator
     traceback.
 
     Raises:
-        PipelineError: ``wrong-package``: this host has another version than the driver.
+        PipelineError: ``other-package``: this host has another version than the driver.
     """
     place = context.meeting
     assert place is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.exchange.complaints import own_version
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from anabranch_runtime.storage.segment import Segment
     from anabranch_runtime.task.compact import Compaction
     from anabranch_runtime.task.context import BatchContext
+
+
+#: What Python says where it has a module of ours, and not what is wanted of it.
+_OTHER = re.compile(
+    r"No module named 'anabranch_\w+\.[\w.]+'"
+    r"|Can't get attribute '\w+' on <module 'anabranch_[\w.]+'"
+    r"|cannot import name '\w+' from 'anabranch_[\w.]+'"
+)
 
 
 def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
@@ -52,7 +61,14 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
     """What the Python of an executor lacks, where ``error`` of Spark says so."""
-    found = re.search(r"No module named '([\w.]+)'", str(error))
+    text = str(error)
+    if (other := _OTHER.search(text)) is not None:
+        return PipelineError(
+            "other-package",
+            f"the package of an executor is not the driver's ({own_version()}): {other[0]}",
+            remedy="install the driver's release on every host that runs executors",
+        )
+    found = re.search(r"No module named '([\w.]+)'", text)
     if found is None:
         return None
     return PipelineError(

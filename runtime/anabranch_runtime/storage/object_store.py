@@ -23,7 +23,7 @@ from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.storage.documents import sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     T = TypeVar("T")
 
@@ -110,14 +110,25 @@ class Remote:
 
         Raises:
             FileNotFoundError: it is not there.
+            OSError: ``file`` can't be written.
         """
 
         def read() -> None:
-            with self.files.open_input_stream(self._path(name)) as stream, file.open("wb") as sink:
-                while block := stream.read(BLOCK):
-                    sink.write(block)
+            with self.files.open_input_stream(self._path(name)) as stream:
+                with _here():
+                    sink = file.open("wb")
+                try:
+                    while block := stream.read(BLOCK):
+                        with _here():
+                            sink.write(block)
+                finally:
+                    with _here():
+                        sink.close()
 
-        self.attempt("read", name, read)
+        try:
+            self.attempt("read", name, read)
+        except _HereError as error:
+            raise error.cause from error
 
     def part(self, name: str, offset: int, length: int) -> bytes:
         """Some bytes of ``name``; fewer where it ends before.
@@ -242,6 +253,22 @@ def _bad(uri: str, why: str) -> PipelineError:
         remedy="give an address such as s3://bucket/prefix?region=eu-west-1, gs://bucket/prefix "
         "or file:///path",
     )
+
+
+class _HereError(Exception):
+    """A file of this machine can't be written, of which the store knows nothing."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@contextlib.contextmanager
+def _here() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _HereError(error) from error
 
 
 def _copy(source: pa.NativeFile, sink: pa.NativeFile) -> None:

@@ -94,5 +94,21 @@ def test_a_package_that_executors_lack_is_named(said: str, name: str) -> None:
     assert "spark.pyspark.python" in str(found)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ModuleNotFoundError: No module named 'anabranch_runtime.exchange'",
+        "AttributeError: Can't get attribute 'Place' on <module "
+        "'anabranch_runtime.exchange.meeting' from '/x.py'>",
+        "ImportError: cannot import name 'told' from 'anabranch_runtime.spark.apart' (/x.py)",
+    ],
+)
+def test_another_release_on_executors_is_told_of(said: str) -> None:
+    found = unfit_workers(RuntimeError(f"PythonException: line 13\n{said}\n"))
+    assert found is not None
+    assert found.code == "other-package"
+    assert "the driver's release" in found.remedy
+
+
 def test_other_failures_of_a_job_are_not_explained() -> None:
     assert unfit_workers(RuntimeError("Stage failed because barrier task finished")) is None

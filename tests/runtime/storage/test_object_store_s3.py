@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.lease import Lease
 from anabranch_runtime.storage.object_store import open_remote
 from anabranch_runtime.storage.segment_cache import close_all
+from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.s3 import s3_server, uri
 from tests.support.worlds.driven import expected, publish, results
 from tests.support.worlds.spark_log import SparkLog
@@ -62,6 +64,15 @@ def test_a_bucket_that_is_not_there_is_refused(server: str) -> None:
     assert caught.value.code == "store-refused"
     assert "nobody/x/manifest/1.json" in caught.value.message
     assert "secret" not in str(caught.value)
+
+
+def test_a_full_disk_here_is_not_the_stores_fault(remote: Remote, tmp_path: Path) -> None:
+    remote.put("segments/x.pack", bytes(4 << 20))
+    with small_disk(tmp_path / "small", "1m") as small:
+        with pytest.raises(OSError, match="No space left") as caught:
+            remote.download("segments/x.pack", small / "x")
+        assert caught.value.errno == errno.ENOSPC
+        assert not isinstance(caught.value, StateError)
 
 
 def test_refused_credentials_are_told_of(url: str, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class Cluster:
             text = server.get(Keys(namespace).runtime)
         return None if text is None else Progress.loads(str(text))
 
-    def await_workers(self, count: int, seconds: float = 60) -> None:
+    def await_workers(self, count: int, seconds: float = 180) -> None:
         """Wait until the master has that many."""
 
         def there() -> bool:
