@@ -103,6 +103,14 @@ def keep_clients(locations: Iterable[str]) -> None:
             del _CLIENTS[location]
 
 
+@dataclass(slots=True)
+class _Round:
+    """What tasks have said in one round, and the answer to all of them; None: some are missing."""
+
+    messages: dict[int, str] = field(default_factory=dict)
+    answer: bytes | None = None
+
+
 class Meeting(flight.FlightServerBase):  # type: ignore[misc]
     """The driver's side.
 
@@ -128,7 +136,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
             ) from cause
         self.place = Place(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
-        self._rounds: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)
+        self._rounds: dict[str, dict[int, _Round]] = defaultdict(dict)
         #: The last attempts: tasks of earlier ones have gone.
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         self._signs: Counter[str] = Counter()
@@ -146,8 +154,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
                 self._complaints.setdefault(attempt, []).append(call["complaint"])
                 self._changed.notify_all()
             if action.type == "gather":
-                messages = self._gather(context, attempt, call)
-                return iter([json.dumps(messages).encode()])
+                return iter([self._gather(context, attempt, call)])
         return iter([])
 
     def signs(self, attempt: str) -> int:
@@ -168,21 +175,23 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
             self._signs.pop(attempt, None)
             self._changed.notify_all()
 
-    def _gather(self, context: Any, attempt: str, call: dict[str, Any]) -> list[str]:
+    def _gather(self, context: Any, attempt: str, call: dict[str, Any]) -> bytes:
         number, tasks = call["round"], call["tasks"]
-        messages = self._rounds[attempt].setdefault(number, {})
-        messages[call["task"]] = call["message"]
+        here = self._rounds[attempt].setdefault(number, _Round())
+        here.messages[call["task"]] = call["message"]
         # All who call have had the answers of the round before the last.
         self._rounds[attempt].pop(number - 2, None)
         deadline = time.monotonic() + PATIENCE
-        if len(messages) == tasks:
+        if len(here.messages) == tasks:
+            # Made once: with many tasks it is long.
+            here.answer = json.dumps([here.messages[task] for task in range(tasks)]).encode()
             self._changed.notify_all()
-        while len(messages) < tasks:
+        while here.answer is None:
             self._changed.wait(EVERY)
             failed = attempt in self._over or attempt in self._complaints
             if failed or context.is_cancelled() or time.monotonic() > deadline:
                 raise flight.FlightCancelledError(f"the attempt {attempt} is over")
-        return [messages[task] for task in range(tasks)]
+        return here.answer
 
 
 @dataclass(slots=True)
