@@ -30,8 +30,8 @@ def beside(redis: str, tmp_path: Path) -> Beside:
 def test_without_views_there_is_no_process(beside: Beside) -> None:
     known = {child.pid for child in psutil.Process().children()}
     beside.begin(3, {})
-    assert beside.problems() == beside.lag() == beside.shown() == beside.written() == {}
-    assert beside.never_rationed() == frozenset()
+    assert (beside.problems(), beside.lag(), beside.shown()) == ({}, {}, {})
+    assert (beside.written(), beside.undecided(), beside.never_rationed()) == ({}, {}, frozenset())
     beside.drain()
     beside.close()
     assert {child.pid for child in psutil.Process().children()} == known
@@ -47,7 +47,7 @@ def test_a_delivery_is_written_by_the_process_and_its_loss_is_an_error(
     files = sorted((tmp_path / "out").glob("*/*.json"))
     found = [json.loads(line)["x"] for file in files for line in file.read_text().splitlines()]
     assert sorted(found) == [1, 2]
-    with pytest.raises(AccessError, match="no-such|not supported"):
+    with pytest.raises(AccessError, match="not supported"):
         beside.write(staged(tmp_path, "q", sink("jdbc", url="jdbc:no-such:x"), 1, rows))
 
     (process,) = [c for c in psutil.Process().children() if "spawn_main" in " ".join(c.cmdline())]
