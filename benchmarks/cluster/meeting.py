@@ -1,11 +1,10 @@
 """What a meeting of many tasks costs the driver.
 
-`python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200] [--sizes 10 3000]`
+`python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200]`
 
-Tasks are threads of one other process; each says `--sizes` bytes in every round and is told what
-all have said. A real round is of one of both kinds: numbers of letters (some bytes), or descriptors
-of the segments that a task has written (some 500 bytes each). CPU time of the driver's process, and
-beside it that of the tasks.
+Tasks are threads of one other process. A round is of one of two kinds: all tell all how many
+letters they have sent, or the tasks of a host, four of them, tell each other what segments they
+have written (3,000 bytes each). CPU time of the driver's process, and beside it that of the tasks.
 """
 
 from __future__ import annotations
@@ -29,16 +28,19 @@ if TYPE_CHECKING:
     from anabranch_runtime.exchange.meeting import Place
 
 
+#: Bytes of a message of both kinds, and tasks of a host.
+_COUNT, _SEGMENTS, MATES = 4, 3000, 4
+
+
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=int, nargs="+", default=[10, 50, 200], help="that meet")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10, 3000], help="of a message")
     parser.add_argument("--rounds", type=int, default=20, help="of each")
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Milliseconds of CPU time per round, of the driver and of all tasks."""
     found = []
-    for size in options.sizes:
+    for size in (_COUNT, _SEGMENTS):
         for tasks in options.tasks:
             driver, others = _met(tasks, size, options.rounds)
             found.append({"tasks": tasks, "bytes": size, "driver_ms": driver, "tasks_ms": others})
@@ -68,7 +70,8 @@ def _meet(calls: Connection, place: Place, tasks: int, size: int, rounds: int) -
     def one(task: int) -> None:
         delegate = Delegate(place, attempt, task, tasks)
         for _ in range(rounds):
-            assert len(delegate("x" * size)) == tasks
+            told = delegate("x" * size, "" if size == _COUNT else str(task // MATES))
+            assert len(told) == tasks
 
     with ThreadPoolExecutor(tasks) as pool:
         # Threads and connections are there before anything is counted.

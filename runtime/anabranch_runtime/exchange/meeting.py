@@ -105,10 +105,19 @@ def keep_clients(locations: Iterable[str]) -> None:
 
 @dataclass(slots=True)
 class _Round:
-    """What tasks have said in one round, and the answer to all of them; None: some are missing."""
+    """What tasks have said in one round, of which group each is, and the answers to groups; none
+    while some are missing.
+    """
 
     messages: dict[int, str] = field(default_factory=dict)
-    answer: bytes | None = None
+    groups: dict[int, str] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+
+    def answer(self, tasks: int) -> None:
+        """All have called. An answer is made once per group: with many tasks it is long."""
+        for group in set(self.groups.values()):
+            told = [self.messages[t] if self.groups[t] == group else "" for t in range(tasks)]
+            self.answers[group] = json.dumps(told).encode()
 
 
 class Meeting(flight.FlightServerBase):  # type: ignore[misc]
@@ -179,19 +188,19 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         number, tasks = call["round"], call["tasks"]
         here = self._rounds[attempt].setdefault(number, _Round())
         here.messages[call["task"]] = call["message"]
+        here.groups[call["task"]] = call["group"]
         # All who call have had the answers of the round before the last.
         self._rounds[attempt].pop(number - 2, None)
         deadline = time.monotonic() + PATIENCE
         if len(here.messages) == tasks:
-            # Made once: with many tasks it is long.
-            here.answer = json.dumps([here.messages[task] for task in range(tasks)]).encode()
+            here.answer(tasks)
             self._changed.notify_all()
-        while here.answer is None:
+        while not here.answers:
             self._changed.wait(EVERY)
             failed = attempt in self._over or attempt in self._complaints
             if failed or context.is_cancelled() or time.monotonic() > deadline:
                 raise flight.FlightCancelledError(f"the attempt {attempt} is over")
-        return here.answer
+        return here.answers[call["group"]]
 
 
 @dataclass(slots=True)
@@ -205,8 +214,8 @@ class Delegate:
     _round: int = field(init=False, default=0)
     _next: float = field(init=False, default_factory=lambda: time.monotonic() + EVERY)
 
-    def __call__(self, message: str) -> list[str]:
-        """Give a message, wait for the others'.
+    def __call__(self, message: str, group: str = "") -> list[str]:
+        """Give a message, wait for the others'. Of tasks of another group it is empty.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -214,7 +223,9 @@ class Delegate:
         number, self._round = self._round, self._round + 1
         if self.tasks == 1:
             return [message]
-        (answer,) = self._call("gather", {"round": number, "message": message}, PATIENCE)
+        (answer,) = self._call(
+            "gather", {"round": number, "message": message, "group": group}, PATIENCE
+        )
         found: list[str] = json.loads(answer)
         return found
 

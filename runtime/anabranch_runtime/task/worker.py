@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.context import BatchContext
     from anabranch_runtime.task.stores import KeyCache
 
-    Exchange = Callable[[str], list[str]]
+    Exchange = Callable[..., list[str]]
 
 #: Kinds of letters beside hops: arrived rows by relation, rows of intermediate results and of their
 #: past by store, results on their way over hosts.
@@ -123,7 +123,8 @@ def run_task(
         ruleset: the ruleset of ``context.ruleset``.
         blocks: the tuples that this task starts with.
         task: this task's number among ``tasks``.
-        exchange: gives every task's message; called equally often by all.
+        exchange: gives every task's message for its own; called equally often by all. With ``post``
+            it may be given a group, too (``traffic.Gather``).
         collect: False leaves out delays, sketches and samples, to see what they cost.
         sharing: of these tasks, those that share a host's memory with this one; None: all.
         advanced: called again and again, whenever the task has got further.
@@ -423,10 +424,11 @@ class _Task:
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
-            messages = self.exchange(json.dumps(codec.to_json(written)))
+            message = json.dumps(codec.to_json(written))
+            share = self.exchange if self.traffic is None else self.traffic.share
+            messages = share(message)
         for message in messages:
-            found = (codec.from_json(doc, Segment) for doc in json.loads(message))
-            self.live.add(s for s in found if self._owns(s))
+            self.live.add(codec.from_json(doc, Segment) for doc in json.loads(message))
 
     # --- other hosts ---------------------------------------------------------------------------
 
