@@ -71,7 +71,7 @@ def test_who_is_refused_takes_over_once_the_other_has_vanished(
         wait_until("some commits", lambda: one.committed() > 3)
         assert not _committed(other)
         one.host.vanish()
-        wait_until("commits of the other", lambda: len(_committed(other)) > 2, 300)
+        wait_until("commits of the other", lambda: len(_committed(other)) > 2, 600)
     await_all(other, feeder.ledger)
     other.stop()
     assert not set(_committed(one)) & set(_committed(other))
@@ -85,7 +85,7 @@ def test_who_stood_still_while_another_took_over_stops(
     with Feeder(world.redis_url, 4, 0.3) as feeder:
         wait_until("some commits", lambda: one.committed() > 3)
         one.host.signal(signal.SIGSTOP)
-        wait_until("commits of the other", lambda: len(_committed(other)) > 2, 300)
+        wait_until("commits of the other", lambda: len(_committed(other)) > 2, 600)
         one.host.signal(signal.SIGCONT)
         one.wait("store-taken", 120)
         base = len(_committed(other))

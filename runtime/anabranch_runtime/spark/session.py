@@ -59,6 +59,8 @@ SPARK_SETTINGS = {
     # An executor that has vanished holds its batch until it is missed: three minutes at worst, by
     # Spark's own settings. Who is only slow gives a sign from another thread.
     "spark.executor.heartbeatInterval": "5s",
+    # Whose driver has vanished leaves its slots to the one that takes over, as the lease does.
+    "spark.executor.heartbeat.maxFailures": "10",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "40s",
     "spark.network.timeoutInterval": "5s",
     # One that has gone just before its batch: the next attempt is for who is left. Spark would look

@@ -109,8 +109,9 @@ class Host:
         """Start ``argv`` there; its output is appended to ``log``."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
+            # One that is stopped when all else ends would stay.
             started = subprocess.Popen(
-                self.command(argv, folder),
+                [*_LASTING, *self.command(argv, folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

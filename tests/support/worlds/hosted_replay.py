@@ -76,7 +76,8 @@ def begin(
     """Start a replay into ``out`` beside the scenario; Redis is emptied before."""
     with world.redis() as server:
         server.flushall()
-    name, out = f"replay-{scenario.parent.name}", scenario.parent / "out"
+    folder = scenario.parent
+    name, out = f"replay-{folder.parent.name}-{folder.name}", folder / "out"
     store = world.store(f"{name}-{time.time_ns()}") if store is None else store
     arguments = ["replay", str(scenario), "--out", str(out), "--json", "--master", world.master]
     arguments += ["--object-store", store]

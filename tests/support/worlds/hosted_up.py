@@ -137,7 +137,7 @@ class HostedUp:
     @property
     def log(self) -> str:
         """The name of the file that has its output."""
-        return f"up-{self.home.name}"
+        return f"up-{self.home.parent.name}-{self.home.name}"
 
     def start(self) -> None:
         """Start it."""
