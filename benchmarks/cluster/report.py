@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cluster import hosts, media
+from benchmarks.cluster import hosts, media, meeting
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
@@ -20,7 +20,11 @@ from benchmarks.report.sections import section
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PARTS = {"One, two and three hosts": hosts.BENCHMARK, "Media": media.BENCHMARK}
+PARTS = {
+    "One, two and three hosts": hosts.BENCHMARK,
+    "Media": media.BENCHMARK,
+    "Meetings": meeting.BENCHMARK,
+}
 _INTRODUCTION = """\
 # Benchmarks of clusters
 

@@ -58,6 +58,7 @@ def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
     "arguments",
     [
         ["hosts", "--hosts", "2", "--rounds", "1", "--rows", "1000"],
+        ["meeting", "--tasks", "3", "--rounds", "2"],
         ["media", "--hosts", "2", "--rounds", "2", "--repeats", "1", "--sizes", "0", "80000"],
     ],
     ids=lambda a: a[0],

@@ -72,6 +72,7 @@ class StoreStatisticsOut(Document):
 class EdgeStatisticsOut(Document):
     """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
     ``hits`` agree in their keys; ``matches`` are all that were found, by ``found`` of ``probes``.
+    ``sent`` is how many tuples went to other hosts in order to probe there, in ``sent_bytes``.
     """
 
     probes: int
@@ -80,6 +81,8 @@ class EdgeStatisticsOut(Document):
     matches: int
     pairs: int
     nanoseconds: int
+    sent: int = 0
+    sent_bytes: int = 0
 
 
 class StatisticsOut(Document):

@@ -21,6 +21,7 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sinks.publisher import local_writers
 from anabranch_runtime.sinks.spark import spark_writer
 from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.sinks.view_inputs import HOME
 from anabranch_runtime.spark.session import of_any_session, spark_session
 from anabranch_runtime.storage.pipeline_lock import identity
 from anabranch_runtime.views.upkeep import NO_QUERIES, Views
@@ -37,8 +38,15 @@ if TYPE_CHECKING:
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.sinks.delivery import Delivery, Write
 
-#: What can be asked for at any time.
-_KNOWN = ("problems", "lag", "shown", "written", "undecided", "never_rationed")
+#: What can be asked for at any time, as it is where there has never been a view.
+_NOTHING: Mapping[str, Any] = {
+    "problems": {},
+    "lag": {},
+    "shown": {},
+    "written": {},
+    "undecided": {},
+    "never_rationed": frozenset(),
+}
 #: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
 CHECKPOINTS = ".views-checkpoints"
 
@@ -68,7 +76,8 @@ def checkpoints_of(settings: Settings) -> Path:
 
 @dataclass(slots=True)
 class Beside:
-    """The process, as the driver uses it: a writer of sinks, and what ``Views`` does.
+    """The process, as the driver uses it: a writer of sinks, and what ``Views`` does. It is started
+    when there is something to do.
 
     Raises (all methods):
         PipelineError: ``views-lost``: the process has ended.
@@ -78,14 +87,18 @@ class Beside:
     url: str
     namespace: str
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    #: With what views begin.
+    _begun: tuple[int, dict[str, Activation]] = field(init=False, default=(0, {}))
     #: Whether there are views.
-    _some: bool = field(init=False, default=True)
-    #: What was known in the end; None: it has not ended.
-    _last: dict[str, Any] | None = field(init=False, default=None)
+    _some: bool = field(init=False, default=False)
+    #: What is known while the process does not run.
+    _known: Mapping[str, Any] = field(init=False, default_factory=lambda: _NOTHING)
     _calls: Connection = field(init=False)
-    _process: Any = field(init=False)
+    _process: Any = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
+    def _start(self) -> None:
+        if self._process is not None:
+            return
         # A fork would have the threads' locks, and the JVM's connection, of this process.
         context = multiprocessing.get_context("spawn")
         self._calls, theirs = context.Pipe()
@@ -93,14 +106,20 @@ class Beside:
         self._process = context.Process(target=_serve, args=arguments, name="views", daemon=True)
         self._process.start()
         theirs.close()
+        self._call("begin", *self._begun)
 
     def write(self, delivery: Delivery) -> None:
         """Write a delivery; raises what the writer does."""
+        self._start()
         self._call("write", delivery)
 
     def begin(self, next_batch: int, queries: Mapping[str, Activation] = NO_QUERIES) -> None:
         """As ``Views.begin``."""
-        self._call("begin", next_batch, dict(queries))
+        self._begun = next_batch, dict(queries)
+        if (self.settings.results / HOME).exists():
+            # An earlier run has had views.
+            self._some = True
+            self._start()
 
     def committed(
         self,
@@ -118,6 +137,7 @@ class Beside:
             ruleset, queries=wanted, stores=(), store_rules=(), probe_rules=(), output_rules=()
         )
         known = {str(q.id): queries[q.id] for q in wanted if q.id in queries}
+        self._start()
         self._call("committed", next_batch, dict(marks), few, known)
         self._some = bool(wanted) or bool(self.lag())
 
@@ -153,21 +173,26 @@ class Beside:
 
     def drain(self) -> None:
         """As ``Views.drain``."""
-        self._call("drain")
+        if self._process is not None:
+            self._call("drain")
 
     def close(self) -> None:
         """Stop views, and the process; what it has said last can still be asked for."""
+        if self._process is None:
+            return
+        process = self._process
         try:
             self._call("close")
-            self._last = {name: self._call(name) for name in _KNOWN}
+            self._known = {name: self._call(name) for name in _NOTHING}
         finally:
             self._calls.close()
-            self._process.join()
+            self._process = None
+            process.join()
 
     def _call(self, name: str, *arguments: object) -> Any:
         with self._lock:
-            if self._last is not None:
-                return self._last[name]
+            if self._process is None:
+                return self._known[name]
             try:
                 self._calls.send((name, arguments))
                 done, answer = self._calls.recv()

@@ -103,6 +103,7 @@ class Routes:
         for relation in self.relations:
             self.relation_of.setdefault(Label(relation), relation)
         self.derived = {(s, a): e for s, a, e in ruleset.derived}
+        self.rules: dict[str, ProbeRule] = {r.out: r for r in ruleset.probe_rules}
         self.probes: dict[str, list[ProbeRule]] = defaultdict(list)
         for rule in ruleset.probe_rules:
             self.probes[rule.edge].append(rule)
@@ -131,6 +132,7 @@ class Layout:
     """One ruleset, indexed for execution, with all live stores.
 
     Attributes:
+        rules: outgoing edge -> its probe rule.
         probes: incoming edge -> probe rules, in level order. ``outputs``: -> output rules.
         inserts: incoming edge -> stores that keep what arrives on it.
         starts: relation -> the labels that its arriving tuples fill as starting tuples.
@@ -144,6 +146,7 @@ class Layout:
         found = routes(ruleset)
         self.relations, self.streams = found.relations, found.streams
         self.specs, self.queries, self.relation_of = found.specs, found.queries, found.relation_of
+        self.rules: Mapping[str, ProbeRule] = found.rules
         self.probes: Mapping[str, list[ProbeRule]] = found.probes
         self.outputs: Mapping[str, list[OutputRule]] = found.outputs
         self.inserts: Mapping[str, list[StoreSpec]] = found.inserts

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Fleet:
     names: tuple[str, ...] = field(init=False)
     here: int = field(init=False)
     _owners: dict[int, Ints] = field(default_factory=dict)
+    _own: dict[int, Bools] = field(default_factory=dict)
     _tasks: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,9 @@ class Fleet:
             found = self._owners[partitions] = np.array(owners, np.int64)
         return found
 
-    def own(self, partitions: int) -> NDArray[np.bool_]:
+    def own(self, partitions: int) -> Bools:
         """Which partitions of stores with so many this host has."""
-        own: NDArray[np.bool_] = self.owners(partitions) == self.here
-        return own
+        found = self._own.get(partitions)
+        if found is None:
+            found = self._own[partitions] = self.owners(partitions) == self.here
+        return found

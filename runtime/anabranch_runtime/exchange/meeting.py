@@ -103,6 +103,23 @@ def keep_clients(locations: Iterable[str]) -> None:
             del _CLIENTS[location]
 
 
+@dataclass(slots=True)
+class _Round:
+    """What tasks have said in one round, of which group each is, and the answers to groups; none
+    while some are missing.
+    """
+
+    messages: dict[int, str] = field(default_factory=dict)
+    groups: dict[int, str] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+
+    def answer(self, tasks: int) -> None:
+        """All have called. An answer is made once per group: with many tasks it is long."""
+        for group in set(self.groups.values()):
+            told = [self.messages[t] if self.groups[t] == group else "" for t in range(tasks)]
+            self.answers[group] = json.dumps(told).encode()
+
+
 class Meeting(flight.FlightServerBase):  # type: ignore[misc]
     """The driver's side.
 
@@ -128,7 +145,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
             ) from cause
         self.place = Place(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
-        self._rounds: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)
+        self._rounds: dict[str, dict[int, _Round]] = defaultdict(dict)
         #: The last attempts: tasks of earlier ones have gone.
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         self._signs: Counter[str] = Counter()
@@ -146,8 +163,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
                 self._complaints.setdefault(attempt, []).append(call["complaint"])
                 self._changed.notify_all()
             if action.type == "gather":
-                messages = self._gather(context, attempt, call)
-                return iter([json.dumps(messages).encode()])
+                return iter([self._gather(context, attempt, call)])
         return iter([])
 
     def signs(self, attempt: str) -> int:
@@ -168,21 +184,23 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
             self._signs.pop(attempt, None)
             self._changed.notify_all()
 
-    def _gather(self, context: Any, attempt: str, call: dict[str, Any]) -> list[str]:
+    def _gather(self, context: Any, attempt: str, call: dict[str, Any]) -> bytes:
         number, tasks = call["round"], call["tasks"]
-        messages = self._rounds[attempt].setdefault(number, {})
-        messages[call["task"]] = call["message"]
+        here = self._rounds[attempt].setdefault(number, _Round())
+        here.messages[call["task"]] = call["message"]
+        here.groups[call["task"]] = call["group"]
         # All who call have had the answers of the round before the last.
         self._rounds[attempt].pop(number - 2, None)
         deadline = time.monotonic() + PATIENCE
-        if len(messages) == tasks:
+        if len(here.messages) == tasks:
+            here.answer(tasks)
             self._changed.notify_all()
-        while len(messages) < tasks:
+        while not here.answers:
             self._changed.wait(EVERY)
             failed = attempt in self._over or attempt in self._complaints
             if failed or context.is_cancelled() or time.monotonic() > deadline:
                 raise flight.FlightCancelledError(f"the attempt {attempt} is over")
-        return [messages[task] for task in range(tasks)]
+        return here.answers[call["group"]]
 
 
 @dataclass(slots=True)
@@ -196,8 +214,8 @@ class Delegate:
     _round: int = field(init=False, default=0)
     _next: float = field(init=False, default_factory=lambda: time.monotonic() + EVERY)
 
-    def __call__(self, message: str) -> list[str]:
-        """Give a message, wait for the others'.
+    def __call__(self, message: str, group: str = "") -> list[str]:
+        """Give a message, wait for the others'. Of tasks of another group it is empty.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -205,7 +223,9 @@ class Delegate:
         number, self._round = self._round, self._round + 1
         if self.tasks == 1:
             return [message]
-        (answer,) = self._call("gather", {"round": number, "message": message}, PATIENCE)
+        (answer,) = self._call(
+            "gather", {"round": number, "message": message, "group": group}, PATIENCE
+        )
         found: list[str] = json.loads(answer)
         return found
 

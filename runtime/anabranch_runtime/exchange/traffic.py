@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from anabranch_runtime.exchange.fleet import Fleet
 
@@ -39,6 +39,13 @@ class Letter(NamedTuple):
     def about(self) -> str:
         """The edge, relation or store whose tuples these are."""
         return self.address[1]
+
+
+class Gather(Protocol):
+    """How tasks meet."""
+
+    def __call__(self, message: str, group: str = "") -> list[str]:
+        """Every task's message, in task order; an empty one of tasks of another group."""
 
 
 class Post(Protocol):
@@ -76,7 +83,7 @@ class Traffic:
 
     fleet: Fleet
     post: Post
-    gather: Callable[[str], list[str]]
+    gather: Gather
     rows: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     _boxes: dict[int, dict[tuple[str, ...], list[Letter]]] = field(default_factory=dict)
@@ -99,6 +106,11 @@ class Traffic:
         self.post.settled()
         sent, self._sent = self._sent, 0
         return any(json.loads(message) for message in self.gather(json.dumps(sent)))
+
+    def share(self, message: str) -> list[str]:
+        """The messages of this host's tasks."""
+        told = self.gather(message, self.fleet.names[self.fleet.here])
+        return [told[task] for task in self.fleet.mates]
 
     def receive(self) -> Iterator[Letter]:
         """What has come since the last time."""

@@ -46,14 +46,12 @@ class Payer:
 
     Attributes:
         access: edge -> how its probe is answered in the batch that runs.
-        rules: edge -> its rule.
         courier, pieces: by which it probes. ``guard``: around what probes make.
         emit: takes results of a query.
     """
 
     layout: Layout
     access: Mapping[str, Access]
-    rules: Mapping[str, ProbeRule]
     courier: Courier
     pieces: Pieces
     guard: Callable[[ProbeRule, Iterator[Partial]], Iterator[Partial]]
@@ -112,7 +110,7 @@ class Walk:
             self.name,
             payer.pieces,
             lambda rule: until(payer.access[rule.out], self.owed.last),
-            payer.rules,
+            payer.layout.rules,
             payer.guard,
             lambda joined, rule: self._visit(self._arrived(joined), rule.out),
         )

@@ -14,7 +14,10 @@ from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from anabranch_contract.plans.rations import Ration
     from anabranch_contract.plans.ruleset import RulesetId
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.placement import Placement
     from anabranch_runtime.state.slices import Slice
     from anabranch_runtime.storage.segment import Segment
+
+    Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +106,18 @@ class BatchContext:
     cache: str = ""
 
 
+#: Root -> store -> its live segments as the manifest has them, which partitions are a host's own,
+#: and the segments of these: by identity, of which other caches know that nothing has changed.
+_OWNED: dict[str, dict[str, tuple[Sequence[Segment], bytes, tuple[Segment, ...]]]] = {}
+
+
 def live_segments(
-    context: BatchContext, wanted: Callable[[Segment], bool] | None = None
+    context: BatchContext, own: Callable[[int], Bools] | None = None
 ) -> dict[str, tuple[Segment, ...]]:
-    """Store -> live segments of earlier batches; those that are ``wanted``.
+    """Store -> live segments of earlier batches.
+
+    Args:
+        own: number of partitions -> those of which segments are wanted; None: all.
 
     Raises:
         StateError: ``missing-manifest``.
@@ -113,9 +126,17 @@ def live_segments(
     if context.manifest is not None:
         kept = committed_segments(Path(context.root), context.batch, context.manifest)
         found = {name: s for name, s in (kept | found).items() if name in context.stores}
-    if wanted is None:
+    if own is None:
         return found
-    return {name: tuple(filter(wanted, segments)) for name, segments in found.items()}
+    known, fresh = _OWNED.get(context.root, {}), {}
+    for name, segments in found.items():
+        mine = own(context.stores[name].partitions)
+        before = known.get(name)
+        if before is None or before[0] is not segments or before[1] != mine.tobytes():
+            before = segments, mine.tobytes(), tuple(s for s in segments if mine[s.partition])
+        fresh[name] = before
+    _OWNED[context.root] = fresh
+    return {name: wanted for name, (_, _, wanted) in fresh.items()}
 
 
 def exchange_directory(context: BatchContext) -> Path:

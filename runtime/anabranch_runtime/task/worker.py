@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.context import BatchContext
     from anabranch_runtime.task.stores import KeyCache
 
-    Exchange = Callable[[str], list[str]]
+    Exchange = Callable[..., list[str]]
 
 #: Kinds of letters beside hops: arrived rows by relation, rows of intermediate results and of their
 #: past by store, results on their way over hosts.
@@ -123,7 +123,8 @@ def run_task(
         ruleset: the ruleset of ``context.ruleset``.
         blocks: the tuples that this task starts with.
         task: this task's number among ``tasks``.
-        exchange: gives every task's message; called equally often by all.
+        exchange: gives every task's message for its own; called equally often by all. With ``post``
+            it may be given a group, too (``traffic.Gather``).
         collect: False leaves out delays, sketches and samples, to see what they cost.
         sharing: of these tasks, those that share a host's memory with this one; None: all.
         advanced: called again and again, whenever the task has got further.
@@ -162,7 +163,7 @@ class _Task:
         self.advanced = advanced
         self.durable = attach(context.root, context.objects)
         self.fetched = self.durable.fetched
-        segments = live_segments(context, self._owns)
+        segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
         self.live = LiveSegments(context.root, context.batch, segments)
         self.budget = budget(context.memory_limit, sharing)
@@ -185,12 +186,11 @@ class _Task:
             self._probe,
         )
         self.courier = Courier(self.layout, traffic, needs_of(self.layout, context))
-        edges = {} if traffic is None else {str(r.out): r for r in self.ruleset.probe_rules}
         self.main = Work(
             "batch",
             self.pieces,
             lambda rule: context.access[rule.out],
-            edges,
+            self.layout.rules,
             self._guarded,
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
         )
@@ -424,10 +424,11 @@ class _Task:
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
-            messages = self.exchange(json.dumps(codec.to_json(written)))
+            message = json.dumps(codec.to_json(written))
+            share = self.exchange if self.traffic is None else self.traffic.share
+            messages = share(message)
         for message in messages:
-            found = (codec.from_json(doc, Segment) for doc in json.loads(message))
-            self.live.add(s for s in found if self._owns(s))
+            self.live.add(codec.from_json(doc, Segment) for doc in json.loads(message))
 
     # --- other hosts ---------------------------------------------------------------------------
 
@@ -609,8 +610,8 @@ class _Task:
         def emit(partial: Partial, rule: OutputRule) -> None:
             self._emit_unless_failed(partial, rule, OWED)
 
-        rules, access = self.main.rules, self.context.access
-        payer = Payer(self.layout, access, rules, self.courier, pieces, self._guarded, emit)
+        access = self.context.access
+        payer = Payer(self.layout, access, self.courier, pieces, self._guarded, emit)
         walks = payer.walks(work)
         self.works |= {walk.work.name: walk.work for walk in walks}
         for walk in walks:

@@ -41,6 +41,20 @@ def test_every_round_gives_everybody_all_messages_in_task_order(meeting: Meeting
     assert everybody == [expected] * tasks
 
 
+def test_a_task_that_asks_for_its_group_is_told_of_no_other(meeting: Meeting) -> None:
+    groups = ["a", "b", "a", ""]
+
+    def work(task: int) -> tuple[list[str], list[str]]:
+        delegate = Delegate(meeting.place, "x", task, len(groups))
+        return delegate(f"<{task}>", groups[task]), delegate(f"{task}")
+
+    with ThreadPoolExecutor(len(groups)) as pool:
+        found = list(pool.map(work, range(len(groups))))
+
+    even, odd, alone = ["<0>", "", "<2>", ""], ["", "<1>", "", ""], ["", "", "", "<3>"]
+    assert found == [(one, ["0", "1", "2", "3"]) for one in (even, odd, even, alone)]
+
+
 def test_who_has_no_token_is_turned_away(meeting: Meeting) -> None:
     stranger = Place(meeting.place.location, "guessed")
     with pytest.raises(PipelineError, match="not a task of this pipeline") as caught:

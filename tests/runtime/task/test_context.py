@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from anabranch_runtime.errors import StateError
@@ -16,6 +17,8 @@ from tests.support.worlds.driven import driver, job, publish
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from anabranch_runtime.driver.driver import Driver
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -90,3 +93,18 @@ def test_what_an_epoch_forgets_is_not_read(one: Driver) -> None:
     assert live_segments(replace(context, replaced={one_store: ()}))[one_store] == ()
     stores = {other: context.stores[other]}
     assert live_segments(replace(context, stores=stores)).keys() == {other}
+
+
+def test_a_host_reads_its_own_segments_and_others_caches_see_no_change(one: Driver) -> None:
+    context = contexts(one, 3)[-1]
+    wanted: NDArray[np.bool_] = np.array([True])
+
+    def own(_: int) -> NDArray[np.bool_]:
+        return wanted
+
+    found = live_segments(context, own)
+    assert found == live_segments(context)
+    again = live_segments(context, own)
+    assert all(again[name] is segments for name, segments in found.items())
+    wanted = np.array([False])
+    assert set(live_segments(context, own).values()) == {()}

@@ -101,6 +101,8 @@ def test_an_epochs_statistics(shop: Service) -> None:
     assert found["edges"]["orders>customers"] == {
         "probes": 4000, "found": 2500, "hits": 3900, "matches": 3900, "pairs": 8000,
         "nanoseconds": 500_000_000,
+        "sent": 0,
+        "sent_bytes": 0,
     }  # fmt: skip
     assert found["distinct"] == {"orders": {"customer_id": 90.0}}
 

@@ -441,7 +441,7 @@ class _Run:
         hosts = self.script.hosts_of(context.batch, attempt, tasks)
         self.replay.events["tasks on several hosts"] += len(set(hosts)) > 1
         barrier = threading.Barrier(tasks)
-        messages = [""] * tasks
+        messages = [("", "")] * tasks
         mail = Mail(tasks)
         reports: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * tasks
 
@@ -449,11 +449,11 @@ class _Run:
             here = fault if fault is not None and fault.task % tasks == task else None
             meetings = itertools.count()
 
-            def exchange(message: str) -> list[str]:
+            def exchange(message: str, group: str = "") -> list[str]:
                 _fail(here, Point.MEET, next(meetings))
-                messages[task] = message
+                messages[task] = (group, message)
                 barrier.wait(60)
-                everybody = list(messages)
+                everybody = [text if theirs == group else "" for theirs, text in messages]
                 barrier.wait(60)
                 return everybody
 

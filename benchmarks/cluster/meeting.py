@@ -1,0 +1,114 @@
+"""What a meeting of many tasks costs the driver.
+
+`python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200]`
+
+Tasks are threads of one other process. A round is of one of two kinds: all tell all how many
+letters they have sent, or the tasks of a host, four of them, tell each other what segments they
+have written (3,000 bytes each). CPU time of the driver's process, and beside it that of the tasks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.exchange.meeting import Delegate, Meeting
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+
+if TYPE_CHECKING:
+    import argparse
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from anabranch_runtime.exchange.meeting import Place
+
+
+#: Bytes of a message of both kinds, and tasks of a host.
+_COUNT, _SEGMENTS, MATES = 4, 3000, 4
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tasks", type=int, nargs="+", default=[10, 50, 200], help="that meet")
+    parser.add_argument("--rounds", type=int, default=20, help="of each")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Milliseconds of CPU time per round, of the driver and of all tasks."""
+    found = []
+    for size in (_COUNT, _SEGMENTS):
+        for tasks in options.tasks:
+            driver, others = _met(tasks, size, options.rounds)
+            found.append({"tasks": tasks, "bytes": size, "driver_ms": driver, "tasks_ms": others})
+            tell(f"{tasks} tasks, {size} bytes: {driver} ms of the driver")
+    return {"rounds": found}
+
+
+def _met(tasks: int, size: int, rounds: int) -> tuple[float, float]:
+    meeting = Meeting("127.0.0.1")
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=_meet, args=(theirs, meeting.place, tasks, size, rounds))
+    process.start()
+    try:
+        mine.recv()
+        began = time.process_time()
+        mine.send("go")
+        others = mine.recv()
+        spent = time.process_time() - began
+    finally:
+        process.join()
+        meeting.shutdown()
+    return round(1000 * spent / rounds, 2), round(1000 * others / rounds, 2)
+
+
+def _meet(calls: Connection, place: Place, tasks: int, size: int, rounds: int) -> None:
+    def one(task: int) -> None:
+        delegate = Delegate(place, attempt, task, tasks)
+        for _ in range(rounds):
+            told = delegate("x" * size, "" if size == _COUNT else str(task // MATES))
+            assert len(told) == tasks
+
+    with ThreadPoolExecutor(tasks) as pool:
+        # Threads and connections are there before anything is counted.
+        attempt, first = "warm-up", rounds
+        rounds = 1
+        list(pool.map(one, range(tasks)))
+        attempt, rounds = "measured", first
+        calls.send("ready")
+        calls.recv()
+        began = time.process_time()
+        list(pool.map(one, range(tasks)))
+        calls.send(time.process_time() - began)
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """A row per number of tasks and size."""
+    rows = [
+        (
+            str(one["tasks"]),
+            f"{one['bytes']:,}",
+            f"{one['driver_ms']:,.1f}",
+            f"{1000 * one['driver_ms'] / one['tasks']:,.0f}",
+            f"{one['tasks_ms']:,.1f}",
+        )
+        for one in entry["rounds"]
+    ]
+    head = ("tasks", "bytes of a message", "driver, ms", "driver per task, µs", "all tasks, ms")
+    return [Grid("CPU time of a round", head, tuple(rows))]
+
+
+BENCHMARK = Benchmark("meeting", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("cluster", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
