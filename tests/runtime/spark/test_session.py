@@ -19,6 +19,7 @@ from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, settin
 REPLACED = {
     JAVA_OPTIONS,
     "spark.executor.heartbeatInterval",
+    "spark.executor.heartbeat.maxFailures",
     "spark.network.timeoutInterval",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures",
