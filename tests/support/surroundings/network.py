@@ -57,6 +57,13 @@ exec env --ignore-signal=CHLD sleep infinity
 """
 
 
+def installed() -> list[Path]:
+    """Where interpreter, packages and tests are, of folders that hosts have for themselves."""
+    roots = (Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[3])
+    own = [r.resolve() for r in roots if r.resolve().is_relative_to("/tmp")]
+    return [r for r in dict.fromkeys(own) if not any(r != o and r.is_relative_to(o) for o in own)]
+
+
 def unavailable() -> str:
     """Why there can be no network here; empty where there can."""
     if not sys.platform.startswith("linux"):
@@ -250,7 +257,7 @@ class Network:
         with known.open("a") as file:
             file.write(f"{address} {name}\n")
         script = _INIT if private else _INIT.replace("mount -t tmpfs -o size=$size", ": ")
-        folders = [str(folder) for folder in shared] if private else []
+        folders = [str(folder) for folder in (*shared, *installed())] if private else []
         spaces = ["unshare", "-m", "-n", "-u", "-p", "-f", "--kill-child", "--mount-proc"]
         holder = subprocess.Popen(
             [
