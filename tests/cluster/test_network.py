@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.support.surroundings.network import Host, Network, left_behind, network
+from tests.support.surroundings.network import Host, Network, installed, left_behind, network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
