@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
+import uuid
 from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,12 +79,12 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 def _run(
     home: Path, streams: tuple[RecordedStream, ...], hosts: int, size: str, parallelism: int
 ) -> dict[str, float]:
-    queries, began = workload.queries(QUERIES), time.time()
+    queries, cache = workload.queries(QUERIES), f"cache-{uuid.uuid4().hex}"
     batches = WARM_UP + MEASURED[size]
     with (
         _environment(
             ANABRANCH_OBJECT_STORE=(home / "store").as_uri(),
-            ANABRANCH_CACHE_DIRECTORY="cache",
+            ANABRANCH_CACHE_DIRECTORY=cache,
         ),
         session(
             home / "system",
@@ -105,7 +105,9 @@ def _run(
         system.wait_for_batches(batches)
         meter.stop()
         text = (system.pipeline.spec.logs / "runtime.log").read_text(encoding="utf-8")
-        stored = [_bytes(path) for path in _caches(began)]
+        # Executors' working directories are below Spark's own.
+        work = Path(pyspark.__file__).parent / "work"
+        stored = [_bytes(path) for path in work.glob(f"*/*/{cache}/segments")]
         system.finish(queries)
     log = [json.loads(one) for one in text.splitlines() if '"batch committed"' in one][WARM_UP:]
     times = sorted(b["enter_ms"] + b["job_ms"] + b["commit_ms"] for b in log)
@@ -115,16 +117,6 @@ def _run(
         "sent_kib": round(sum(b.get("sent", 0) for b in log) / len(log) / 1024, 1),
         "largest_share": round(max(stored) / max(sum(stored), 1), 3),
     }
-
-
-def _caches(since: float) -> list[Path]:
-    """The packs of all executors of the cluster that was started then: their working directories
-    are below Spark's own.
-    """
-    clusters = (Path(pyspark.__file__).parent / "work").iterdir()
-    newest = max(clusters, key=lambda path: path.stat().st_mtime)
-    assert newest.stat().st_mtime >= since
-    return sorted(newest.glob("*/cache/segments"))
 
 
 def _bytes(folder: Path) -> int:
