@@ -32,10 +32,12 @@ def hosts(world: Cluster) -> Iterator[list[Host]]:
             host.kill()
 
 
-def _both(world: Cluster, hosts: list[Host], folder: Path) -> tuple[HostedUp, HostedUp]:
+def _both(
+    world: Cluster, hosts: list[Host], folder: Path, *extra: str
+) -> tuple[HostedUp, HostedUp]:
     """Two that begin at one time: who runs the pipeline, and who was refused."""
-    first = started(world, folder / "one", host=hosts[0])
-    second = HostedUp(world, hosts[1], folder / "two", first.store)
+    first = started(world, folder / "one", *extra, host=hosts[0])
+    second = HostedUp(world, hosts[1], folder / "two", first.store, extra)
     second.start()
     pair = [first, second]
 
@@ -81,7 +83,9 @@ def test_who_is_refused_takes_over_once_the_other_has_vanished(
 def test_who_stood_still_while_another_took_over_stops(
     world: Cluster, hosts: list[Host], tmp_path: Path
 ) -> None:
-    one, other = _both(world, hosts, tmp_path)
+    # To Spark's master a driver that stands still is there, and keeps its slots.
+    world.add_worker()
+    one, other = _both(world, hosts, tmp_path, "--spark-conf", "spark.cores.max=2")
     with Feeder(world.redis_url, 4, 0.3) as feeder:
         wait_until("some commits", lambda: one.committed() > 3)
         one.host.signal(signal.SIGSTOP)
