@@ -1,4 +1,6 @@
-"""Settings of Spark that whoever runs a pipeline gives, as ``--spark-conf`` has them."""
+"""Settings of Spark that whoever runs a pipeline gives, as ``--spark-conf`` has them, and what a
+master is.
+"""
 
 from __future__ import annotations
 
@@ -85,3 +87,12 @@ def given_settings(
         return dict(map(spark_setting, texts))
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from error
+
+
+def is_local(master: str) -> bool:
+    """Whether all runs in one process of Spark.
+
+    >>> is_local("local[*]"), is_local("local-cluster[3,1,1024]"), is_local("spark://host:7077")
+    (True, False, False)
+    """
+    return re.fullmatch(r"local(\[.*\])?", master) is not None

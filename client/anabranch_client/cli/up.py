@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import threading
@@ -30,7 +29,7 @@ from anabranch_client.supervise.home import HeldError, held, holder_of, reap, re
 from anabranch_client.supervise.supervisor import Supervisor
 from anabranch_contract.connectors.masking import masked
 from anabranch_contract.plans.plan import Optimizer
-from anabranch_contract.spark_settings import VARIABLE, given_settings
+from anabranch_contract.spark_settings import VARIABLE, given_settings, is_local
 
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
@@ -120,7 +119,7 @@ def up(
     What dies is started again. Ctrl-C, or `anabranch down`, ends all of it.
     """
     folder = folder.resolve()
-    on_cluster = re.fullmatch(r"local(\[.*\])?", master or "local") is None
+    on_cluster = not is_local(master or "local")
     spec = PipelineSpec(
         home=folder,
         results=folder / "results",

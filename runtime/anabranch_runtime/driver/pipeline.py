@@ -27,6 +27,7 @@ from anabranch_contract.connectors.sources import RECORDED
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.driver.beside import Beside, checkpoints_of, spark_writers
 from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
@@ -45,7 +46,6 @@ from anabranch_runtime.spark.job import on_cluster, run_batch, unfit_workers
 from anabranch_runtime.spark.session import (
     drivers_python,
     free_slots,
-    is_local,
     one_each,
     parallelism,
     slots_now,

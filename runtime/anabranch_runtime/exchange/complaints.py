@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, SourceError, StateError
+from anabranch_runtime.exchange.host import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,10 +80,5 @@ def _of_disk(error: Exception, cache: Path) -> StateError | None:
             "(ANABRANCH_CACHE_DIRECTORY), or bound it with --cache-size; nothing is lost",
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return StateError(
-            "no-cache-directory",
-            f"{cache} can't be used as an executor's cache: {error}",
-            remedy="name a directory that executors may write with --cache-directory "
-            "(ANABRANCH_CACHE_DIRECTORY)",
-        )
+        return unusable(cache, error)
     return None

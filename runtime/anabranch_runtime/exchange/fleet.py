@@ -23,7 +23,8 @@ class Fleet:
     """The tasks of a batch as one of them sees them; the same for all but for ``task``.
 
     A partition belongs to the host that the placement says, as far as that takes part; else to
-    another, which all tasks work out alike. On the host one task writes it, and all read it.
+    another, which all tasks work out alike. A host's tasks write what they are sent of it, and read
+    all of it.
 
     Attributes:
         hosts: of every task, in task order.
@@ -54,10 +55,6 @@ class Fleet:
     def mates(self) -> list[int]:
         """The tasks of this host."""
         return self._tasks[self.here]
-
-    def tasks_of(self, host: int) -> list[int]:
-        """The tasks of a host."""
-        return self._tasks[host]
 
     def peer(self, host: int) -> int:
         """The task of ``host`` that this task sends partial results to."""

@@ -40,12 +40,17 @@ def host_id(cache: Path) -> str:
                 drawn.unlink()
         return path.read_text()
     except OSError as cause:
-        raise StateError(
-            "no-cache-directory",
-            f"{cache} can't be used as an executor's cache: {cause}",
-            remedy="name a directory that executors may write with --cache-directory "
-            "(ANABRANCH_CACHE_DIRECTORY)",
-        ) from cause
+        raise unusable(cache, cause) from cause
+
+
+def unusable(cache: Path, cause: OSError) -> StateError:
+    """The error of a directory that can't be a cache."""
+    return StateError(
+        "no-cache-directory",
+        f"{cache} can't be used as an executor's cache: {cause}",
+        remedy="name a directory that executors may write with --cache-directory "
+        "(ANABRANCH_CACHE_DIRECTORY)",
+    )
 
 
 #: Seconds since its last use after which a pack that is not live may go: what writes or reads one

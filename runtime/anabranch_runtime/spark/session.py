@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.class_archive import archive_options
 from anabranch_runtime.spark.interpreter import worker_interpreter
@@ -155,15 +156,6 @@ def drivers_python(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         context.pythonExec = theirs
-
-
-def is_local(master: str) -> bool:
-    """Whether all runs in one process of Spark.
-
-    >>> is_local("local[*]"), is_local("local-cluster[3,1,1024]"), is_local("spark://host:7077")
-    (True, False, False)
-    """
-    return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 def free_slots(session: SparkSession) -> int:

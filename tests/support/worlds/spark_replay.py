@@ -24,6 +24,7 @@ from anabranch_contract import codec
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
+from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.heartbeat import Heart
@@ -31,7 +32,7 @@ from anabranch_runtime.driver.pipeline import Pipeline
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.sources.ingest.queries import Ingest
-from anabranch_runtime.spark.session import is_local, spark_session, warm_up
+from anabranch_runtime.spark.session import spark_session, warm_up
 from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenarios.file import read_document, read_scenario
