@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
+from anabranch_contract.plans.routes import Routes
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.storage.segment import IndexKey
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
         KeyPart,
         OutputRule,
         ProbeRule,
-        QuerySpec,
         Ruleset,
-        StoreId,
         StoreSpec,
     )
     from anabranch_contract.queries.expressions import Expr
@@ -89,42 +86,6 @@ def base_layout(relation: RelationId) -> StoreLayout:
     return StoreLayout(relation, (Label(relation),), None, 1, is_base=True)
 
 
-class Routes:
-    """The rules of one ruleset by what they are looked up by."""
-
-    def __init__(self, ruleset: Ruleset) -> None:
-        self.relations = {r.id: r for r in ruleset.relations}
-        self.streams: dict[str, Stream] = {s.name: s for s in ruleset.streams}
-        self.specs: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
-        self.queries: dict[str, QuerySpec] = {q.id: q for q in ruleset.queries}
-        self.relation_of: dict[Label, RelationId] = {
-            label: relation for q in ruleset.queries for _, label, relation in q.members
-        }
-        for relation in self.relations:
-            self.relation_of.setdefault(Label(relation), relation)
-        self.derived = {(s, a): e for s, a, e in ruleset.derived}
-        self.rules: dict[str, ProbeRule] = {r.out: r for r in ruleset.probe_rules}
-        self.probes: dict[str, list[ProbeRule]] = defaultdict(list)
-        for rule in ruleset.probe_rules:
-            self.probes[rule.edge].append(rule)
-        self.outputs: dict[str, list[OutputRule]] = defaultdict(list)
-        for output in ruleset.output_rules:
-            self.outputs[output.edge].append(output)
-        self.inserts: dict[str, list[StoreSpec]] = defaultdict(list)
-        for insert in ruleset.store_rules:
-            self.inserts[insert.edge].append(self.specs[insert.store])
-        self.starts: dict[RelationId, list[Label]] = defaultdict(list)
-        alone = (q.members[0][1] for q in ruleset.queries if len(q.members) == 1)
-        starts = itertools.chain((rule.start for rule in ruleset.probe_rules), alone)
-        for label in dict.fromkeys(starts):
-            self.starts[self.relation_of[label]].append(label)
-        self.sketches: dict[RelationId, list[tuple[tuple[str, str], ...]]] = defaultdict(list)
-        for owner, parts in ruleset.sketches:
-            self.sketches[owner].append(parts)
-        self.levels = ruleset.levels
-        self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
-
-
 routes = per_ruleset(Routes)
 
 
@@ -132,6 +93,7 @@ class Layout:
     """One ruleset, indexed for execution, with all live stores.
 
     Attributes:
+        routes: the rules by what they are looked up by. What follows is from there.
         rules: outgoing edge -> its probe rule.
         probes: incoming edge -> probe rules, in level order. ``outputs``: -> output rules.
         inserts: incoming edge -> stores that keep what arrives on it.
@@ -143,7 +105,7 @@ class Layout:
     def __init__(self, ruleset: Ruleset, stores: dict[str, StoreLayout]) -> None:
         self.ruleset = ruleset
         self.stores = stores
-        found = routes(ruleset)
+        self.routes = found = routes(ruleset)
         self.relations, self.streams = found.relations, found.streams
         self.specs, self.queries, self.relation_of = found.specs, found.queries, found.relation_of
         self.rules: Mapping[str, ProbeRule] = found.rules
@@ -154,19 +116,8 @@ class Layout:
         self.sketches: Mapping[RelationId, list[tuple[tuple[str, str], ...]]] = found.sketches
         self.levels = found.levels
         self._conjuncts = found.conjuncts
-        self._derived = found.derived
-
-    def derived(self, label: Label, attribute: str) -> Expr | None:
-        """The expression behind a derived attribute of ``label``; None for a plain column."""
-        return self._derived.get((self.stream(label), attribute))
-
-    def stream(self, label: Label) -> StreamName:
-        """The stream behind ``label``."""
-        return self.relations[self.relation_of[label]].stream
-
-    def has_event_time(self, label: Label) -> bool:
-        """Whether the stream behind ``label`` declares an event time."""
-        return self.streams[self.stream(label)].event_time is not None
+        self.derived, self.stream = found.derived, found.stream
+        self.has_event_time = found.has_event_time
 
     def is_base(self, target: str) -> bool:
         """Whether a probe's target is a base relation (and not an MIR)."""

@@ -17,9 +17,9 @@ from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import SIGMA, TAU
 
 if TYPE_CHECKING:
+    from anabranch_contract.plans.needs import Needed
     from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.exchange.needs import Needed
 
 _LABELS = b"labels"
 

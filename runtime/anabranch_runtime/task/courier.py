@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.exchange.needs import Needed, Needs
+from anabranch_contract.plans.needs import Needed, Needs
 from anabranch_runtime.exchange.partials import pack, unpack
 from anabranch_runtime.exchange.routing import destinations
 from anabranch_runtime.exchange.traffic import Letter
@@ -162,4 +162,4 @@ def needs_of(layout: Layout, context: BatchContext) -> Needs:
         always |= Needed(sigmas=frozenset([label]), taus=timed, starts=read)
         ranked[query] = ranked.get(query, frozenset()) | read
     visible = {query: tuple(labels) for query, labels in context.visible.items() if labels}
-    return Needs(layout, visible, always, ranked)
+    return Needs(layout.routes, visible, always, ranked)

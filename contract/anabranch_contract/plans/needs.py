@@ -16,6 +16,7 @@ from anabranch_contract.queries.joins import Label
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from anabranch_contract.plans.routes import Routes
     from anabranch_contract.plans.ruleset import (
         KeyPart,
         OutputRule,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         TimeBound,
     )
     from anabranch_contract.queries.expressions import Expr
-    from anabranch_runtime.epochs.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,16 @@ class Needed:
 
 @dataclass(slots=True)
 class Needs:
-    """What is needed of what travels, by the rules of one batch.
+    """What is needed of what travels.
 
     Attributes:
+        routes: the rules.
         visible: query -> labels of which arrival and event time decide what is visible.
         always: what is read of every partial result (for rations, or of what is owed).
         ranked: query -> columns by which rations rank its members.
     """
 
-    layout: Layout
+    routes: Routes
     visible: Mapping[str, Collection[str]] = field(default_factory=dict)
     always: Needed = field(default_factory=Needed)
     ranked: Mapping[str, frozenset[tuple[Label, str]]] = field(default_factory=dict)
@@ -74,11 +75,11 @@ class Needs:
         found = self._edges.get(edge)
         if found is None:
             found = self.always
-            for spec in self.layout.inserts.get(edge, ()):
+            for spec in self.routes.inserts.get(edge, ()):
                 found |= _stored(spec)
-            for output in self.layout.outputs.get(edge, ()):
+            for output in self.routes.outputs.get(edge, ()):
                 found |= self.output(output)
-            for rule in self.layout.probes.get(edge, ()):
+            for rule in self.routes.probes.get(edge, ()):
                 found |= self.probe(rule)
             self._edges[edge] = found
         return found
@@ -103,7 +104,7 @@ class Needs:
 
     def output(self, rule: OutputRule) -> Needed:
         """What is read of results of a query."""
-        query = self.layout.queries[rule.query]
+        query = self.routes.queries[rule.query]
         found = _read(o.expr for o in query.projection) | _read(rule.residuals)
         limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))
         aged = frozenset(label for label, _ in query.freshness)
@@ -112,9 +113,8 @@ class Needs:
         labels = frozenset(label for _, label, _ in query.members)
         if query.has_outer_join:
             found |= Needed(sigmas=labels)
-        latest = {rule.stream: rule for rule in self.layout.ruleset.latest_rules}
         for label in labels:
-            kept = latest.get(self.layout.stream(label))
+            kept = self.routes.latest.get(self.routes.stream(label))
             if kept is not None:
                 keys = frozenset((label, column) for column, _ in kept.key)
                 found |= Needed(keys, frozenset([label]), frozenset([label]))
@@ -124,7 +124,7 @@ class Needs:
         found: set[tuple[Label, str]] = set()
         for part in key:
             label, name = part.probe.label, part.probe.attribute
-            derived = self.layout.derived(label, name)
+            derived = self.routes.derived(label, name)
             names = [name] if derived is None else [c.name for c in columns(derived)]
             found.update((label, n) for n in names)
         return Needed(frozenset(found))

@@ -1,0 +1,69 @@
+"""The rules of one ruleset by what they are looked up by."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.joins import Label, RelationId, Stream, StreamName
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import (
+        OutputRule,
+        ProbeRule,
+        QuerySpec,
+        Ruleset,
+        StoreId,
+        StoreSpec,
+    )
+    from anabranch_contract.queries.expressions import Expr
+
+
+class Routes:
+    """The rules of one ruleset by what they are looked up by."""
+
+    def __init__(self, ruleset: Ruleset) -> None:
+        self.relations = {r.id: r for r in ruleset.relations}
+        self.streams: dict[str, Stream] = {s.name: s for s in ruleset.streams}
+        self.specs: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
+        self.queries: dict[str, QuerySpec] = {q.id: q for q in ruleset.queries}
+        self.relation_of: dict[Label, RelationId] = {
+            label: relation for q in ruleset.queries for _, label, relation in q.members
+        }
+        for relation in self.relations:
+            self.relation_of.setdefault(Label(relation), relation)
+        self._derived = {(s, a): e for s, a, e in ruleset.derived}
+        self.rules: dict[str, ProbeRule] = {r.out: r for r in ruleset.probe_rules}
+        self.probes: dict[str, list[ProbeRule]] = defaultdict(list)
+        for rule in ruleset.probe_rules:
+            self.probes[rule.edge].append(rule)
+        self.outputs: dict[str, list[OutputRule]] = defaultdict(list)
+        for output in ruleset.output_rules:
+            self.outputs[output.edge].append(output)
+        self.inserts: dict[str, list[StoreSpec]] = defaultdict(list)
+        for insert in ruleset.store_rules:
+            self.inserts[insert.edge].append(self.specs[insert.store])
+        self.starts: dict[RelationId, list[Label]] = defaultdict(list)
+        alone = (q.members[0][1] for q in ruleset.queries if len(q.members) == 1)
+        starts = itertools.chain((rule.start for rule in ruleset.probe_rules), alone)
+        for label in dict.fromkeys(starts):
+            self.starts[self.relation_of[label]].append(label)
+        self.sketches: dict[RelationId, list[tuple[tuple[str, str], ...]]] = defaultdict(list)
+        for owner, parts in ruleset.sketches:
+            self.sketches[owner].append(parts)
+        self.latest = {rule.stream: rule for rule in ruleset.latest_rules}
+        self.levels = ruleset.levels
+        self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}
+
+    def derived(self, label: Label, attribute: str) -> Expr | None:
+        """The expression behind a derived attribute of ``label``; None for a plain column."""
+        return self._derived.get((self.stream(label), attribute))
+
+    def stream(self, label: Label) -> StreamName:
+        """The stream behind ``label``."""
+        return self.relations[self.relation_of[label]].stream
+
+    def has_event_time(self, label: Label) -> bool:
+        """Whether the stream behind ``label`` declares an event time."""
+        return self.streams[self.stream(label)].event_time is not None
