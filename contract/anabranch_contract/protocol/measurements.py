@@ -237,6 +237,7 @@ class Snapshot:
         steps: measurements of sub-joins on edges, of this epoch and, faded, of earlier ones
             (``join_samples`` of the runtime).
         measured: stream -> what it did in this epoch; absent from documents of earlier releases.
+        on_hosts: hosts that the newest batch ran on; 1 in documents of earlier releases.
     """
 
     epoch: int
@@ -250,6 +251,7 @@ class Snapshot:
     spans: dict[str, int] = field(default_factory=dict)
     steps: tuple[JoinSample, ...] = ()
     measured: dict[str, StreamStatistics] = field(default_factory=dict)
+    on_hosts: int = 1
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Tuples of ``relation`` seen so far; None if the runtime has not met it.
@@ -285,3 +287,6 @@ class Snapshot:
 
     def constants(self) -> None:
         """CPU time per operation is fitted to many of them."""
+
+    def exchange(self) -> None:
+        """How wide tuples are follows from schemas and samples."""

@@ -72,7 +72,9 @@ class StoreStatisticsOut(Document):
 class EdgeStatisticsOut(Document):
     """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
     ``hits`` agree in their keys; ``matches`` are all that were found, by ``found`` of ``probes``.
-    ``sent`` is how many tuples went to other hosts in order to probe there, in ``sent_bytes``.
+    ``sent`` is how many tuples went to other hosts in order to probe there, in ``sent_bytes``;
+    ``predicted_sent`` and ``predicted_sent_bytes`` are what the epoch's plan expected of as many
+    batches (null: nothing, e.g. because it was planned for one host).
     """
 
     probes: int
@@ -83,13 +85,18 @@ class EdgeStatisticsOut(Document):
     nanoseconds: int
     sent: int = 0
     sent_bytes: int = 0
+    predicted_sent: float | None = None
+    predicted_sent_bytes: float | None = None
 
 
 class StatisticsOut(Document):
-    """Measurements of one epoch; ``distinct``: relation -> key -> distinct values so far."""
+    """Measurements of one epoch; ``distinct``: relation -> key -> distinct values so far,
+    ``hosts``: that its newest batch ran on.
+    """
 
     epoch: int
     batches: int
+    hosts: int = 1
     streams: dict[str, StreamStatisticsOut]
     stores: dict[str, StoreStatisticsOut]
     edges: dict[str, EdgeStatisticsOut]

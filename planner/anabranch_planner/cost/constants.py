@@ -1,10 +1,12 @@
 """Cost constants: the CPU time of the operations that plans consist of (objective ``seconds``).
 
     step    =  call * calls  +  sent * (probe + look * looks(store) * chi)  +  made * match
-    insert  =  write * calls  +  added * row
+               + crossing * byte
+    insert  =  write * calls  +  added * row  +  crossing * byte
 
 ``sent`` tuples probe a store and make ``made`` tuples; ``looks`` are the segments of a partition
 that one of them looks into. A broadcast looks into all partitions, but finds each match once.
+``crossing`` are the bytes that go to other hosts (:mod:`anabranch_planner.cost.exchange`).
 dpPick has ``alpha_q * f(kappa)`` for the probe and ``alpha_m`` for the match (Eq. 8); ``call`` and
 ``write`` are what a batch costs however small it is.
 
@@ -48,6 +50,7 @@ class CostConstants:
         match: one match.
         write: one write of a store's new rows, however many there are.
         row: one row, its index entries included.
+        byte: one byte that goes to another host, of sender and receiver; it is not fitted.
         calls: calls per step and writes per store in a unit of time: batches times tasks.
         looks: store -> segments of a partition that a probing tuple looks into.
         measurements: to how many measurements of steps and inserts the constants were fitted.
@@ -63,17 +66,23 @@ class CostConstants:
     match: float = 5e-8
     write: float = 4e-4
     row: float = 1.6e-7
+    byte: float = 5e-9
     calls: float = 1.0
     looks: Mapping[MirId, float] = field(default_factory=lambda: MappingProxyType({}))
     measurements: int = 0
     error: float | None = None
 
     def __post_init__(self) -> None:
-        for name in OPERATIONS:
+        for name in (*OPERATIONS, "byte"):
             _check(getattr(self, name), name, LARGEST)
         _check(self.calls, "calls", math.inf)
         for store, looks in self.looks.items():
             _check(looks, f"looks of {store}", math.inf)
+
+    @property
+    def tuples_per_byte(self) -> float:
+        """How many tuples can be probed with in the time that one byte takes to another host."""
+        return self.byte / (self.probe + self.look)
 
     def step(self, sent: float, made: float, store: MirId, chi: int) -> float:
         """Seconds of a step per unit of time; ``chi``: partitions that a tuple is sent to."""

@@ -8,6 +8,9 @@ short of what the paper's own example computes; after an MIR probe ``n`` counts 
 
 Under the default objective a store copy costs what is inserted into it per unit of time. Under the
 objective ``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.constants`).
+On several hosts both cost what they send between these, too
+(:mod:`anabranch_planner.cost.exchange`): seconds per byte, or as many tuples as could be probed
+with in that time. Under the objective ``paper`` that is free.
 
 **The cardinality** of a sub-join is the number of its combinations of which the last member
 arrives within one unit of time that begins with empty stores:
@@ -41,6 +44,7 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Crossing
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.cost.selectivity import PartNames, Selectivities
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
@@ -99,6 +103,14 @@ class CostModel:
         self.partitioned = partitioning and parallelism > 1
         self.parallelism = parallelism
         self._bounds = bounds
+        exchange = None if objective is Objective.PAPER else statistics.exchange()
+        #: Tuples, or seconds, per byte that goes to another host.
+        self._byte = CostConstants().tuples_per_byte
+        if self.constants is not None:
+            self._byte = self.constants.byte
+        self._crossing: Crossing | None = None
+        if exchange is not None and exchange.hosts > 1:
+            self._crossing = Crossing(exchange, None if bounds is None else bounds.users)
         self._figures = Figures(statistics)
         self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
         self._products: dict[MirId, float] = {}
@@ -157,8 +169,26 @@ class CostModel:
         self, before: Mir, after: Mir, store: MirId, start: Label | None, *, broadcast: bool
     ) -> float:
         """The cost per unit of time of the step that probes ``store`` between two sub-joins."""
+        sent = self.probe(before, start)
         made = 0.0 if self.constants is None else self.probe(after, start)
-        return self.price(self.probe(before, start), made, store, broadcast=broadcast)
+        price = self.price(sent, made, store, broadcast=broadcast)
+        return price + self.hop(sent, before, after, start, broadcast=broadcast)
+
+    def hop(
+        self, sent: float, before: Mir, after: Mir, start: Label | None, *, broadcast: bool
+    ) -> float:
+        """What it costs to get ``sent`` tuples over ``before`` to the hosts of what they probe."""
+        if self._crossing is None:
+            return 0.0
+        each = self._crossing.step(
+            before, after, start, broadcast=broadcast, partitioned=self.partitioned
+        )
+        return sent * each * self._byte
+
+    @property
+    def on_one_host(self) -> bool:
+        """Whether nothing crosses hosts, or that costs nothing."""
+        return self._crossing is None
 
     def insert(self, mir: Mir) -> float:
         """The cost of one copy of the store of ``mir`` per unit of time."""
@@ -167,7 +197,10 @@ class CostModel:
     def upkeep(self, mir: Mir) -> float:
         """The price of one copy's inserts per unit of time, whether or not they are charged."""
         added = self.added(mir)
-        return added if self.constants is None else self.constants.insert(added)
+        price = added if self.constants is None else self.constants.insert(added)
+        if self._crossing is not None:
+            price += added * self._crossing.insert(mir) * self._byte
+        return price
 
     def stored(self, rows: float) -> float:
         """The price of storing or indexing ``rows`` at once."""

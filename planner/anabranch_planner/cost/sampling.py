@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.samples import StreamSample, Value
     from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
     from anabranch_planner.cost.constants import CostConstants
+    from anabranch_planner.cost.exchange import Exchange
     from anabranch_planner.cost.statistics import Ahead, Statistics
 
 
@@ -295,6 +296,10 @@ class SampledStatistics:
     def constants(self) -> CostConstants | None:
         """As ``base``."""
         return self.base.constants()
+
+    def exchange(self) -> Exchange | None:
+        """As ``base``."""
+        return self.base.exchange()
 
     def ahead(self) -> Ahead | None:
         """As ``base``; a relation that is estimated brings its share of what its stream brings."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
     from anabranch_planner.cost.constants import CostConstants
+    from anabranch_planner.cost.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,9 @@ class Statistics(Protocol):
     def constants(self) -> CostConstants | None:
         """CPU time per operation."""
 
+    def exchange(self) -> Exchange | None:
+        """Between how many hosts tuples travel; None: there is one."""
+
 
 class NoStatistics:
     """Knows nothing."""
@@ -104,6 +108,9 @@ class NoStatistics:
     def constants(self) -> None:
         """Unknown."""
 
+    def exchange(self) -> None:
+        """There is one host."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
@@ -115,7 +122,7 @@ class TableStatistics:
         every_distinct: relation -> distinct values of whatever of its attributes ``distincts``
             says nothing about, alone or combined.
         history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
-        costs: CPU time per operation.
+        costs: CPU time per operation. ``hosts``: between which tuples travel.
 
     >>> from anabranch_contract.queries.joins import RelationId
     >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
@@ -131,6 +138,7 @@ class TableStatistics:
     every_distinct: Mapping[RelationId, float] = field(default_factory=dict)
     history: float | None = None
     costs: CostConstants | None = None
+    hosts: Exchange | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As written down."""
@@ -161,14 +169,21 @@ class TableStatistics:
         """As written down."""
         return self.costs
 
+    def exchange(self) -> Exchange | None:
+        """As written down."""
+        return self.hosts
+
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatistics:
-    """The statistics of ``base``, what the next period brings, and what operations take."""
+    """The statistics of ``base``, what the next period brings, what operations take, and between
+    which hosts tuples travel.
+    """
 
     base: Statistics
     coming: Ahead | None
     costs: CostConstants | None = None
+    hosts: Exchange | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As ``base``."""
@@ -197,3 +212,7 @@ class ForecastStatistics:
     def constants(self) -> CostConstants | None:
         """As they are given."""
         return self.costs
+
+    def exchange(self) -> Exchange | None:
+        """As it is given."""
+        return self.hosts

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
     from anabranch_planner.cost.constants import CostConstants
+    from anabranch_planner.cost.exchange import Exchange
     from anabranch_planner.cost.statistics import Ahead, Statistics
 
 _K = TypeVar("_K", bound=str)
@@ -56,6 +57,7 @@ class Steady:
         self._figures: dict[tuple[Any, ...], float | None] = {}
         self.before = before
         self._ahead, self._constants = newest.ahead(), newest.constants()
+        self._exchange = newest.exchange()
         self._samples = {(s.joined, s.head, s.target): s for s in newest.samples()}
         self.moved: frozenset[str] | None = frozenset()
         if before is not None:
@@ -95,6 +97,10 @@ class Steady:
         """CPU time per operation."""
         return self._constants
 
+    def exchange(self) -> Exchange | None:
+        """Between how many hosts tuples travel."""
+        return self._exchange
+
     def _figure(self, key: tuple[Any, ...]) -> float | None:
         if key not in self._figures:
             self._figures[key] = getattr(self._newest, key[0])(*key[1:])
@@ -113,7 +119,8 @@ class Steady:
                 moved.update(_concerned(key))
             self._figures[key] = now
         moved |= self._settle_samples(before)
-        everything = not self._settle_constants(before)
+        moved |= self._settle_widths(before)
+        everything = not self._settle_constants(before) or self._hosts != before._hosts
         coming = self._settle_ahead(before)
         if everything or coming is None:
             return None
@@ -150,6 +157,24 @@ class Steady:
             self._constants = was
             return True
         return False
+
+    @property
+    def _hosts(self) -> int:
+        return 1 if self._exchange is None else self._exchange.hosts
+
+    def _settle_widths(self, before: Steady) -> set[RelationId]:
+        """The relations whose tuples have become wider or narrower."""
+        was, now = before._exchange, self._exchange
+        if was is None or now is None:
+            return set()
+        widths, moved = dict(now.widths), set()
+        for relation in was.widths.keys() & now.widths.keys():
+            if self._all_near(now.widths[relation], was.widths[relation]):
+                widths[relation] = was.widths[relation]
+            else:
+                moved.add(relation)
+        self._exchange = replace(now, widths=widths)
+        return moved | (was.widths.keys() ^ now.widths.keys())
 
     def _all_near(self, now: Mapping[Any, float], was: Mapping[Any, float]) -> bool:
         return now.keys() == was.keys() and all(self._near(now[k], was[k]) for k in was)

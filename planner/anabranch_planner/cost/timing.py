@@ -48,11 +48,10 @@ depends on start, sub-joins and target alone, and equal steps are one variable.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from anabranch_contract.queries.mirs import restrict_classes
+from anabranch_planner.cost.users import Users
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,28 +64,25 @@ PairBounds = dict[tuple["Label", "Label"], int]
 
 
 class LoosestBounds:
-    """Sub-join -> the loosest time bounds of the queries that contain it. See the module."""
+    """Sub-join -> the loosest time bounds of the queries that contain it. See the module.
+
+    Attributes:
+        users: these queries.
+    """
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
-        self._queries = sorted(queries, key=lambda q: q.id)
-        self._pairs = [pair_bounds(query) for query in self._queries]
-        self._with: dict[Label, set[int]] = defaultdict(set)
-        if any(self._pairs):
-            for number, query in enumerate(self._queries):
-                for label in query.labels:
-                    self._with[label].add(number)
+        self.users = Users(queries)
+        self._pairs = {id(query): pair_bounds(query) for query in queries}
+        self._bounded = any(self._pairs.values())
 
     def of(self, mir: Mir) -> PairBounds:
         """The bounds between the members of ``mir``; empty where nothing is bounded."""
-        if mir.is_base or not self._with:
+        if mir.is_base or not self._bounded:
             return {}
         members = frozenset(mir.members)
-        users = set.intersection(*(self._with.get(label, set()) for label in mir.members))
         loosest: PairBounds | None = None
-        for number in sorted(users):
-            if restrict_classes(self._queries[number].classes, members) != mir.classes:
-                continue
-            pairs = self._pairs[number]
+        for query in self.users.of(mir):
+            pairs = self._pairs[id(query)]
             if loosest is None:
                 loosest = {p: d for p, d in pairs.items() if p[0] in members and p[1] in members}
             else:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
     from anabranch_planner.cost.constants import CostConstants
+    from anabranch_planner.cost.exchange import Exchange
     from anabranch_planner.cost.statistics import Ahead, Statistics
 
 #: By which factor an assumed figure may be wrong, either way.
@@ -127,3 +128,6 @@ class _Assuming:
 
     def constants(self) -> CostConstants | None:
         return self.base.constants()
+
+    def exchange(self) -> Exchange | None:
+        return self.base.exchange()

@@ -240,6 +240,7 @@ class _Costs:
             store = base_mir(relation_of[label]).id
             asks_all = self._asks_all(trail.owner, after, relation_of, head, label)
             total += self._model.price(sent, made, store, broadcast=asks_all)
+            total += self._hop(sent, after, relation_of, head, label, broadcast=asks_all)
             sent, head = made, head | {label}
             left.remove(label)
         return total
@@ -259,10 +260,27 @@ class _Costs:
             store = base_mir(relation_of[label]).id
             asks_all = self._asks_all(owner, mir, relation_of, head, label)
             total += self._model.price(sent, made, store, broadcast=asks_all)
+            total += self._hop(sent, mir, relation_of, head, label, broadcast=asks_all)
             sent = made
         return (
             total if self._model.objective is Objective.PAPER else total + self._model.stored(sent)
         )
+
+    def _hop(
+        self,
+        sent: float,
+        joined: Mir,
+        relation_of: Mapping[Label, RelationId],
+        head: frozenset[Label],
+        label: Label,
+        *,
+        broadcast: bool,
+    ) -> float:
+        """What it costs to send tuples over ``head`` to the hosts of ``label``'s store."""
+        before, after = (
+            canonical(joined.classes, relation_of, labels) for labels in (head, head | {label})
+        )
+        return self._model.hop(sent, before, after, None, broadcast=broadcast)
 
     def _order(self, mir: Mir, start: Label) -> tuple[Label, ...]:
         relation_of = dict(zip(mir.members, mir.relations, strict=True))

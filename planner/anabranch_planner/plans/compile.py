@@ -59,9 +59,9 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.mirs import Mir, MirId, base_mir, canonical, join_keys
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
+from anabranch_planner.cost.columns import behind, read_by_query
 from anabranch_planner.cost.parts import divide, whole
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
-from anabranch_planner.plans.columns import behind, read_by_query
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from anabranch_planner.cost.columns import Kept, behind, joined_outside, read_by_query
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
-from anabranch_planner.plans.columns import Kept, behind, joined_outside, read_by_query
 
 if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset, StoreSpec

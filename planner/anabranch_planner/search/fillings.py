@@ -43,10 +43,10 @@ def needs(problem: Problem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
         broadcast: the steps that may be broadcast.
     """
     found: dict[Sub, Upkeep] = {}
-    for mir, goals in problem.mirs.items():
+    for mir in problem.graph.smaller_first(problem.mirs):
         # Every start fills the label: the one counts that leaves the least choice.
         least: Upkeep = {}
-        for g in goals:
+        for g in problem.mirs[mir]:
             for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
                 if place[1] is not None:
                     one = either(need for _, need in ways)
@@ -63,7 +63,7 @@ def fillings(
     """The edges by which a path may fill each place that has a choice of copies, with their needs.
 
     Args:
-        upkeep: of the MIRs that the goal may probe, which are listed smaller first.
+        upkeep: of the MIRs that the goal may probe.
     """
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, Need]]] = {}

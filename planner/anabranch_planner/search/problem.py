@@ -30,7 +30,7 @@ from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import Mir, sub_join
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from anabranch_contract.queries.joins import JoinQuery, QueryId
     from anabranch_planner.cost.model import CostModel
@@ -146,6 +146,10 @@ class Graph:
     def mir(self, sub: Sub) -> Mir:
         """The sub-join at ``sub`` by its canonical name."""
         return self.subs[sub].mir
+
+    def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
+        """``stores`` by how many relations they join: none is probed by the upkeep of one before."""
+        return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:
         """The goal's labels that the step adds, sorted."""
@@ -418,8 +422,7 @@ class Builder:
         stores = dict.fromkeys(s for scope in self._scopes.values() for s in scope.targets.values())
         bases = tuple(s for s in stores if s in self.graph.bases)
         mirs = {}
-        subs = self.graph.subs
-        for sub in sorted(stores.keys() - set(bases), key=lambda s: (len(subs[s].labels), s)):
+        for sub in self.graph.smaller_first(stores.keys() - set(bases)):
             upkeep = self._upkeep[sub]
             mirs[sub] = tuple(range(len(goals), len(goals) + len(upkeep)))
             goals += upkeep
@@ -497,12 +500,17 @@ class Builder:
         """The cost of an edge, and how much more it is where it is broadcast."""
         model = self.model
         sent = self._sent(tail, start, before)
-        if model.constants is None:
+        if model.constants is None and model.on_one_host:
             # As below, without the names of the sub-joins that a path ends with.
             return sent, sent * (model.chi(broadcast=True) - 1)
         made, store = self._sent(head, start, after), self.graph.mir(target).id
-        cost = model.price(sent, made, store)
-        return cost, model.price(sent, made, store, broadcast=True) - cost
+        over, joined = self.graph.mir(before), self.graph.mir(after)
+        routed, spread = (
+            model.price(sent, made, store, broadcast=everywhere)
+            + model.hop(sent, over, joined, start, broadcast=everywhere)
+            for everywhere in (False, True)
+        )
+        return routed, spread - routed
 
     def _sent(self, state: int, start: Label, sub: Sub) -> float:
         """Tuples per unit of time that a state holds."""

@@ -86,6 +86,7 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         },
         steps=steps,
         measured=stream_statistics(state),
+        on_hosts=max(len(state.hosts), 1),
     )
 
 

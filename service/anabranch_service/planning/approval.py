@@ -33,6 +33,7 @@ from anabranch_service.planning.epoch import (
     outcome,
     plan_jointly,
 )
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.request import (
     PlanningAnswer,
     Prepared,
@@ -42,7 +43,6 @@ from anabranch_service.planning.request import (
 )
 from anabranch_service.planning.what_if import (
     Running,
-    cost_model,
     decided_in,
     explain_choice,
     rewired_from,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
 from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.statistics import Ahead, Statistics
 from anabranch_service.errors import InvalidInput
 
@@ -70,6 +71,10 @@ class AssumedStatistics:
     def constants(self) -> CostConstants | None:
         """As ``base``."""
         return self.base.constants()
+
+    def exchange(self) -> Exchange | None:
+        """As ``base``."""
+        return self.base.exchange()
 
 
 class Names:

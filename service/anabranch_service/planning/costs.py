@@ -50,7 +50,8 @@ def timed(
     """
     if options.objective is not Objective.SECONDS or snapshot is None:
         return statistics
-    return ForecastStatistics(statistics, statistics.ahead(), constants(snapshot, periods, options))
+    known = constants(snapshot, periods, options)
+    return ForecastStatistics(statistics, statistics.ahead(), known, statistics.exchange())
 
 
 def constants(

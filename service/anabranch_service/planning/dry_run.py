@@ -33,6 +33,7 @@ from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.planning.assumptions import Names, assume
 from anabranch_service.planning.epoch import Planned, plan_jointly
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.options import changed
 from anabranch_service.planning.rations import may_ration
 from anabranch_service.planning.request import (
@@ -42,7 +43,7 @@ from anabranch_service.planning.request import (
     read_queries,
     read_registered,
 )
-from anabranch_service.planning.what_if import FULL, SUMMARY, cost_model
+from anabranch_service.planning.what_if import FULL, SUMMARY
 from anabranch_service.planning.work import Work, go_on
 from anabranch_service.registry.records import QueryRecord, StreamRecord
 from anabranch_service.registry.sizes import read_checked

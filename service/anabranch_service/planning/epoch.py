@@ -42,6 +42,7 @@ from anabranch_planner.plans.optimise import Apart, Options, apart_of
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
+from anabranch_service.planning.exchanged import exchanged
 from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import PlanningRecord
@@ -101,6 +102,7 @@ class Task:
         widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
         running: the running epoch's steps and stores, which the plan is charged for changing.
         backfills: the running epoch's decisions on the past of its intermediate results.
+        batches: that the history of ``statistics`` has.
     """
 
     streams: Mapping[str, Stream]
@@ -115,6 +117,7 @@ class Task:
     widths: Mapping[str, float] = field(default_factory=dict)
     running: Footprint | None = None
     backfills: tuple[Backfill, ...] = ()
+    batches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,11 @@ def outcome(joint: Joint) -> Planned:
     plan, chosen, task = joint.plan, joint.queries, joint.task
     rules = joint.attempt.rules
     relations = sorted({r.id for q in chosen for r in q.relations})
-    backfills = [document(b) for b in rules.backfills]
+    shown = explain(plan, chosen, rules.parts)
+    shown["backfill"] = [document(b) for b in rules.backfills]
+    crossing = exchanged(rules.ruleset, chosen, task)
+    if crossing is not None:
+        shown["exchange"] = crossing
     return Planned(
         plan=plan,
         ruleset=rules.ruleset,
@@ -185,7 +192,7 @@ def outcome(joint: Joint) -> Planned:
         estimated=_estimated(task.statistics),
         ahead=_ahead(task.statistics, relations),
         costs=costs_record(task.statistics),
-        explain={**explain(plan, chosen, rules.parts), "backfill": backfills},
+        explain=shown,
         footprint=footprint_of_parts(rules.parts),
     )
 

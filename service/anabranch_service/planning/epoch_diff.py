@@ -12,13 +12,13 @@ from anabranch_contract.rest.names import readable, relation_names
 from anabranch_planner.cost.footprint import FootprintError, from_json
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.explain.diff import diff, diff_document
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.request import (
     Registered,
     plan_request,
     read_queries,
     read_registered,
 )
-from anabranch_service.planning.what_if import cost_model
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.planning.work import Work
 from anabranch_service.registry.records import EpochRecord

@@ -23,7 +23,7 @@ from anabranch_planner.allocation.of_plan import probing_of_plan
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
-from anabranch_service.planning.what_if import cost_model
+from anabranch_service.planning.model import cost_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -43,6 +43,7 @@ from anabranch_service.planning.what_if import (
     rewired_from,
     unexplained,
 )
+from anabranch_service.planning.widths import with_exchange
 from anabranch_service.planning.work import go_on
 from anabranch_service.registry.lifecycle import going_on, to_plan
 from anabranch_service.registry.records import (
@@ -310,6 +311,9 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
         newest(found.periods, found.options, found.mode),
         found.options,
     )
+    if found.snapshot is not None:
+        hosts = found.snapshot.on_hosts
+        statistics = with_exchange(statistics, hosts, queries, streams, found.samples)
     running = None
     if found.running is not None:
         members = set(found.running.queries)
@@ -318,11 +322,16 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
     return PlanningRequest(
         queries=queries,
         rejected=rejected,
-        task=Task(streams, statistics, found.options, seconds),
+        task=Task(streams, statistics, found.options, seconds, batches=batches_of(found.snapshot)),
         statistics_epoch=None if found.snapshot is None else found.snapshot.epoch,
         samples=found.samples,
         running=running,
     )
+
+
+def batches_of(snapshot: Snapshot | None) -> int:
+    """How many batches the history has that statistics count over."""
+    return 0 if snapshot is None else snapshot.total_batches
 
 
 def answer_request(request: PlanningRequest) -> PlanningAnswer:

@@ -32,6 +32,7 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
 from anabranch_service.planning.periods import Measured, recent
 from anabranch_service.planning.rates import AHEAD, foreseen
+from anabranch_service.planning.widths import with_exchange
 from anabranch_service.registry.records import KeptRevision, PlanningRecord
 
 #: Periods that a measured effect needs on either side.
@@ -211,7 +212,9 @@ def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
     interims = [period.interim for period in asked.periods]
     now = recent(snapshot, asked.periods)
     coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
-    return timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
+    found = timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
+    streams = {str(stream.name): stream for stream in asked.running.ruleset.streams}
+    return with_exchange(found, snapshot.on_hosts, asked.running.queries, streams, {})
 
 
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:

@@ -6,7 +6,6 @@ Everything here is computed from a plan that has been made, costs no further sol
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import structlog
@@ -20,9 +19,7 @@ from anabranch_planner.cost.footprint import (
     from_json,
     to_json,
 )
-from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
-from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.plans.backfill import Backfill, from_document
 from anabranch_planner.plans.reasons import reasons, reasons_document
@@ -32,6 +29,7 @@ from anabranch_planner.plans.shares import (
     shares,
 )
 from anabranch_service.planning.epoch import Planned, Task
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord
 
@@ -180,16 +178,6 @@ def _compare(
     )
     document = {**diff_document(found, at_most=limits.changes), "epoch": record.epoch}
     return DiffRecord.model_validate(document), ""
-
-
-def cost_model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostModel:
-    """The model that ``task`` is planned by."""
-    return CostModel(
-        task.statistics,
-        objective=task.options.objective,
-        parallelism=parallelism,
-        bounds=LoosestBounds(queries),
-    )
 
 
 def _alone(planned: Planned) -> tuple[dict[QueryId, float] | None, str]:

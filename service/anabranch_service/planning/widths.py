@@ -1,12 +1,20 @@
-"""How wide tuples are taken to be: as stated, else by the types of their columns."""
+"""How wide tuples are taken to be: as stated, else by the types of their columns.
+
+What travels between hosts is counted in the bytes that Arrow takes. Texts are measured in samples.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.statistics import ForecastStatistics, Statistics
 
+#: Bytes by which Arrow says where a text ends.
+OFFSET = 4.0
 #: Bytes assumed of a value whose type has no fixed size.
 TEXT_WIDTH = 24.0
 
@@ -44,6 +52,44 @@ def relation_widths(
 def stream_width(stream: Stream) -> float:
     """Bytes per tuple by the types of its columns; a text counts as :data:`TEXT_WIDTH`."""
     return sum(_width(kind) for _, kind in stream.columns)
+
+
+def with_exchange(
+    statistics: Statistics,
+    hosts: int,
+    queries: Iterable[JoinQuery],
+    streams: Mapping[str, Stream],
+    samples: Mapping[str, StreamSample],
+) -> Statistics:
+    """``statistics`` of a pipeline on so many ``hosts``; as they are if there is one.
+
+    Args:
+        samples: stream -> its newest sample.
+    """
+    if hosts < 2:
+        return statistics
+    of_stream = {name: column_widths(stream, samples.get(name)) for name, stream in streams.items()}
+    widths = {
+        relation.id: of_stream[relation.stream]
+        for query in queries
+        for relation in query.relations
+        if relation.stream in of_stream
+    }
+    known = statistics.ahead(), statistics.constants()
+    return ForecastStatistics(statistics, *known, Exchange(hosts, widths))
+
+
+def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:
+    """Bytes that a value of each column takes in Arrow's format."""
+    found = {}
+    for name, kind in stream.columns:
+        width = _width(kind)
+        if kind.kind not in _WIDTHS and sample is not None and name in sample.columns:
+            values = [v for v in sample.values(name) if isinstance(v, str)]
+            texts = sum(len(v.encode()) for v in values) / max(len(sample.columns[name][1]), 1)
+            width = OFFSET + texts
+        found[name] = width
+    return found
 
 
 def _width(kind: DataType) -> float:

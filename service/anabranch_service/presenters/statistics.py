@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from anabranch_contract.protocol.measurements import Snapshot, StreamStatistics
+from collections.abc import Mapping
+from typing import Any
+
+from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.rest.statistics import (
     ColumnSampleOut,
@@ -19,18 +22,35 @@ from anabranch_planner.cost.sampling import describe
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def statistics_out(found: Snapshot) -> StatisticsOut:
-    """One epoch's statistics."""
+def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut:
+    """One epoch's statistics, beside what its plan, as it is explained, expected."""
+    expected = explain.get("exchange", {}).get("edges", {})
     return StatisticsOut(
         epoch=found.epoch,
         batches=found.batches,
+        hosts=found.on_hosts,
         streams={name: stream_statistics_out(s) for name, s in sorted(found.measured.items())},
         stores={
             name: StoreStatisticsOut.of(s, tuples=s.rows, reads=dict(sorted(s.reads.items())))
             for name, s in sorted(found.stores.items())
         },
-        edges={n: EdgeStatisticsOut.of(edge) for n, edge in sorted(found.edges.items())},
+        edges={
+            name: _edge_out(edge, expected.get(name), found.batches)
+            for name, edge in sorted(found.edges.items())
+        },
         distinct={name: keys for name, keys in sorted(found.distincts.items()) if keys},
+    )
+
+
+def _edge_out(
+    edge: EdgeStatistics, expected: Mapping[str, float] | None, batches: int
+) -> EdgeStatisticsOut:
+    if expected is None:
+        return EdgeStatisticsOut.of(edge)
+    return EdgeStatisticsOut.of(
+        edge,
+        predicted_sent=expected["tuples"] * batches,
+        predicted_sent_bytes=expected["bytes"] * batches,
     )
 
 

@@ -144,7 +144,8 @@ async def get_statistics(number: Number, ctx: Ctx) -> StatisticsOut:
             f"no statistics of epoch {number} have been reported",
             remedy="they are when the epoch has ended; GET /v1/epochs/current says which one runs",
         )
-    return statistics_out(found)
+    epoch = await ctx.store.epoch(number)
+    return statistics_out(found, {} if epoch is None else epoch.explain)
 
 
 def _tagged(text: str, caching: str, if_none_match: str | None) -> Response:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_planner.cost.constants import CostConstants
+    from anabranch_planner.cost.exchange import Exchange
     from anabranch_planner.cost.statistics import Ahead
 
 INT = DataType(TypeKind.INT)
@@ -110,6 +111,7 @@ class FixedStatistics:
     seen: tuple[JoinSample, ...] = ()
     coming: Ahead | None = None
     costs: CostConstants | None = None
+    hosts: Exchange | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         return self.cardinalities.get(relation, self.default)
@@ -135,3 +137,6 @@ class FixedStatistics:
 
     def constants(self) -> CostConstants | None:
         return self.costs
+
+    def exchange(self) -> Exchange | None:
+        return self.hosts

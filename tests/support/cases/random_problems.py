@@ -48,6 +48,9 @@ class UniformStatistics:
     def constants(self) -> None:
         """Unknown."""
 
+    def exchange(self) -> None:
+        """There is one host."""
+
 
 def random_queries(
     seed: int, *, count: int, size: int = 3, relations: int = 10, attributes: int = 3

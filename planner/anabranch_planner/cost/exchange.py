@@ -1,0 +1,161 @@
+"""What crosses hosts: how many tuples, and how many bytes each of them has.
+
+On ``H`` hosts the partitions of all stores are dealt by hash, a store's and another's alike, so
+equal keys are on one host. A tuple that arrives is on any host. One that has probed a store is on
+the host that has the matching row's partition. From there the next step sends
+
+    0          where it is routed by the key by which the tuple got where it is;
+    (H-1) / H  where it is routed by another key: it may happen to be there;
+    H - 1      where it knows none: a copy to every other host.
+
+**Prices** (:class:`Crossing`) depend on the sub-joins before and after a step only, as all of the
+cost model does. Where a tuple is depends on the copies that its path has probed. If the partial
+result has been joined by one key only, and the next step is by that key alone, it is there. Else it
+is taken to be anywhere. So a step is charged too much where the one before it was a broadcast to
+rows that are partitioned by the next key, or where the last of several keys comes again.
+
+**Bytes.** A tuple travels with the columns that its users project, filter on, or join by later, and
+eight bytes for its arrival. Arrow's: a text is its bytes and an offset of four.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import StatisticsError
+from anabranch_planner.cost.columns import read_by_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.queries.joins import Label, RelationId
+    from anabranch_contract.queries.mirs import Mir
+    from anabranch_planner.cost.users import Users
+
+#: Bytes of a column whose width nobody knows, and of the arrival of a tuple.
+DEFAULT_COLUMN = ARRIVAL = 8.0
+#: Bytes of a relation's tuple of which no column is known.
+DEFAULT_ROW = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Between how many hosts tuples travel.
+
+    Attributes:
+        hosts: that have partitions.
+        widths: relation -> column -> mean bytes of a value.
+
+    Raises:
+        StatisticsError: there is no host, or a width is not a finite number from 0.
+    """
+
+    hosts: int
+    widths: Mapping[RelationId, Mapping[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.hosts < 1:
+            raise StatisticsError(
+                "bad-hosts",
+                f"there are {self.hosts} hosts",
+                field="hosts",
+                remedy="use at least one",
+            )
+        for relation, widths in self.widths.items():
+            for column, width in widths.items():
+                if not 0 <= width < float("inf"):
+                    raise StatisticsError(
+                        "bad-width",
+                        f"values of {relation}.{column} have {width} bytes",
+                        field="widths",
+                        remedy="give finite numbers from 0, or leave out what is unknown",
+                    )
+
+    @property
+    def elsewhere(self) -> float:
+        """The share of tuples that are on another host than a key that has nothing to do with how
+        they got where they are.
+        """
+        return (self.hosts - 1) / self.hosts
+
+    def column(self, relation: RelationId, name: str) -> float:
+        """Bytes of a value."""
+        return self.widths.get(relation, {}).get(name, DEFAULT_COLUMN)
+
+    def row(self, relation: RelationId) -> float:
+        """Bytes of a stored row of ``relation``: all of its columns."""
+        known = self.widths.get(relation)
+        return ARRIVAL + (DEFAULT_ROW if known is None else sum(known.values()))
+
+
+class Crossing:
+    """What steps and inserts send between hosts, by the sub-joins alone.
+
+    Args:
+        users: the queries of each sub-join; without them all columns travel.
+    """
+
+    def __init__(self, exchange: Exchange, users: Users | None) -> None:
+        self._exchange, self._users = exchange, users
+        self._widths: dict[tuple[str, Label | None], float] = {}
+
+    def step(
+        self, before: Mir, after: Mir, start: Label | None, *, broadcast: bool, partitioned: bool
+    ) -> float:
+        """Bytes that a tuple over ``before`` sends in order to become one over ``after``."""
+        copies = self._copies(before, after, broadcast=broadcast, partitioned=partitioned)
+        return copies * self._width(before, start) if copies else 0.0
+
+    def insert(self, mir: Mir) -> float:
+        """Bytes that a row sends to get to the owner of its partition in one copy of ``mir``."""
+        if mir.is_base:
+            return self._exchange.elsewhere * self._exchange.row(mir.relations[0])
+        # Of every member its arrival goes along.
+        arrivals = ARRIVAL * (len(mir.members) - 1)
+        return self._exchange.elsewhere * (arrivals + self._width(mir, None))
+
+    def _copies(self, before: Mir, after: Mir, *, broadcast: bool, partitioned: bool) -> float:
+        if not partitioned:
+            # One host has all stores.
+            return self._exchange.elsewhere if before.is_base else 0.0
+        if broadcast:
+            return self._exchange.hosts - 1
+        return 0.0 if _stays(before, after) else self._exchange.elsewhere
+
+    def _width(self, mir: Mir, start: Label | None) -> float:
+        key = mir.id, start if mir.is_base else None
+        found = self._widths.get(key)
+        if found is None:
+            found = self._widths[key] = self._measure(mir, start)
+        return found
+
+    def _measure(self, mir: Mir, start: Label | None) -> float:
+        if mir.is_base and start is not None:
+            # A base relation's own label does not say which of a query's members it is.
+            mir = replace(mir, members=(start,))
+        users = [] if self._users is None else self._users.of(mir)
+        if not users:
+            return sum(self._exchange.row(relation) for relation in mir.relations)
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        read = set()
+        for query in users:
+            stream_of = {relation.id: relation.stream for relation in query.relations}
+            derived = {(stream, name): made for stream, name, made in query.derived}
+            read |= read_by_query(query, mir, stream_of, derived)
+        return ARRIVAL + sum(self._exchange.column(relation_of[label], c) for label, c in read)
+
+
+def _stays(before: Mir, after: Mir) -> bool:
+    """Whether a routed step asks the host that the tuple is on. See the module."""
+    if before.is_base:
+        return False
+    head = frozenset(before.members)
+    inside, links = [], []
+    for key_class in after.classes:
+        labels = {member.label for member in key_class.members}
+        if len(labels & head) > 1:
+            inside.append(key_class)
+        if labels & head and labels - head:
+            links.append(key_class)
+    return len(inside) == 1 and links == inside

@@ -1,0 +1,35 @@
+"""The queries that contain a sub-join, and so may share what is made of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.mirs import restrict_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_contract.queries.mirs import Mir
+
+
+class Users:
+    """Sub-join -> the queries that contain it, sorted by id."""
+
+    def __init__(self, queries: Sequence[JoinQuery]) -> None:
+        self._queries = sorted(queries, key=lambda q: q.id)
+        self._with: dict[Label, set[int]] = defaultdict(set)
+        for number, query in enumerate(self._queries):
+            for label in query.labels:
+                self._with[label].add(number)
+
+    def of(self, mir: Mir) -> list[JoinQuery]:
+        """The queries with all members of ``mir``, under the same key classes."""
+        members = frozenset(mir.members)
+        found = set.intersection(*(self._with.get(label, set()) for label in mir.members))
+        return [
+            self._queries[number]
+            for number in sorted(found)
+            if restrict_classes(self._queries[number].classes, members) == mir.classes
+        ]

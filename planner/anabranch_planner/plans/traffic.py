@@ -1,0 +1,111 @@
+"""What the rules of an epoch will send between hosts, edge by edge.
+
+Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). Once there are rules, it
+is known which copy each step asks, so where its tuples are: after a probe they are with the row
+that they have found, on the host of that row's partition. And it is known what travels
+(:mod:`anabranch_contract.plans.needs`).
+
+Left out: what rations withhold, what conditions of a query leave out before the last step, steps
+that replace an intermediate result where that is not complete, and backfills.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from anabranch_contract.plans.needs import Needs
+from anabranch_contract.plans.routes import Routes
+from anabranch_contract.plans.steps import steps_of
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_planner.cost.exchange import ARRIVAL
+from anabranch_planner.cost.steps import SubJoins
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.needs import Needed
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreSpec
+    from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_planner.cost.exchange import Exchange
+    from anabranch_planner.cost.model import CostModel
+
+#: The host of a tuple: that of the partition of an attribute's value, or of all that is stored
+#: (True); None: any.
+_Place = AttrRef | bool | None
+
+
+class Traffic(NamedTuple):
+    """What goes to other hosts per unit of time in order to probe. A tuple counts as often as it is
+    sent.
+    """
+
+    tuples: float
+    bytes: float
+
+
+def traffic(
+    ruleset: Ruleset, queries: Sequence[JoinQuery], model: CostModel, exchange: Exchange
+) -> dict[Edge, Traffic]:
+    """Edge -> what the step that leads to it sends.
+
+    Args:
+        queries: those of ``ruleset``.
+        model: says how many tuples probe.
+        exchange: the hosts, and the widths of columns.
+    """
+    routes, steps, subs = Routes(ruleset), steps_of(ruleset), SubJoins(queries)
+    needs = Needs(routes)
+    places: dict[Edge, _Place] = {}
+    found = {}
+    for rule in ruleset.paths:
+        joined, head, members = steps[rule.out]
+        query = subs.containing(frozenset((*head, *members)), joined)
+        if query is None:  # of no query any more
+            continue
+        spec = routes.specs[rule.store]
+        place = places.get(rule.edge)
+        copies, places[rule.out] = _hop(rule, spec, query, place, exchange)
+        sent = copies * model.probe(subs.of(query, frozenset(head)), rule.start)
+        found[rule.out] = Traffic(
+            sent, sent * _width(routes, needs.probe(rule), rule.start, head, exchange)
+        )
+    return found
+
+
+def _hop(
+    rule: ProbeRule, spec: StoreSpec, query: JoinQuery, place: _Place, exchange: Exchange
+) -> tuple[float, _Place]:
+    """How many other hosts a tuple is sent to, and where what it finds is."""
+    if spec.partitions == 1:
+        return (0.0 if place is True else exchange.elsewhere), True
+    if spec.partition is None:
+        return float(exchange.hosts - 1), None
+    attribute, _ = spec.partition
+    rename = dict(zip(spec.members, rule.members, strict=True))
+    after = AttrRef(rename[attribute.label], attribute.attribute)
+    known = next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
+    if known is None:
+        return float(exchange.hosts - 1), after
+    if isinstance(place, AttrRef) and _equal(query, place, known):
+        return 0.0, after
+    return exchange.elsewhere, after
+
+
+def _equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
+    """Whether two attributes of a partial result have the same value."""
+    return one == other or any({one, other} <= set(c.members) for c in query.classes)
+
+
+def _width(
+    routes: Routes, needed: Needed, start: Label, head: Sequence[Label], exchange: Exchange
+) -> float:
+    """Bytes of a tuple over ``head``, of which that is ``needed``."""
+    stream = routes.stream(start)
+    read = needed.columns | {one for one in needed.starts if one[0] == start}
+    read |= {one for one in needed.alike if routes.stream(one[0]) == stream}
+    inside = frozenset(head)
+    times = sum(1 for label in needed.taus & inside if routes.has_event_time(label))
+    arrivals = len((needed.sigmas | {start}) & inside)
+    relation = routes.relation_of
+    values = sum(exchange.column(relation[x], column) for x, column in read if x in inside)
+    return values + ARRIVAL * (times + arrivals)

@@ -1,0 +1,37 @@
+"""What a plan is expected to send between hosts, as an epoch shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch_planner.plans.traffic import traffic
+from anabranch_service.planning.model import cost_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_service.planning.epoch import Task
+
+
+def exchanged(ruleset: Ruleset, queries: Sequence[JoinQuery], task: Task) -> dict[str, Any] | None:
+    """The hosts, and per edge the tuples and bytes that go from one to another in a batch.
+
+    Returns:
+        None where nothing can: there is one host, or nothing has been measured.
+    """
+    exchange = task.statistics.exchange()
+    if exchange is None or exchange.hosts < 2 or not task.batches:
+        return None
+    model = cost_model(task, queries, task.options.parallelism)
+    coming = task.statistics.ahead()
+    batches = task.batches * (1.0 if coming is None else coming.length)
+    found = traffic(ruleset, queries, model, exchange)
+    return {
+        "hosts": exchange.hosts,
+        "edges": {
+            edge: {"tuples": one.tuples / batches, "bytes": one.bytes / batches}
+            for edge, one in sorted(found.items())
+        },
+    }

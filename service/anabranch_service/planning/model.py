@@ -1,0 +1,24 @@
+"""The cost model by which a task is planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import LoosestBounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_service.planning.epoch import Task
+
+
+def cost_model(task: Task, queries: Sequence[JoinQuery], parallelism: int) -> CostModel:
+    """The model that ``task`` is planned by."""
+    return CostModel(
+        task.statistics,
+        objective=task.options.objective,
+        parallelism=parallelism,
+        bounds=LoosestBounds(queries),
+    )
