@@ -13,16 +13,15 @@ of all together. Numbers of hosts take turns. All results are compared with Duck
 from __future__ import annotations
 
 import json
-import os
 import sys
 import uuid
 from collections import defaultdict
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 
+from benchmarks.cluster.surroundings import environment
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.kinds import KindMeter
 from benchmarks.report.figures import tell
@@ -33,7 +32,6 @@ from benchmarks.session import session
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
 
     from anabranch_client.replay.scenario import RecordedStream
 
@@ -82,7 +80,7 @@ def _run(
     queries, cache = workload.queries(QUERIES), f"cache-{uuid.uuid4().hex}"
     batches = WARM_UP + MEASURED[size]
     with (
-        _environment(
+        environment(
             ANABRANCH_OBJECT_STORE=(home / "store").as_uri(),
             ANABRANCH_CACHE_DIRECTORY=cache,
         ),
@@ -121,20 +119,6 @@ def _run(
 
 def _bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("*.pack"))
-
-
-@contextmanager
-def _environment(**given: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cluster import hosts, media, meeting
+from benchmarks.cluster import hosts, media, meeting, traffic
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PARTS = {
     "One, two and three hosts": hosts.BENCHMARK,
+    "Bytes against their prediction": traffic.BENCHMARK,
     "Media": media.BENCHMARK,
     "Meetings": meeting.BENCHMARK,
 }
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     parts = [_INTRODUCTION]
     if hosts.BENCHMARK.name in found:
-        parts += ["## Targets\n", targets(found[hosts.BENCHMARK.name]).markdown()]
+        sent = found.get(traffic.BENCHMARK.name)
+        parts += ["## Targets\n", targets(found[hosts.BENCHMARK.name], sent).markdown()]
     for heading, part in PARTS.items():
         if part.name in found:
             parts += section(docs, heading, part, found[part.name], {})
@@ -57,8 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def targets(entry: dict[str, Any]) -> Grid:
-    """What was wanted, and what was found with the most hosts that were measured."""
+def targets(entry: dict[str, Any], sent: dict[str, Any] | None) -> Grid:
+    """What was wanted, and what was found with the most hosts that were measured.
+
+    Args:
+        entry, sent: of the benchmarks of hosts and of bytes.
+    """
     runs = entry["runs"]
     most, least = (pick(runs["large"], key=int) for pick in (max, min))
     pairs = {size: list(zip(some[most], some[least], strict=True)) for size, some in runs.items()}
@@ -80,6 +86,12 @@ def targets(entry: dict[str, Any]) -> Grid:
             " ms",
         ),
     ]
+    if sent is not None:
+        shares = traffic.compared(sent)
+        for kind, name in (("relations", "relations"), ("results", "intermediate results")):
+            held = _told(shares[kind] == 1)
+            rows.append((f"bytes of edges to {name}", "within 15 %", f"{shares[kind]:.0%}", held))
+        rows.append(_row("bytes, of attributes at random", "≤ 0.6 ×", [shares["ratio"]], 0.6, " ×"))
     return Grid(f"{most} hosts against {least}", ("target", "wanted", "found", "held"), tuple(rows))
 
 

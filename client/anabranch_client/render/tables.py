@@ -35,6 +35,8 @@ from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 #: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
+#: Edges that are named with what they send to other hosts.
+MOST_EDGES = 5
 #: Less of a statement says nothing.
 _LEAST_OF_SQL = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -460,9 +462,23 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
         facts["expected"] = f"{tuples} (by {epoch.ahead.periods} periods)"
     if epoch.costs is not None:
         facts["cost is"] = f"CPU seconds an epoch, {_fitted(epoch.costs)}"
+    facts.update(_exchange(epoch.explain.get("exchange")))
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
     return Group(facts_table(facts), *rejections(epoch.rejected), *plan_trees(epoch.explain))
+
+
+def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
+    """What a plan is expected to send between hosts in a batch; nothing on one host."""
+    if expected is None:
+        return {}
+    edges: dict[str, dict[str, float]] = expected["edges"]
+    total = sum(one["bytes"] for one in edges.values())
+    sending = [edge for edge, one in edges.items() if one["bytes"]]
+    most = sorted(sending, key=lambda edge: (-edges[edge]["bytes"], edge))[:MOST_EDGES]
+    shares = ", ".join(f"{edge} {size(round(edges[edge]['bytes']))}" for edge in most)
+    text = f"{size(round(total))} a batch between {expected['hosts']} hosts"
+    return {"sends": f"{text}: {shares}" if shares else text}
 
 
 def rejections(rejected: Mapping[str, ProblemRecord | ProblemOut]) -> list[Text]:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.routes import Routes
-from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.exchange import ARRIVAL
-from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.steps import PlanError, SubJoins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +34,14 @@ _Place = AttrRef | bool | None
 
 
 class Traffic(NamedTuple):
-    """What goes to other hosts per unit of time in order to probe. A tuple counts as often as it is
-    sent.
+    """What a step sends to other hosts per unit of time.
+
+    Attributes:
+        probes: tuples that probe. ``tuples``: that are sent, each as often as it is. ``bytes``:
+            of these.
     """
 
+    probes: float
     tuples: float
     bytes: float
 
@@ -52,23 +55,38 @@ def traffic(
         queries: those of ``ruleset``.
         model: says how many tuples probe.
         exchange: the hosts, and the widths of columns.
+
+    Raises:
+        PlanError: the ruleset is not one of ``queries``.
     """
-    routes, steps, subs = Routes(ruleset), steps_of(ruleset), SubJoins(queries)
-    needs = Needs(routes)
+    routes, subs = Routes(ruleset), SubJoins(queries)
+    needs, users = Needs(routes), _users(ruleset, routes, subs)
+    heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
     found = {}
     for rule in ruleset.paths:
-        joined, head, members = steps[rule.out]
-        query = subs.containing(frozenset((*head, *members)), joined)
-        if query is None:  # of no query any more
-            continue
-        spec = routes.specs[rule.store]
-        place = places.get(rule.edge)
-        copies, places[rule.out] = _hop(rule, spec, query, place, exchange)
-        sent = copies * model.probe(subs.of(query, frozenset(head)), rule.start)
-        found[rule.out] = Traffic(
-            sent, sent * _width(routes, needs.probe(rule), rule.start, head, exchange)
-        )
+        query, spec = users[rule.out], routes.specs[rule.store]
+        head = heads.get(rule.edge, frozenset({rule.start}))
+        heads[rule.out] = head | frozenset(rule.members)
+        copies, places[rule.out] = _hop(rule, spec, query, places.get(rule.edge), exchange)
+        probes = model.probe(subs.of(query, head), rule.start)
+        width = _width(routes, needs.probe(rule), rule.start, head, exchange)
+        found[rule.out] = Traffic(probes, copies * probes, copies * probes * width)
+    return found
+
+
+def _users(ruleset: Ruleset, routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
+    """Edge -> a query that contains all that travels over it."""
+    found: dict[Edge, JoinQuery] = {}
+    for rule in reversed(ruleset.paths):
+        query = found.get(rule.out)
+        for output in routes.outputs.get(rule.out, ()):
+            query = query or subs.query(output.query)
+        for spec in routes.inserts.get(rule.out, ()):
+            query = query or subs.containing(frozenset(spec.members), spec.mir)
+        if query is None:
+            raise PlanError("unknown-goal", f"no query reads what travels over {rule.out}")
+        found[rule.edge] = found[rule.out] = query
     return found
 
 
@@ -97,15 +115,14 @@ def _equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
 
 
 def _width(
-    routes: Routes, needed: Needed, start: Label, head: Sequence[Label], exchange: Exchange
+    routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
 ) -> float:
     """Bytes of a tuple over ``head``, of which that is ``needed``."""
     stream = routes.stream(start)
     read = needed.columns | {one for one in needed.starts if one[0] == start}
     read |= {one for one in needed.alike if routes.stream(one[0]) == stream}
-    inside = frozenset(head)
-    times = sum(1 for label in needed.taus & inside if routes.has_event_time(label))
-    arrivals = len((needed.sigmas | {start}) & inside)
+    times = sum(1 for label in needed.taus & head if routes.has_event_time(label))
+    arrivals = len((needed.sigmas | {start}) & head)
     relation = routes.relation_of
-    values = sum(exchange.column(relation[x], column) for x, column in read if x in inside)
+    values = sum(exchange.column(relation[x], column) for x, column in read if x in head)
     return values + ARRIVAL * (times + arrivals)

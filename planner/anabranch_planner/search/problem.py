@@ -148,7 +148,7 @@ class Graph:
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by how many relations they join: none is probed by the upkeep of one before."""
+        """``stores`` by how many relations they join: the upkeep of one probes none after it."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:

@@ -5,7 +5,7 @@ import { act } from "./actions.js";
 import { bytes, element, facts, make, percent, say, some } from "./dom.js";
 import { drawTree, forest, highlight, short } from "./graph.js";
 import { PlanMap } from "./map/map.js";
-import { course, edges, rates, retentionOf, span, steps, stores, streams } from "./measured.js";
+import { course, edges, rates, retentionOf, sent, span, steps, stores, streams } from "./measured.js";
 import { stores as stored, totals } from "./state-view.js";
 import { Names, registered } from "./names.js";
 import { beginSample } from "./sample.js";
@@ -455,6 +455,14 @@ function showMeasured(found, streamsOf, names) {
   at("dearest").replaceChildren(
     ...edges(found).map((e) =>
       meter(names.text(e.name), e.part, `${e.probes.toLocaleString("en")} probes`, `${(e.nanoseconds / 1e6).toFixed(1)} ms`),
+    ),
+  );
+  const crossing = sent(found);
+  at("exchange").hidden = !crossing.length;
+  at("sent-title").textContent = `Sent between ${found?.hosts} hosts`;
+  at("sent").replaceChildren(
+    ...crossing.map((e) =>
+      meter(names.text(e.name), e.part, bytes(e.sent_bytes), e.predicted_sent_bytes === null ? "not predicted" : `${bytes(e.predicted_sent_bytes)} predicted`),
     ),
   );
 }

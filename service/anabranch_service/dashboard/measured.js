@@ -30,6 +30,17 @@ export function edges(statistics, count = 8) {
   return found.slice(0, count).map((e) => ({ ...e, part: e.nanoseconds / most }));
 }
 
+/** Bytes of the epoch that went to other hosts, by the edges with the most; none on one host. */
+export function sent(statistics, count = 8) {
+  const found = Object.entries(statistics?.edges ?? {}).map(([name, one]) => ({ name, ...one }));
+  const most = Math.max(1, ...found.map((e) => e.sent_bytes));
+  return found
+    .filter((e) => e.sent_bytes > 0)
+    .sort((a, b) => b.sent_bytes - a.sent_bytes || a.name.localeCompare(b.name))
+    .slice(0, count)
+    .map((e) => ({ ...e, part: e.sent_bytes / most }));
+}
+
 const MOST_COURSES = 8;
 
 /** Relations by their rates, the fastest first; `values` has one figure per period, null: none. */

@@ -142,6 +142,18 @@ def test_an_epoch_says_what_was_forecast_for_it() -> None:
     assert "1,234 of orders, 2.5 of parts (by 20 periods)" in shown
 
 
+def test_an_epoch_says_what_it_will_send_between_hosts() -> None:
+    edges = {
+        "a>b": {"tuples": 10.0, "bytes": 2048.0},
+        "b>a": {"tuples": 20.0, "bytes": 4096.4},
+        "a>b>c": {"tuples": 0.0, "bytes": 0.0},
+    }
+    explain = {"exchange": {"hosts": 3, "edges": edges}}
+    epoch = EpochOut.read({"epoch": 3, "optimizer": "clash", "cost": 12.0, "explain": explain})
+    shown = text(render.epoch_detail(epoch))
+    assert "6.0 KiB a batch between 3 hosts: b>a 4.0 KiB, a>b 2.0 KiB" in shown
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 2**40, "5.0 TiB")]
 )

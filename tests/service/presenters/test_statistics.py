@@ -103,6 +103,8 @@ def test_an_epochs_statistics(shop: Service) -> None:
         "nanoseconds": 500_000_000,
         "sent": 0,
         "sent_bytes": 0,
+        "predicted_sent": None,
+        "predicted_sent_bytes": None,
     }  # fmt: skip
     assert found["distinct"] == {"orders": {"customer_id": 90.0}}
 

@@ -1,0 +1,279 @@
+"""Bytes between hosts, edge by edge, against what the planner predicts of them.
+
+`python -m benchmarks.cluster.traffic [--json] [--hosts 3] [--rows 10000] [--scale 0.01]`
+
+*Predicted and sent*: a replay on executors with a core and a directory each, on one machine
+(Spark's ``local-cluster``); the store is a folder. The first epoch (0) is planned before anything
+is known of the hosts. Of the others each edge's bytes are compared with what the epoch's plan
+expected of it. Epoch 1 is planned by one epoch's mean, from empty stores; forecasts begin with
+epoch 2. Two workloads: six queries over three of ten streams each (``benchmarks.runtime.workload``)
+and five queries of TPC-H (with texts). All results are compared with DuckDB's.
+
+*Joint plans*: for random problems (``benchmarks.planner``), the bytes that the joint plan is
+predicted to send, as part of what plans send of which each store has one copy by an attribute drawn
+at random: the cheapest orders for these copies, without intermediate results, the mean of ten
+draws.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from anabranch_client.replay import tpch
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.passes import EpochRequest, make_rules, optimise
+from anabranch_planner.plans.optimise import Options, PlanRequest, assemble, solve
+from anabranch_planner.plans.traffic import traffic
+from anabranch_planner.search.problem import build_problem
+from benchmarks.cluster.surroundings import environment
+from benchmarks.command import Benchmark, made, run_benchmark
+from benchmarks.planner.runs import Shape, draw
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.runtime import workload
+from benchmarks.session import session
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from anabranch_client.replay.scenario import RecordedStream
+    from anabranch_client.replay.tpch import DemoQuery
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery
+    from anabranch_contract.queries.mirs import Mir, MirId
+    from benchmarks.planner.runs import Drawn
+
+EPOCHS, EPOCH_BATCHES = 5, 8
+#: The first epoch that is planned by forecasts.
+FORECAST = 2
+QUERIES = 6
+#: By how much a prediction may miss.
+WITHIN = 0.15
+#: Edges that send fewer bytes in an epoch are counted in the sum only.
+LEAST = 10_000
+SHAPES = (Shape(10, 6, 3), Shape(10, 10, 4), Shape(20, 20, 3))
+DRAWS = 10
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hosts", type=int, default=3, help="executors")
+    parser.add_argument("--rows", type=int, default=10_000, help="of a batch, all ten streams")
+    parser.add_argument("--scale", type=float, default=0.01, help="of TPC-H")
+    parser.add_argument("--parallelism", type=int, default=12, help="partitions per store")
+    parser.add_argument("--seeds", type=int, default=5, help="random problems of each shape")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Bytes by epoch and edge, and joint plans against attributes at random."""
+    batches = EPOCHS * EPOCH_BATCHES
+    each = options.rows // workload.STREAMS * batches
+    chains = workload.generate(home / "chains", each, batches), workload.queries(QUERIES)
+    queries = tpch.generate(made(home / "tpch"), options.scale, batches), tpch.QUERIES
+    return {
+        "epochs": {
+            "chains": _run(made(home / "chains-run"), *chains, options),
+            "TPC-H": _run(made(home / "tpch-run"), *queries, options),
+        },
+        "plans": {
+            str(shape): [
+                _against_random(draw(shape, seed), seed, options) for seed in range(options.seeds)
+            ]
+            for shape in SHAPES
+        },
+    }
+
+
+def _run(
+    home: Path,
+    streams: tuple[RecordedStream, ...],
+    queries: tuple[DemoQuery, ...],
+    options: argparse.Namespace,
+) -> list[dict[str, dict[str, int]]]:
+    with (
+        environment(
+            ANABRANCH_OBJECT_STORE=(home / "store").as_uri(), ANABRANCH_CACHE_DIRECTORY="cache"
+        ),
+        session(
+            home / "system",
+            streams,
+            queries,
+            mode="step",
+            master=f"local-cluster[{options.hosts},1,1024]",
+            parallelism=options.parallelism,
+            epoch_batches=EPOCH_BATCHES,
+        ) as system,
+    ):
+        system.start()
+        system.gate(None)
+        system.finish(queries)
+        found = []
+        for epoch in range(1, EPOCHS):
+            edges = system.client.epoch_statistics(epoch).edges
+            found.append(
+                {
+                    name: {
+                        "sent": edge.sent_bytes,
+                        "predicted": round(edge.predicted_sent_bytes or 0.0),
+                        "tuples": edge.sent,
+                        "predicted_tuples": round(edge.predicted_sent or 0.0),
+                    }
+                    for name, edge in edges.items()
+                }
+            )
+            sent, predicted = (sum(e[x] for e in found[-1].values()) for x in ("sent", "predicted"))
+            tell(f"epoch {epoch}: {sent:,} bytes, {predicted:,} predicted")
+    return found
+
+
+# --- joint plans against attributes at random --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _OneCopyEach:
+    """The stores of all relations, and a copy of each; no others."""
+
+    copies: Mapping[MirId, AttrRef]
+
+    def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
+        """The copy of a base store."""
+        return (self.copies[mir.id],) if mir.is_base else ()
+
+    def serves(self, query: JoinQuery, mir: Mir) -> bool:
+        """No intermediate result is kept."""
+        del query, mir
+        return False
+
+    def feeds(self, larger: Mir, mir: Mir) -> bool:
+        """Likewise."""
+        del larger, mir
+        return False
+
+
+def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dict[str, float]:
+    exchange = Exchange(options.hosts, {})
+    known = replace(drawn.statistics, hosts=exchange)  # type: ignore[type-var]
+    chosen = Options(parallelism=options.parallelism)
+    queries = tuple(drawn.queries)
+    model = CostModel(known, parallelism=options.parallelism, bounds=LoosestBounds(queries))
+
+    def sent(plan: Plan) -> float:
+        rules = make_rules(
+            plan,
+            EpochRequest(
+                queries=queries,
+                streams=drawn.streams,
+                statistics=known,
+                epoch=0,
+                parallelism=options.parallelism,
+                sinks={},
+            ),
+        )
+        return sum(one.bytes for one in traffic(rules.ruleset, queries, model, exchange).values())
+
+    whole = build_problem(queries, model, mir=False)
+    request, random = PlanRequest(queries, known, chosen), Random(seed)
+    others = []
+    for _ in range(DRAWS):
+        copies = {
+            whole.graph.mir(store).id: random.choice(attributes)
+            for store, attributes in whole.partitions.items()
+        }
+        problem = build_problem(queries, model, mir=False, there=_OneCopyEach(copies))
+        others.append(sent(assemble(solve(problem, request), request)))
+    joint = sent(optimise(queries, known, chosen))
+    return {"joint": round(joint), "random": round(statistics.mean(others))}
+
+
+def compared(entry: dict[str, Any]) -> dict[str, float]:
+    """Of the edges that send enough, the share that is predicted well: of those by forecasts that
+    probe relations and intermediate results, and of all; and what joint plans send.
+    """
+    misses: dict[str, list[float]] = {"relations": [], "results": [], "all": []}
+    for epochs in entry["epochs"].values():
+        for epoch, edges in enumerate(epochs, start=1):
+            for name, edge in _large(edges).items():
+                miss = abs(edge["predicted"] / max(edge["sent"], 1) - 1)
+                misses["all"].append(miss)
+                if epoch >= FORECAST:
+                    misses["results" if _probes_result(name) else "relations"].append(miss)
+    ratios = [one["joint"] / one["random"] for some in entry["plans"].values() for one in some]
+    shares = {kind: _within(found) for kind, found in misses.items()}
+    return {**shares, "ratio": statistics.median(ratios)}
+
+
+def _probes_result(edge: str) -> bool:
+    """Whether the step that leads to the edge probes an intermediate result."""
+    return "*" in edge.rpartition(">")[2]
+
+
+def _within(misses: list[float]) -> float:
+    return sum(miss <= WITHIN for miss in misses) / max(len(misses), 1)
+
+
+def _large(edges: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
+    return {n: e for n, e in sorted(edges.items()) if max(e["sent"], e["predicted"]) >= LEAST}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Per workload by edge, of the last epoch, and by epoch; by shape."""
+    grids = []
+    for name, epochs in entry["epochs"].items():
+        rows = []
+        for epoch, edges in enumerate(epochs, start=1):
+            sent, predicted = (sum(e[x] for e in edges.values()) for x in ("sent", "predicted"))
+            cells = [str(epoch), f"{sent:,}", f"{predicted:,}"]
+            for results in (False, True):
+                some = [e for n, e in _large(edges).items() if _probes_result(n) == results]
+                misses = sorted(abs(e["predicted"] / max(e["sent"], 1) - 1) for e in some)
+                within = f"{sum(miss <= WITHIN for miss in misses)} of {len(misses)}"
+                cells += [within, f"{misses[len(misses) // 2]:.1%}" if misses else "–"]
+            rows.append(tuple(cells))
+        columns = (
+            "epoch",
+            "bytes",
+            "predicted",
+            "edges to relations within 15 %",
+            "median miss",
+            "to intermediate results",
+            "median miss",
+        )
+        grids.append(Grid(f"{name}, by epoch", columns, tuple(rows)))
+        of_edges = [
+            (
+                f"`{edge}`",
+                f"{one['tuples']:,}",
+                f"{one['predicted_tuples']:,}",
+                f"{one['sent']:,}",
+                f"{one['predicted']:,}",
+            )
+            for edge, one in _large(epochs[-1]).items()
+        ]
+        headings = ("edge", "tuples", "predicted", "bytes", "predicted")
+        grids.append(Grid(f"{name}, edges of the last epoch", headings, tuple(of_edges)))
+    plans = []
+    for shape, runs in entry["plans"].items():
+        ratios = sorted(one["joint"] / one["random"] for one in runs)
+        middle = f"{ratios[len(ratios) // 2]:.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+        plans.append((shape, str(len(ratios)), middle))
+    names = ("problem", "seeds", "bytes, of those of attributes at random")
+    return [*grids, Grid("Joint plans", names, tuple(plans))]
+
+
+BENCHMARK = Benchmark("traffic", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("cluster", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
