@@ -60,11 +60,17 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
         row = (number(store.tuples), size(store.bytes), number(store.segments), escape(keys))
         stores.add_row(escape(name), *row)
     counts = ("probes", "hits", "matches", "ns per probe")
-    edges = table_of("edge", *counts, right=counts)
+    sent = ("sent", "predicted") if found.hosts > 1 else ()
+    edges = table_of("edge", *counts, *sent, right=(*counts, *sent))
     for name, edge in found.edges.items():
         each = edge.nanoseconds / edge.probes if edge.probes else None
-        edges.add_row(escape(name), *numbers(edge.probes, edge.hits, edge.matches, each))
+        predicted = edge.predicted_sent_bytes
+        crossing = (size(edge.sent_bytes), "–" if predicted is None else size(round(predicted)))
+        measured = numbers(edge.probes, edge.hits, edge.matches, each)
+        edges.add_row(escape(name), *measured, *(crossing if sent else ()))
     facts = {"epoch": found.epoch, "batches": found.batches}
+    if sent:
+        facts["hosts"] = found.hosts
     return Group(facts_table(facts), streams, stores, edges)
 
 

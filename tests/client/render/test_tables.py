@@ -11,11 +11,13 @@ from rich.console import Console, RenderableType
 
 from anabranch_client.errors import ApiError, ClientError
 from anabranch_client.render import tables as render
+from anabranch_client.render.statistics import statistics_detail
 from anabranch_client.replay.demo import DemoResult, demo_summary
 from anabranch_client.replay.oracle import Comparison
 from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
 from anabranch_contract.rest.revisions import RevisionList
+from anabranch_contract.rest.statistics import StatisticsOut
 from anabranch_contract.rest.streams import StreamOut
 
 
@@ -140,6 +142,24 @@ def test_an_epoch_says_what_was_forecast_for_it() -> None:
     epoch = EpochOut.read({"epoch": 3, "optimizer": "clash", "cost": 12.0, "ahead": ahead})
     shown = text(render.epoch_detail(epoch))
     assert "1,234 of orders, 2.5 of parts (by 20 periods)" in shown
+
+
+def test_statistics_of_several_hosts_have_what_was_sent_and_predicted() -> None:
+    edge = {
+        "probes": 5, "found": 2, "hits": 2, "matches": 2, "pairs": 9, "nanoseconds": 10,
+        "sent": 4, "sent_bytes": 2048, "predicted_sent": 3.9, "predicted_sent_bytes": 2000.4,
+    }  # fmt: skip
+    document = {
+        "epoch": 3, "batches": 4, "streams": {}, "stores": {}, "distinct": {},
+        "edges": {"a>b": edge, "b>a": {**edge, "predicted_sent_bytes": None}},
+    }  # fmt: skip
+    several = text(statistics_detail(StatisticsOut.read({**document, "hosts": 3})))
+    lines = [line.split() for line in several.splitlines() if ">" in line]
+    assert lines == [
+        ["a>b", "5", "2", "2", "2", "2.0", "KiB", "2.0", "KiB"],
+        ["b>a", "5", "2", "2", "2", "2.0", "KiB", "–"],
+    ]
+    assert "KiB" not in text(statistics_detail(StatisticsOut.read(document)))
 
 
 def test_an_epoch_says_what_it_will_send_between_hosts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -226,6 +227,44 @@ def test_what_was_measured(browser: Browser, shop: Service) -> None:
         page.get_by_role("button", name="Show epoch 1").click()
         expect(rows).to_have_count(3)
         expect(page.locator("#measured .delays")).to_have_count(0)
+        assert complaints == []
+
+
+def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, shop: Service) -> None:
+    def ended(epoch: int) -> None:
+        edges = {
+            "orders>customers": EdgeStatistics(4000, sent=2700, sent_bytes=60_000),
+            "customers>orders": EdgeStatistics(100, sent=70, sent_bytes=1_600),
+        }
+        counts = {"input": 4000, "late": 0, "invalid": 0}
+        found = Snapshot(
+            epoch,
+            4,
+            4 * epoch + 4,
+            arrivals={"orders": 4000, "customers": 4000},
+            streams={"orders": counts, "customers": counts},
+            edges=edges,
+            on_hosts=3,
+        )
+        shop.redis.set(shop.keys.statistics(epoch), codec.dumps(found))
+        shop.plan(epoch, next_batch=found.total_batches, snapshot=found)
+
+    shop.post("/v1/queries", {"sql": PAIR})
+    shop.plan(-1)
+    ended(0)
+    ended(1)
+    starts = {"0": 0, "1": 4, "2": 8}
+    shop.progress(Progress("running", committed=9, epoch=2, epoch_starts=starts))
+    with opened(browser, shop) as (page, complaints):
+        page.get_by_role("button", name="Show epoch 1").click()
+        expect(page.locator("#sent-title")).to_have_text("Sent between 3 hosts")
+        lines = page.locator("#sent li")
+        expect(lines).to_have_count(2)
+        expect(lines.first).to_contain_text(re.compile(r"58\.6 KiB · [\d.]+ KiB predicted"))
+        page.get_by_role("button", name="Show epoch 0").click()
+        expect(lines.first).to_contain_text("not predicted")
+        page.get_by_role("button", name="Show epoch 2").click()
+        expect(page.locator("#exchange")).to_be_hidden()
         assert complaints == []
 
 
