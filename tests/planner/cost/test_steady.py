@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch_contract.queries.joins import RelationId
+from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, TableStatistics
 from anabranch_planner.cost.steady import Steady
 
@@ -64,3 +65,23 @@ def test_a_much_longer_or_shorter_period_is_another(longer: float) -> None:
     ahead = second.ahead()
     assert ahead is not None
     assert ahead.length == 0.5 * longer
+
+
+def on_hosts(hosts: int, width: float, before: Steady | None) -> Steady:
+    exchange = Exchange(hosts, {R: {"a": width, "b": 8.0}, S: {"a": 8.0}})
+    known = ForecastStatistics(TableStatistics({R: 1000.0, S: 1000.0}), None, None, exchange)
+    return Steady(known, before, 0.1)
+
+
+def test_widths_hold_still_and_another_number_of_hosts_concerns_all() -> None:
+    first = on_hosts(3, 20.0, None)
+    near = on_hosts(3, 21.0, first)
+    assert near.moved == frozenset()
+    assert near.exchange() == first.exchange()
+    wide = on_hosts(3, 30.0, first)
+    assert wide.moved == frozenset({R})
+    exchange = wide.exchange()
+    assert exchange is not None
+    assert exchange.widths == {R: {"a": 30.0, "b": 8.0}, S: {"a": 8.0}}
+    assert on_hosts(4, 20.0, first).moved is None
+    assert Steady(TableStatistics(), first, 0.1).moved is None

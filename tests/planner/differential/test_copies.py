@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.plans.plan import Solver
+from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import begin
 from anabranch_planner.search.demands import Limits, demand
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 PARALLELISMS = (2, 3, 4, 8, 16)
 
 
-def drawn(seed: int, parallelism: int) -> Problem:
+def drawn(seed: int, parallelism: int, hosts: int = 1) -> Problem:
     """Queries of up to five labels that overlap, some with a relation that occurs twice.
 
     Rates are either all the same, as in the benchmarks, where ties abound, or random.
@@ -50,7 +52,9 @@ def drawn(seed: int, parallelism: int) -> Problem:
         rates = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
         distincts = {(name, a): rng.uniform(5, 80) for name in "RSTUV" for a in "abc"}
         statistics = FixedStatistics(cardinalities=rates, distincts=distincts)
-    return build_problem(queries, CostModel(statistics, parallelism=parallelism))
+    statistics = replace(statistics, hosts=Exchange(hosts))
+    model = CostModel(statistics, parallelism=parallelism, bounds=LoosestBounds(queries))
+    return build_problem(queries, model)
 
 
 def proven(problem: Problem) -> float:
@@ -65,6 +69,13 @@ def proven(problem: Problem) -> float:
 @pytest.mark.parametrize("seed", range(10))
 def test_proven_optima_are_those_of_a_plain_program(seed: int, parallelism: int) -> None:
     problem = drawn(100 * parallelism + seed, parallelism)
+    assert proven(problem) == pytest.approx(optimum(problem), rel=1e-6)
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 16])
+@pytest.mark.parametrize("seed", range(10))
+def test_so_are_they_on_several_hosts(seed: int, hosts: int) -> None:
+    problem = drawn(7 * hosts + seed, PARALLELISMS[seed % 5], hosts)
     assert proven(problem) == pytest.approx(optimum(problem), rel=1e-6)
 
 
