@@ -467,6 +467,8 @@ class Driver:
         reach(Point.COMMITTED)
         self.state = state
         self._durable.discard(staged)
+        if self.cluster is not None:
+            self.cluster.met(state.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:

@@ -42,7 +42,8 @@ from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.job import on_cluster, run_batch, unfit_workers
+from anabranch_runtime.spark.job import run_batch, unfit_workers
+from anabranch_runtime.spark.merges import by_any, by_owner
 from anabranch_runtime.spark.session import (
     drivers_python,
     free_slots,
@@ -57,7 +58,6 @@ from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
@@ -201,9 +201,7 @@ class Pipeline:
         views = driver.views = self._views(session, driver)
         driver.show_views()
         cluster = driver.cluster = None if local else self._cluster(session)
-        cache = "" if cluster is None else cluster.cache
-        work = compact if local else on_cluster(session.sparkContext, cache)
-        driver.compactor = Compactor(self.settings.state, work, beside=True)
+        driver.compactor = _compactor(self.settings.state, session, cluster)
         apart = None
         if cluster is not None and self.settings.object_store is not None:
             apart = Apart(cluster.cache, self.settings.object_store)
@@ -493,6 +491,18 @@ class Pipeline:
                     finally:
                         busy.release()
             time.sleep(WATCH)
+
+
+def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
+    """Who merges: this process, an executor, or the executors that have what is to be merged."""
+    spark = session.sparkContext
+    if is_local(spark.master or "local"):
+        return Compactor(root, beside=True)
+    if cluster is None:
+        return Compactor(root, by_any(spark), beside=True)
+    token, anywhere = cluster.meeting.place.token, by_any(spark, cluster.cache)
+    work = by_owner(cluster.office_of, token, anywhere)
+    return Compactor(root, work, beside=True, queue=cluster.office_of)
 
 
 def _session(begun: Future[SparkSession]) -> SparkSession:

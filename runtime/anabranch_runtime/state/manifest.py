@@ -34,6 +34,7 @@ from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -222,6 +223,13 @@ class State:
     def bytes(self) -> int:
         """Bytes of all live segments, and of what backfills have computed."""
         return sum(store.bytes for store in self.stores.values())
+
+    @property
+    def kept(self) -> Iterator[Segment]:
+        """Every segment whose file is needed."""
+        yield from (source.segment for source in self.debt.sources)
+        for store in self.stores.values():
+            yield from store.kept
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
         """With these stores instead; reads of others are forgotten."""
@@ -421,8 +429,7 @@ def _missing(cause: Exception) -> StateError:
 
 def packs_of(state: State) -> frozenset[str]:
     """The packs that ``state`` names, relative to the state directory."""
-    owed = (source.segment.path for source in state.debt.sources)
-    return frozenset(owed) | {s.path for store in state.stores.values() for s in store.kept}
+    return frozenset(s.path for s in state.kept)
 
 
 def read_manifest(path: Path) -> State:
