@@ -55,6 +55,7 @@ class TaskReport:
         fetched_bytes: of packs that were fetched from the object store.
         host: where it ran (``exchange.host``); empty where all tasks share a state directory.
             ``office``: where its process takes orders (``spark.merges``).
+        load: number of partitions -> CPU seconds of probes by partition; none on one host.
         sent: edge, or store, -> tuples that were sent to other hosts. ``sent_bytes``: of all.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
             (with projections and result pages), ``catch-up``, ``write`` (closing result files),
@@ -85,6 +86,7 @@ class TaskReport:
     fetched_bytes: int = 0
     host: str = ""
     office: str = ""
+    load: dict[int, list[float]] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     sent_bytes: int = 0
     phases: dict[str, float] = field(default_factory=dict)

@@ -182,8 +182,9 @@ class State:
             (``sinks.ledger`` has all); absent from manifests of earlier releases.
         debt: which of what was withheld is still to be made good; likewise.
         placement: which host has which partition, where hosts share nothing but the object store;
-            ``hosts``: those that took part in the last batch. Absent from manifests of earlier
-            releases.
+            ``hosts``: those that took part in the last batch. ``load``: number of partitions (as
+            text) -> CPU seconds of probes by partition, of earlier epochs less and less
+            (``epochs.placing``). Absent from manifests of earlier releases.
     """
 
     next_batch: int = 0
@@ -213,6 +214,7 @@ class State:
     debt: Debt = field(default_factory=Debt)
     placement: Placement | None = None
     hosts: tuple[str, ...] = ()
+    load: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def ruleset(self) -> RulesetId:

@@ -63,6 +63,8 @@ from anabranch_runtime.task.uploads import Uploads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from anabranch_contract.plans.ruleset import (
         OutputRule,
         ProbeRule,
@@ -148,7 +150,8 @@ class _Task:
         self.fetched = self.durable.fetched
         segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
-        self.live = LiveSegments(context.root, context.batch, segments)
+        counted = None if traffic is None else {n: s.partitions for n, s in context.stores.items()}
+        self.live = LiveSegments(context.root, context.batch, segments, counted)
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()
         self.rationing = rationing(self.ruleset, context.rations)
@@ -530,6 +533,15 @@ class _Task:
             name = ",".join(sorted(a for a, _ in parts))
             self.collector.keys(relation, name, cache[refs, types])
 
+    def _load(self) -> dict[int, list[float]]:
+        """The CPU time of probes, divided among partitions by what was looked for and found."""
+        work: dict[int, NDArray[np.int64]] = {}
+        for counts in self.live.work().values():
+            work[len(counts)] = work.get(len(counts), 0) + counts
+        total = sum(int(counts.sum()) for counts in work.values())
+        seconds = sum(m.seconds for m in self.prober.meters.values())
+        return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
+
     def _account(self, arrivals: Arrivals) -> None:
         delays = self.collector.delays
         self.report.streams = {
@@ -541,6 +553,7 @@ class _Task:
         self.report.fetched_bytes = self.durable.fetched - self.fetched
         if self.traffic is not None:
             self.report.sent, self.report.sent_bytes = self.traffic.rows, self.traffic.bytes
+            self.report.load = self._load()
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}
