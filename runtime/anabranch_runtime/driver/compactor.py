@@ -99,6 +99,11 @@ class Compactor:
         del self._done[: self._seen]
         self._seen = 0
 
+    @property
+    def pending(self) -> frozenset[str]:
+        """The packs that wait for a commit."""
+        return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
+
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
         """Merge what there is to merge of ``state`` into segments of at most ``most`` bytes (None:
         any number), unless that is going on; returns at once, unless compaction is far behind.

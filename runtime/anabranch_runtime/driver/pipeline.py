@@ -92,6 +92,8 @@ _PLANNER_LOST = (
 )
 #: Seconds between two looks at the query and the stop key.
 WATCH = 0.05
+#: The folder of the state directory, and of the object store, that has recordings.
+RECORDINGS = "recordings"
 #: Seconds that Spark's session may take to start, beside what is done meanwhile.
 SESSION = 180.0
 #: Seconds between two looks at the registry.
@@ -106,6 +108,7 @@ class Opened:
         frames: a streaming frame without rows per source.
         planned: what tasks have to read of each. ``feeds``: the ids of the feeds in them.
         errors: stream -> why its source can't be read.
+        recordings: objects that have them, on a cluster.
         total_batches: how many batches there will be, if that is known.
     """
 
@@ -113,6 +116,7 @@ class Opened:
     planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
     feeds: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
+    recordings: set[str] = field(default_factory=set)
     total_batches: int | None = None
 
     def union(self) -> DataFrame:
@@ -161,7 +165,7 @@ class Pipeline:
         begun = self.begun or starting(self.master, self.settings.spark)
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
-            (self.settings.state / "recordings").mkdir(exist_ok=True)
+            (self.settings.state / RECORDINGS).mkdir(exist_ok=True)
             kept = attach(self.settings.state, self.settings.object_store)
             with (
                 exclusive(self.settings.state),
@@ -297,6 +301,9 @@ class Pipeline:
         driver.progress.sources = Sources(
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
         )
+        if not opened.errors:
+            # Of one that can't be read now something may be read later.
+            durable(self.settings.state).withdraw(f"{RECORDINGS}/", opened.recordings)
         if not opened.frames:
             driver.report("idle")
             time.sleep(LOOK)
@@ -402,7 +409,11 @@ class Pipeline:
             try:
                 permitted_source(record, access, namespace)
                 if record.source.format == RECORDED:
-                    recordings.append(self._converted(record))
+                    recordings.append(convert(record, self.settings.state / RECORDINGS))
+                    if not is_local(self.master):
+                        name = f"{RECORDINGS}/{Path(recordings[-1].path).name}"
+                        durable(self.settings.state).offer(name)
+                        opened.recordings.add(name)
                 else:
                     opened.feeds.add(
                         feeds.make_feed(record, url, Keys(namespace), state, access).id
@@ -425,13 +436,6 @@ class Pipeline:
         if recordings and not fed:
             opened.total_batches = batches_of(recordings)
         return opened
-
-    def _converted(self, record: StreamRecord) -> Recording:
-        """A recording; on a cluster one that hosts can fetch."""
-        found = convert(record, self.settings.state / "recordings")
-        if not is_local(self.master):
-            durable(self.settings.state).offer(f"recordings/{Path(found.path).name}")
-        return found
 
     def _watch(
         self,
