@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: CPU seconds of probes, of all partitions together, that say anything about one.
 LEAST_SECONDS = 1.0
+#: Bytes that each partition is taken to have more than it has: nothing follows from what little one
+#: batch has stored, by which the first placement goes.
+PRIOR = 1 << 20
 #: Digits of seconds that are kept.
 _DIGITS = 6
 
@@ -63,12 +66,12 @@ def placed(state: State) -> State:
 def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
     """Per partition its share of the bytes and of the seconds together.
 
-    >>> weighed([1, 1, 2], [4.0, 0.0, 0.0])
+    >>> weighed([0, 0, 1 << 20], [4.0, 0.0, 0.0])
     [1.25, 0.25, 0.5]
-    >>> weighed([1, 1, 2], [0.4, 0.0, 0.0])
+    >>> weighed([0, 0, 1 << 20], [0.4, 0.0, 0.0])
     [0.25, 0.25, 0.5]
     """
-    shares = _shares(sizes)
+    shares = _shares([size + PRIOR for size in sizes])
     if sum(seconds) < LEAST_SECONDS:
         return shares
     return [one + other for one, other in zip(shares, _shares(seconds), strict=True)]
@@ -76,7 +79,7 @@ def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
 
 def _shares(amounts: Sequence[float]) -> list[float]:
     total = sum(amounts)
-    return [amount / total if total else 0.0 for amount in amounts]
+    return [amount / total for amount in amounts]
 
 
 def _added(known: Sequence[float], more: Sequence[float]) -> tuple[float, ...]:

@@ -75,7 +75,7 @@ def _deal(
     # A partition without rows is a place for some.
     weight = [w + sum(known) / count * 1e-3 for w in known]
     share = sum(weight) / len(hosts)
-    room = max(share * SLACK, share + min(weight))
+    room = share * SLACK
     load = [0.0] * len(hosts)
     found = [-1] * count
     order = sorted(range(count), key=lambda p: (-weight[p], p))

@@ -12,7 +12,7 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.placing import LEAST_SECONDS, met, placed, weighed
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import MOST
+from anabranch_runtime.state.placement import MOST, SLACK
 from tests.support.cases.states import RS, rules, segment
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def loads(state: State, weights: Sequence[float]) -> list[float]:
 def test_no_host_has_far_more_of_bytes_and_seconds_than_its_share(seed: int) -> None:
     rng = Random(seed)
     hosts = [f"host-{n}" for n in range(rng.randint(2, 6))]
-    sizes = [rng.choice((1, 10, 10, 30)) * 100 for _ in range(COUNT)]
+    sizes = [rng.choice((1, 10, 10, 30)) << 20 for _ in range(COUNT)]
     seconds = [rng.choice((0.0, 0.1, 0.1, 2.0)) for _ in range(COUNT)]
     first = placed(stored(sizes, hosts))
     found = placed(probed(first, seconds))
@@ -74,6 +74,14 @@ def test_no_host_has_far_more_of_bytes_and_seconds_than_its_share(seed: int) -> 
     again = placed(probed(found, seconds))
     assert again.placement == found.placement
     assert placed(probed(first, seconds)) == found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_one_small_batch_has_stored_is_no_reason_to_deal_unevenly(seed: int) -> None:
+    rng = Random(seed)
+    hosts = [f"{seed}-{n}" for n in range(4)]
+    found = placed(stored([rng.choice((0, 500, 5_000)) for _ in range(COUNT)], hosts))
+    assert max(loads(found, [1.0] * COUNT)) <= COUNT / 4 * SLACK
 
 
 def test_a_partition_that_is_probed_most_has_fewer_beside_it() -> None:
