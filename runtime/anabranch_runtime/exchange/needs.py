@@ -55,7 +55,7 @@ class Needed:
 
 @dataclass(slots=True)
 class Needs:
-    """What is needed of what travels, by the rules of one batch.
+    """What is needed of what travels, by the rules of one batch, whatever is stored.
 
     Attributes:
         visible: query -> labels of which arrival and event time decide what is visible.
@@ -68,6 +68,11 @@ class Needs:
     always: Needed = field(default_factory=Needed)
     ranked: Mapping[str, frozenset[tuple[Label, str]]] = field(default_factory=dict)
     _edges: dict[str, Needed] = field(default_factory=dict)
+
+    def alike(self, other: Needs) -> bool:
+        """Whether ``other``, by the same ruleset, asks for the same."""
+        mine = self.visible, self.always, self.ranked
+        return mine == (other.visible, other.always, other.ranked)
 
     def edge(self, edge: str) -> Needed:
         """What is read of what travels over ``edge``."""

@@ -33,6 +33,7 @@ from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.rationing import rationing
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.fleet import Fleet
+from anabranch_runtime.exchange.needs import Needs
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
@@ -171,7 +172,8 @@ class _Task:
             self._deliver,
             self._probe,
         )
-        self.courier = Courier(self.layout, traffic, needs_of(self.layout, context))
+        needs = Needs(self.layout) if traffic is None else needs_of(self.layout, context)
+        self.courier = Courier(self.layout, traffic, needs)
         self.main = Work(
             "batch",
             self.pieces,
