@@ -152,15 +152,16 @@ class Compactor:
         if self.beside:
             give_way()
         root, objects = str(self.root), durable(self.root).uri
-        queues: dict[str | None, list[Compaction]] = defaultdict(list)
+        by_queue: dict[str | None, list[Compaction]] = defaultdict(list)
         for merge in found:
             work = Compaction(root, merged_pack(), merge, layout, since, objects)
-            queues[self.queue(work)].append(work)
-        first, *others = queues.values()
-        threads = [threading.Thread(target=self._each, args=(one,)) for one in others]
+            by_queue[self.queue(work)].append(work)
+        queues = list(by_queue.values())
+        threads = [threading.Thread(target=self._each, args=(one,)) for one in queues[1:]]
         for thread in threads:
             thread.start()
-        self._each(first)
+        for one in queues[:1]:
+            self._each(one)
         for thread in threads:
             thread.join()
 

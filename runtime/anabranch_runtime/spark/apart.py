@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.task.context import BatchContext
 
-#: Seconds between two looks at what the cache need not have any more.
-SWEEP = 10.0
-_swept = 0.0
+#: Seconds between two looks at what the cache need not have any more; and how many times as long as
+#: the last one took.
+SWEEP, REST = 10.0, 100.0
+_next_sweep = 0.0
 #: The packs that were needed then.
 _needed: frozenset[str] = frozenset()
 
@@ -150,10 +151,10 @@ def _tidy(context: BatchContext, cache: Path, fleet: Fleet) -> None:
     """Now and then delete what the cache need not have: what the manifest that the batch goes on
     from does not name for this host.
     """
-    global _swept, _needed
-    if time.monotonic() < _swept + SWEEP:
+    global _next_sweep, _needed
+    began = time.monotonic()
+    if began < _next_sweep:
         return
-    _swept = time.monotonic()
     named, needed = set[str](), set[str]()
     if context.manifest is not None:
         state = read_manifest(manifest_path(cache, context.batch))
@@ -165,3 +166,5 @@ def _tidy(context: BatchContext, cache: Path, fleet: Fleet) -> None:
     sweep(cache, needed, named | _needed, context.batch)
     _needed = frozenset(needed)
     attach(context.root, context.objects).trim(needed)
+    ended = time.monotonic()
+    _next_sweep = ended + max(SWEEP, REST * (ended - began))

@@ -229,6 +229,8 @@ def test_a_rewrite_makes_segments_as_large_as_may_be(worker: Worker, tmp_path: P
     state = holding(stored(()), *sized)
     compactor.rewrite(state, RULES)
     assert spans(commit(compactor, state)) == [(0, 1), (2, 2), (3, 3), (4, 5)]
+    compactor.rewrite(stored([0]), RULES)
+    assert not compactor.pending
 
 
 def test_nobody_waits_for_segments_that_are_not_merged(worker: Worker, tmp_path: Path) -> None:
