@@ -59,3 +59,15 @@ def test_no_host_stays_overloaded(seed: int) -> None:
 
 def test_equal_arguments_give_equal_maps() -> None:
     assert place([4, 16], hosts(3)) == place({16, 4}, hosts(3)[::-1])
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_balancing_ends_whatever_the_weights(seed: int) -> None:
+    rng = Random(seed)
+    count = rng.choice((1, 2, 3, 4, 7, 16))
+    found = None
+    for _ in range(5):
+        amounts = [rng.choice((1, 1, 3, 1_000, 1 / 3)) for _ in range(count)]
+        weights = {count: [a / sum(amounts) for a in amounts]}
+        found = place([count], hosts(rng.randint(1, 5)), found, weights)
+    assert found is not None
