@@ -55,7 +55,7 @@ class Needed:
 
 @dataclass(slots=True)
 class Needs:
-    """What is needed of what travels.
+    """What is needed of what travels, whatever is stored.
 
     Attributes:
         routes: the rules.
@@ -69,6 +69,11 @@ class Needs:
     always: Needed = field(default_factory=Needed)
     ranked: Mapping[str, frozenset[tuple[Label, str]]] = field(default_factory=dict)
     _edges: dict[str, Needed] = field(default_factory=dict)
+
+    def alike(self, other: Needs) -> bool:
+        """Whether ``other``, by the same ruleset, asks for the same."""
+        mine = self.visible, self.always, self.ranked
+        return mine == (other.visible, other.always, other.ranked)
 
     def edge(self, edge: str) -> Needed:
         """What is read of what travels over ``edge``."""

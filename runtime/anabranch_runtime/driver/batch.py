@@ -13,7 +13,7 @@ from anabranch_runtime.epochs.forgetting import forget
 from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
-from anabranch_runtime.epochs.placing import placed
+from anabranch_runtime.epochs.placing import met, placed
 from anabranch_runtime.epochs.rationing import count_withheld, noted
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.revisions import enter_revision
@@ -127,7 +127,7 @@ def finish(
     """
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now)
-    state = replace(state, hosts=tuple(sorted({r.host for r in reports if r.host})))
+    state = met(state, reports)
     if state.placement is None:
         state = placed(state)
     owing = catch_up.owing(ruleset) if owed else frozenset()

@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.placement import place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.exchange.meeting import Meeting
+    from anabranch_runtime.state.placement import Placement
     from anabranch_runtime.storage.durable import Durable
+    from anabranch_runtime.task.compact import Compaction
     from anabranch_runtime.task.context import BatchContext
 
 #: Staged files that are fetched at once.
 AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cluster:
-    """Where tasks meet, and the directory that each host has for itself."""
+    """Where tasks meet, and the directory that each host has for itself.
+
+    Attributes:
+        placement: of the next batch. ``offices``: the hosts of the last one, each with where it
+            takes orders.
+    """
 
     meeting: Meeting
     cache: str
+    placement: Placement | None = None
+    offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
         """``context`` for tasks that share nothing."""
         return replace(context, meeting=self.meeting.place, cache=self.cache)
+
+    def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
+        """A batch is over: note who was there."""
+        # Of a host's tasks the first, so that one process does all of its merges.
+        self.placement = placement
+        self.offices = {report.host: report.office for report in reversed(reports)}
+
+    def office_of(self, work: Compaction) -> str | None:
+        """Where the host takes orders that has what is to be merged, as tasks work it out
+        (``exchange.fleet``); None: nobody is known.
+        """
+        offices, part = self.offices, work.merge.segments[0]
+        if not offices:
+            return None
+        count = work.layout.stores[part.store].partitions
+        owner = place([count], offices, self.placement).host_of(count, part.partition)
+        return None if owner is None else offices[owner]
 
 
 def take_staged(

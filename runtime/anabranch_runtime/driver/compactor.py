@@ -7,7 +7,8 @@ and what it has written replaces its parts in the manifest of whichever batch co
 then, and after a kill at any moment, it is a file that nobody names.
 
 On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
-On a cluster it waits for a Spark job that does it (``pipeline``).
+On a cluster it waits for who does it: the hosts that have the partitions, all of them at once
+(``spark.merges``).
 
 The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
 level, the next batch waits until the merge that is under way has ended.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -49,12 +51,14 @@ class Compactor:
         root: the state directory.
         work: does one merge.
         beside: in a thread; else at once, so that a run depends on nothing but its input.
+        queue: merges of one are done one after the other, of several side by side.
         leaving: set once nothing more is to be begun (:meth:`close`).
     """
 
     root: Path
     work: Callable[[Compaction], Segment] = compact
     beside: bool = False
+    queue: Callable[[Compaction], str | None] = lambda _: None
     leaving: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
@@ -94,6 +98,11 @@ class Compactor:
         durable(self.root).discard(path for path in written if path not in named)
         del self._done[: self._seen]
         self._seen = 0
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """The packs that wait for a commit."""
+        return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
         """Merge what there is to merge of ``state`` into segments of at most ``most`` bytes (None:
@@ -142,13 +151,26 @@ class Compactor:
     def _run(self, found: Sequence[Merge], layout: Layout, since: Mapping[str, int]) -> None:
         if self.beside:
             give_way()
+        root, objects = str(self.root), durable(self.root).uri
+        by_queue: dict[str | None, list[Compaction]] = defaultdict(list)
         for merge in found:
+            work = Compaction(root, merged_pack(), merge, layout, since, objects)
+            by_queue[self.queue(work)].append(work)
+        queues = list(by_queue.values())
+        threads = [threading.Thread(target=self._each, args=(one,)) for one in queues[1:]]
+        for thread in threads:
+            thread.start()
+        for one in queues[:1]:
+            self._each(one)
+        for thread in threads:
+            thread.join()
+
+    def _each(self, queue: Sequence[Compaction]) -> None:
+        for work in queue:
             if self.leaving.is_set():
                 return
-            started = time.perf_counter()
+            merge, started = work.merge, time.perf_counter()
             try:
-                objects = durable(self.root).uri
-                work = Compaction(str(self.root), merged_pack(), merge, layout, since, objects)
                 segment = self.work(work)
             except StateError as error:
                 self._done.append((merge, error))

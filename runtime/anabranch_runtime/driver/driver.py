@@ -75,7 +75,7 @@ from anabranch_runtime.state.checkpoint import (
 )
 from anabranch_runtime.state.journal import Choice, Journal
 from anabranch_runtime.state.logs import check_logs, prefixes
-from anabranch_runtime.state.manifest import Manifests
+from anabranch_runtime.state.manifest import KEPT, Manifests
 from anabranch_runtime.state.recovery import recover
 from anabranch_runtime.state.rulesets import Rulesets
 from anabranch_runtime.storage.durable import attach
@@ -105,6 +105,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
+#: Seconds between two looks at what attempts and merges have left.
+TIDY = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class Driver:
         early = EARLY if live else math.inf if settings.revise_batches else None
         self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
         self._identity = ""
+        self._tidied = time.monotonic()
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
 
@@ -467,6 +470,8 @@ class Driver:
         reach(Point.COMMITTED)
         self.state = state
         self._durable.discard(staged)
+        if self.cluster is not None:
+            self.cluster.met(state.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
@@ -657,6 +662,7 @@ class Driver:
         self._interims.wrote(Written(r.inserts, r.emitted) for r in reports)
         self._interims.committed(state, ruleset)
         self._forget(reports)
+        self._tidy()
         seconds = time.perf_counter() - times.started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
         tuples, length = _tuples(reports), self.rationer.length
@@ -699,6 +705,15 @@ class Driver:
         unnamed = written(reports) - self.manifests.named
         self._durable.discard(self.manifests.dropped() | unnamed)
         self.rulesets.forget(self._used)
+
+    def _tidy(self) -> None:
+        """Now and then delete what attempts that failed and merges that were lost have left."""
+        if time.monotonic() < self._tidied + TIDY:
+            return
+        self._tidied = time.monotonic()
+        # The state may be rolled back by as many batches.
+        named, first = self.manifests.named, self.state.next_batch - KEPT
+        self._durable.tidy(named | self.compactor.pending, first)
 
     @property
     def _used(self) -> frozenset[RulesetId]:

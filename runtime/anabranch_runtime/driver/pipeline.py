@@ -42,7 +42,8 @@ from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.job import on_cluster, run_batch, unfit_workers
+from anabranch_runtime.spark.job import run_batch, unfit_workers
+from anabranch_runtime.spark.merges import by_any, by_owner
 from anabranch_runtime.spark.session import (
     drivers_python,
     free_slots,
@@ -57,7 +58,6 @@ from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
@@ -92,6 +92,8 @@ _PLANNER_LOST = (
 )
 #: Seconds between two looks at the query and the stop key.
 WATCH = 0.05
+#: The folder of the state directory, and of the object store, that has recordings.
+RECORDINGS = "recordings"
 #: Seconds that Spark's session may take to start, beside what is done meanwhile.
 SESSION = 180.0
 #: Seconds between two looks at the registry.
@@ -106,6 +108,7 @@ class Opened:
         frames: a streaming frame without rows per source.
         planned: what tasks have to read of each. ``feeds``: the ids of the feeds in them.
         errors: stream -> why its source can't be read.
+        recordings: objects that have them, on a cluster.
         total_batches: how many batches there will be, if that is known.
     """
 
@@ -113,6 +116,7 @@ class Opened:
     planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
     feeds: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
+    recordings: set[str] = field(default_factory=set)
     total_batches: int | None = None
 
     def union(self) -> DataFrame:
@@ -161,7 +165,7 @@ class Pipeline:
         begun = self.begun or starting(self.master, self.settings.spark)
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
-            (self.settings.state / "recordings").mkdir(exist_ok=True)
+            (self.settings.state / RECORDINGS).mkdir(exist_ok=True)
             kept = attach(self.settings.state, self.settings.object_store)
             with (
                 exclusive(self.settings.state),
@@ -201,9 +205,7 @@ class Pipeline:
         views = driver.views = self._views(session, driver)
         driver.show_views()
         cluster = driver.cluster = None if local else self._cluster(session)
-        cache = "" if cluster is None else cluster.cache
-        work = compact if local else on_cluster(session.sparkContext, cache)
-        driver.compactor = Compactor(self.settings.state, work, beside=True)
+        driver.compactor = _compactor(self.settings.state, session, cluster)
         apart = None
         if cluster is not None and self.settings.object_store is not None:
             apart = Apart(cluster.cache, self.settings.object_store)
@@ -299,6 +301,9 @@ class Pipeline:
         driver.progress.sources = Sources(
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
         )
+        if not opened.errors:
+            # Of one that can't be read now something may be read later.
+            durable(self.settings.state).withdraw(f"{RECORDINGS}/", opened.recordings)
         if not opened.frames:
             driver.report("idle")
             time.sleep(LOOK)
@@ -404,7 +409,11 @@ class Pipeline:
             try:
                 permitted_source(record, access, namespace)
                 if record.source.format == RECORDED:
-                    recordings.append(self._converted(record))
+                    recordings.append(convert(record, self.settings.state / RECORDINGS))
+                    if not is_local(self.master):
+                        name = f"{RECORDINGS}/{Path(recordings[-1].path).name}"
+                        durable(self.settings.state).offer(name)
+                        opened.recordings.add(name)
                 else:
                     opened.feeds.add(
                         feeds.make_feed(record, url, Keys(namespace), state, access).id
@@ -427,13 +436,6 @@ class Pipeline:
         if recordings and not fed:
             opened.total_batches = batches_of(recordings)
         return opened
-
-    def _converted(self, record: StreamRecord) -> Recording:
-        """A recording; on a cluster one that hosts can fetch."""
-        found = convert(record, self.settings.state / "recordings")
-        if not is_local(self.master):
-            durable(self.settings.state).offer(f"recordings/{Path(found.path).name}")
-        return found
 
     def _watch(
         self,
@@ -493,6 +495,18 @@ class Pipeline:
                     finally:
                         busy.release()
             time.sleep(WATCH)
+
+
+def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
+    """Who merges: this process, an executor, or the executors that have what is to be merged."""
+    spark = session.sparkContext
+    if is_local(spark.master or "local"):
+        return Compactor(root, beside=True)
+    if cluster is None:
+        return Compactor(root, by_any(spark), beside=True)
+    token, anywhere = cluster.meeting.place.token, by_any(spark, cluster.cache)
+    work = by_owner(cluster.office_of, token, anywhere)
+    return Compactor(root, work, beside=True, queue=cluster.office_of)
 
 
 def _session(begun: Future[SparkSession]) -> SparkSession:

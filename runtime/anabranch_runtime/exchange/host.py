@@ -58,9 +58,10 @@ def unusable(cache: Path, cause: OSError) -> StateError:
 AGE = 600.0
 
 
-def sweep(cache: Path, live: Collection[str], batch: int) -> None:
-    """Delete what of a cache nobody needs: packs that are not ``live``, manifests before
-    ``batch``, what was staged by attempts that are over and read of input.
+def sweep(cache: Path, needed: Collection[str], spent: Collection[str], batch: int) -> None:
+    """Delete what of a cache nobody needs: manifests before ``batch``, and what else is not
+    ``needed``: packs that are ``spent`` or older than the batch at once, all others (what merges
+    have just made), staged results and input when they have not been used for a while.
     """
     for path in cache.glob("manifest/*.json"):
         if path.stem.isdecimal() and int(path.stem) < batch:
@@ -68,10 +69,13 @@ def sweep(cache: Path, live: Collection[str], batch: int) -> None:
     now = time.time()
     for pattern in ("segments/*", "staging/*", "recordings/*", "ingest/*/*"):
         for path in cache.glob(pattern):
-            if path.relative_to(cache).as_posix() in live:
+            name = path.relative_to(cache).as_posix()
+            if name in needed:
                 continue
+            number = path.name.partition("-")[0] if path.suffix == ".pack" else ""
+            gone = name in spent or (number.isdecimal() and int(number) < batch)
             try:
-                if now - path.stat().st_mtime <= AGE:
+                if not gone and now - path.stat().st_mtime <= AGE:
                     continue
             except FileNotFoundError:
                 continue

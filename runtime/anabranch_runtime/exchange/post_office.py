@@ -24,7 +24,7 @@ from anabranch_runtime.exchange.meeting import call_options, client_of, forget_c
 from anabranch_runtime.exchange.traffic import Letter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 #: Bytes of letters that a receiver keeps in memory.
@@ -84,12 +84,14 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
 
     Attributes:
         location: where others reach it.
+        requests: kind -> what answers it.
     """
 
     def __init__(self, host: str, token: str, folder: Path) -> None:
         super().__init__(f"grpc://{host}:0", middleware=gate(token))
         self.token, self.location = token, f"grpc://{host}:{self.port}"
         self._folder = folder
+        self.requests: dict[str, Callable[[bytes], bytes]] = {}
         self._boxes: dict[str, _Box] = {}
         self._lock = threading.Lock()
 
@@ -110,6 +112,10 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
         box = self.box(descriptor.path[0].decode())
         for chunk in reader:
             box.put(chunk.data)
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
+        """Answer a request."""
+        return iter([self.requests[action.type](action.body.to_pybytes())])
 
 
 _OFFICE: PostOffice | None = None

@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.exchange.complaints import complaint, other_version
+from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.exchange.host import host_id, sweep
 from anabranch_runtime.exchange.meeting import Delegate, keep_clients
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.ingest.landing import object_of
+from anabranch_runtime.spark.merges import lately, take_orders
+from anabranch_runtime.state.manifest import manifest_path, read_manifest
 from anabranch_runtime.storage.durable import attach
-from anabranch_runtime.task.context import live_segments
+from anabranch_runtime.task.memory import BASE
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
@@ -32,9 +35,12 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.task.context import BatchContext
 
-#: Seconds between two looks at what the cache need not have any more.
-SWEEP = 30.0
-_swept = 0.0
+#: Seconds between two looks at what the cache need not have any more; and how many times as long as
+#: the last one took.
+SWEEP, REST = 10.0, 100.0
+_next_sweep = 0.0
+#: The packs that were needed then.
+_needed: frozenset[str] = frozenset()
 
 
 def cache_directory(cache: str) -> Path:
@@ -110,6 +116,7 @@ def run_apart(
     host, tasks = host_id(cache), len(addresses)
     office = post_office(addresses[task], place.token, cache / "letters")
     office.only(context.attempt)
+    take_orders(office, context)
     delegate = Delegate(place, context.attempt, task, tasks)
     hello = [json.loads(m) for m in delegate(json.dumps([host, office.location]))]
     hosts = [name for name, _ in hello]
@@ -131,17 +138,33 @@ def run_apart(
     report.host = host
     for name in (*report.files.values(), *report.late.values()):
         (cache / name).unlink(missing_ok=True)
+    report.office = office.location
+    if lately() and report.memory_share is not None:
+        # A merge has a share of its own.
+        report.memory_share += report.memory_share - BASE
     if hosts.index(host) == task:
-        _tidy(context, cache)
+        _tidy(context, cache, Fleet(hosts, task, context.placement))
     return report
 
 
-def _tidy(context: BatchContext, cache: Path) -> None:
-    """Now and then delete what the cache need not have."""
-    global _swept
-    if time.monotonic() < _swept + SWEEP:
+def _tidy(context: BatchContext, cache: Path, fleet: Fleet) -> None:
+    """Now and then delete what the cache need not have: what the manifest that the batch goes on
+    from does not name for this host.
+    """
+    global _next_sweep, _needed
+    began = time.monotonic()
+    if began < _next_sweep:
         return
-    _swept = time.monotonic()
-    live = {s.path for segments in live_segments(context).values() for s in segments}
-    sweep(cache, live, context.batch)
-    attach(context.root, context.objects).trim(live)
+    named, needed = set[str](), set[str]()
+    if context.manifest is not None:
+        state = read_manifest(manifest_path(cache, context.batch))
+        for segment in state.kept:
+            named.add(segment.path)
+            store = state.stores.get(segment.store)
+            if store is None or fleet.own(store.spec.partitions)[segment.partition]:
+                needed.add(segment.path)
+    sweep(cache, needed, named | _needed, context.batch)
+    _needed = frozenset(needed)
+    attach(context.root, context.objects).trim(needed)
+    ended = time.monotonic()
+    _next_sweep = ended + max(SWEEP, REST * (ended - began))

@@ -1,35 +1,28 @@
-"""Spark's jobs: a batch, one barrier stage whose tasks exchange segments between levels; and on a
-cluster a merge, which is a job of one task beside it.
-"""
+"""A batch as Spark's job: one barrier stage whose tasks exchange segments between levels."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import own_version
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
 from anabranch_runtime.state.rulesets import task_ruleset
-from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    from pyspark import RDD, SparkContext
+    from pyspark import RDD
 
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.feed import Piece, Problem
-    from anabranch_runtime.storage.segment import Segment
-    from anabranch_runtime.task.compact import Compaction
     from anabranch_runtime.task.context import BatchContext
 
 
@@ -77,32 +70,6 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
         remedy="install the driver's release with all that it needs where executors run, or name "
         "the Python that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
     )
-
-
-def on_cluster(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segment]:
-    """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
-    has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
-
-    Args:
-        cache: of executors that share nothing but the object store (``apart``).
-    """
-
-    def work(compaction: Compaction) -> Segment:
-        (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
-        if isinstance(found, StateError):
-            raise found
-        return found
-
-    return work
-
-
-def _compacted(cache: str, work: Compaction) -> Segment | StateError:
-    try:
-        if cache:
-            work = replace(work, root=str(Path(cache).absolute()))
-        return compact(work)
-    except StateError as error:
-        return error
 
 
 def _task(context: BatchContext) -> TaskReport:

@@ -34,6 +34,7 @@ from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -181,8 +182,9 @@ class State:
             (``sinks.ledger`` has all); absent from manifests of earlier releases.
         debt: which of what was withheld is still to be made good; likewise.
         placement: which host has which partition, where hosts share nothing but the object store;
-            ``hosts``: those that took part in the last batch. Absent from manifests of earlier
-            releases.
+            ``hosts``: those that took part in the last batch. ``load``: number of partitions (as
+            text) -> CPU seconds of probes by partition, of earlier epochs less and less
+            (``epochs.placing``). Absent from manifests of earlier releases.
     """
 
     next_batch: int = 0
@@ -212,6 +214,7 @@ class State:
     debt: Debt = field(default_factory=Debt)
     placement: Placement | None = None
     hosts: tuple[str, ...] = ()
+    load: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def ruleset(self) -> RulesetId:
@@ -222,6 +225,13 @@ class State:
     def bytes(self) -> int:
         """Bytes of all live segments, and of what backfills have computed."""
         return sum(store.bytes for store in self.stores.values())
+
+    @property
+    def kept(self) -> Iterator[Segment]:
+        """Every segment whose file is needed."""
+        yield from (source.segment for source in self.debt.sources)
+        for store in self.stores.values():
+            yield from store.kept
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
         """With these stores instead; reads of others are forgotten."""
@@ -421,8 +431,7 @@ def _missing(cause: Exception) -> StateError:
 
 def packs_of(state: State) -> frozenset[str]:
     """The packs that ``state`` names, relative to the state directory."""
-    owed = (source.segment.path for source in state.debt.sources)
-    return frozenset(owed) | {s.path for store in state.stores.values() for s in store.kept}
+    return frozenset(s.path for s in state.kept)
 
 
 def read_manifest(path: Path) -> State:

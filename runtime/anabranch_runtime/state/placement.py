@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: How much more than an equal share a host may be given; and how much more, or less, it may have
 #: before something is moved.
 SLACK, MOST = 1.1, 1.25
+#: By what part of their difference two hosts have to come closer for a partition to be moved.
+CLOSER = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _deal(
     # A partition without rows is a place for some.
     weight = [w + sum(known) / count * 1e-3 for w in known]
     share = sum(weight) / len(hosts)
-    room = max(share * SLACK, share + min(weight))
+    room = share * SLACK
     load = [0.0] * len(hosts)
     found = [-1] * count
     order = sorted(range(count), key=lambda p: (-weight[p], p))
@@ -99,7 +101,8 @@ def _balance(
     found: list[int], load: list[float], weight: Sequence[float], hosts: Sequence[str]
 ) -> None:
     """Move partitions from the host with the most to that with the least, where one of them has
-    far from its share. Each move brings the two closer to each other, so that there is an end.
+    far from its share. Each move brings the two closer to each other, by more than sums are off, so
+    that there is an end.
     """
     share = sum(load) / len(load)
     while True:
@@ -107,7 +110,11 @@ def _balance(
         if load[heavy] <= share * MOST and load[light] >= share / MOST:
             return
         gap = load[heavy] - load[light]
-        some = [p for p, host in enumerate(found) if host == heavy and weight[p] < gap]
+        some = [
+            p
+            for p, host in enumerate(found)
+            if host == heavy and abs(gap - 2 * weight[p]) < gap * (1 - CLOSER)
+        ]
         if not some:
             return
         moved = min(

@@ -31,6 +31,7 @@ from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
 from anabranch_runtime.storage.conditional import ChangedError, open_conditional
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
 from anabranch_runtime.storage.lease import Lease, taken
+from anabranch_runtime.storage.leftovers import Listed, leftovers
 from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.verify import (
     Verify,
@@ -58,6 +59,8 @@ _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 _STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
+#: Objects that are deleted at once of what attempts and merges have left.
+MOST = 1000
 #: Where documents go that the store does not have.
 ASIDE = "aside"
 
@@ -155,6 +158,16 @@ class Durable:
             if f"{_PACKS}{file.name}" not in named:
                 file.unlink()
 
+    def tidy(self, named: Collection[str], batch: int) -> None:
+        """Delete what attempts and merges have left (``leftovers``), at some time."""
+        there = [(path, path.stat()) for path in (self.root / _PACKS).glob("*.pack")]
+        found = [Listed(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
+        for name in leftovers(found, named, batch):
+            (self.root / name).unlink(missing_ok=True)
+
+    def withdraw(self, folder: str, names: Collection[str]) -> None:
+        """Let other hosts fetch these files of ``folder`` only (:meth:`offer`)."""
+
     def trim(self, named: Collection[str]) -> None:
         """After a commit: make the directory as small as it has to be; of packs, ``named`` ones
         may go that are durable elsewhere.
@@ -180,6 +193,11 @@ class Mirrored(Durable):
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
     )
     _deleting: Future[None] | None = None
+    #: Deletes what nobody waits for.
+    _tidier: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidy")
+    )
+    _tidying: Future[None] | None = None
     #: Objects of the store at the start, and their sizes.
     _there: dict[str, int] = field(default_factory=dict)
 
@@ -201,7 +219,11 @@ class Mirrored(Durable):
         self._lease = Lease(self.remote, self.root)
         try:
             with self._lease.held():
-                yield
+                try:
+                    yield
+                finally:
+                    if self._tidying is not None:
+                        self._tidying.result()
         finally:
             self._settle()
             self._lease = None
@@ -355,6 +377,16 @@ class Mirrored(Durable):
         self._there = {}
         self.trim(named)
 
+    def tidy(self, named: Collection[str], batch: int) -> None:
+        """Delete what attempts and merges have left, here, and beside what goes on in the store."""
+        Durable.tidy(self, named, batch)
+        if self._tidying is None or self._tidying.done():
+            self._tidying = self._tidier.submit(self._tidy, named, batch)
+
+    def withdraw(self, folder: str, names: Collection[str]) -> None:
+        """Delete the other objects of ``folder``."""
+        self._delete([one.name for one in self.remote.listed(folder) if one.name not in names])
+
     def trim(self, named: Collection[str]) -> None:
         """Keep the directory's packs within the limit."""
         if self.limit is None:
@@ -461,6 +493,20 @@ class Mirrored(Durable):
             )
         except ChangedError:
             raise taken(self.remote, f"the process that has written {name}") from None
+
+    def _tidy(self, named: Collection[str], batch: int) -> None:
+        try:
+            found = [one for folder in (_PACKS, _STAGED) for one in self.remote.listed(folder)]
+            # What was there before this look at the lease is not of somebody who has it now.
+            if self._lease is not None:
+                self._lease.check()
+        except StateError as error:
+            _LOG.warning("object store not tidied", error=str(error))
+            return
+        left = leftovers(found, named, batch)[:MOST]
+        self._delete(left)
+        if left:
+            _LOG.info("object store tidied", objects=len(left))
 
     def _delete(self, names: list[str]) -> None:
         for name in names:

@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.storage.documents import sync_directory
+from anabranch_runtime.storage.leftovers import Listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,14 +153,19 @@ class Remote:
 
     def names(self) -> dict[str, int]:
         """Every object -> its size in bytes."""
-        selector = fs.FileSelector(self.base, recursive=True, allow_not_found=True)
-        found = self.attempt("listed", "", lambda: self.files.get_file_info(selector))
+        return {one.name: one.size for one in self.listed()}
+
+    def listed(self, folder: str = "") -> list[Listed]:
+        """The objects whose names begin with ``folder``, which ends with a slash."""
+        place = self._path(folder).rstrip("/")
+        selector = fs.FileSelector(place, recursive=True, allow_not_found=True)
+        found = self.attempt("listed", folder, lambda: self.files.get_file_info(selector))
         prefix = self.base.rstrip("/") + "/"
-        return {
-            info.path.removeprefix(prefix): info.size
+        return [
+            Listed(info.path.removeprefix(prefix), info.size, info.mtime_ns / 1e9)
             for info in found
             if info.type is fs.FileType.File and _PARTIAL not in info.path
-        }
+        ]
 
     def delete(self, name: str) -> None:
         """Delete ``name`` if it is there."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.needs import Needed, Needs
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.exchange.partials import pack, unpack
 from anabranch_runtime.exchange.routing import destinations
 from anabranch_runtime.exchange.traffic import Letter
@@ -20,7 +21,7 @@ from anabranch_runtime.exchange.traffic import Letter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule
+    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset
     from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.exchange.traffic import Traffic
@@ -137,8 +138,25 @@ class Courier:
                 self._hop(work, made, rule, at + 1)
 
 
+@per_ruleset
+def _last_needs(ruleset: Ruleset) -> list[Needs]:
+    """Those of the last batch, once there has been one."""
+    return []
+
+
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """What has to travel in the batch of ``context``."""
+    """What has to travel in the batch of ``context``: what is known of the last one's edges, where
+    it asked for the same.
+    """
+    known = _last_needs(layout.ruleset)
+    found = _needs(layout, context)
+    if known and known[0].alike(found):
+        return known[0]
+    known[:] = [found]
+    return found
+
+
+def _needs(layout: Layout, context: BatchContext) -> Needs:
     always = Needed()
     label_of = {
         (q.id, alias): label for q in layout.ruleset.queries for alias, label, _ in q.members

@@ -237,6 +237,7 @@ class Direct:
         if stopped:
             raise TooManyPairs
         n, segments = self.partial.length, len(group.readers)
+        group.count(n, found)
         lookup.by_time += n * (segments - within)
         lookup.filtered += held
         lookup.looked += n * within - held

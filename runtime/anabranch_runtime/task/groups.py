@@ -17,7 +17,7 @@ from anabranch_runtime.storage.partial import Tables
 from anabranch_runtime.storage.segment_cache import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -43,6 +43,7 @@ class Group:
         clipped: which have rows of batches outside the interval.
         current: which have rows of this batch.
         tables: the same segments, to gather from.
+        work: tuples that were looked for in each, and matches found there; None: nobody asks.
     """
 
     readers: tuple[SegmentReader, ...]
@@ -51,6 +52,7 @@ class Group:
     clipped: Bools
     current: Bools
     tables: Tables
+    work: Ints | None = None
     any_clipped: bool = field(init=False)
     any_current: bool = field(init=False)
     _columns: dict[tuple[str, bool], Ints] = field(default_factory=dict)
@@ -140,15 +142,39 @@ class Group:
                 self.clipped[mask],
                 self.current[mask],
                 Tables(readers),
+                None if self.work is None else np.zeros(len(readers), np.int64),
             )
         return found
+
+    def count(self, tuples: int, found: Ints) -> None:
+        """Count ``tuples`` that were looked for, and what of each segment was ``found``."""
+        if self.work is not None:
+            self.work += found
+            self.work += tuples
+
+    def add_work(self, to: Ints) -> None:
+        """Add what has been counted to ``to``, by partition."""
+        if self.work is not None:
+            np.add.at(to, [r.segment.partition for r in self.readers], self.work)
+            for part in self._parts.values():
+                part.add_work(to)
 
 
 class LiveSegments:
     """Segments that probes may read: earlier batches' and what this batch has exchanged."""
 
-    def __init__(self, root: str, batch: int, segments: Mapping[str, Sequence[Segment]]) -> None:
+    def __init__(
+        self,
+        root: str,
+        batch: int,
+        segments: Mapping[str, Sequence[Segment]],
+        counted: Mapping[str, int] | None = None,
+    ) -> None:
+        """``counted``: store -> its partitions, where it is asked which of them make how much work
+        (:meth:`work`).
+        """
         self._root, self._batch = root, batch
+        self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
         self._by_store = {store: list(known) for store, known in segments.items()}
         self._groups: dict[tuple[str, Interval, bool], list[Group]] = {}
 
@@ -158,7 +184,20 @@ class LiveSegments:
         for segment in segments:
             self._by_store.setdefault(segment.store, []).append(segment)
             changed.add(segment.store)
+        self._note(changed)
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
+
+    def work(self) -> dict[str, Ints]:
+        """Store -> per partition, tuples that were looked for in its segments and matches there, as
+        far as they are counted; to be asked once.
+        """
+        self._note(self._work)
+        return self._work
+
+    def _note(self, stores: Container[str]) -> None:
+        for (store, _, _), groups in self._groups.items():
+            for group in groups if store in stores and store in self._work else ():
+                group.add_work(self._work[store])
 
     def count(self, store: str) -> int:
         """How many segments a store has."""
@@ -187,9 +226,12 @@ class LiveSegments:
         partitions: dict[int, list[SegmentReader]] = {}
         for reader in self.within(store, interval):
             partitions.setdefault(reader.segment.partition if split else -1, []).append(reader)
-        return [self._group(readers, p, interval) for p, readers in partitions.items()]
+        counted = store in self._work
+        return [self._group(readers, p, interval, counted) for p, readers in partitions.items()]
 
-    def _group(self, readers: Sequence[SegmentReader], partition: int, interval: Interval) -> Group:
+    def _group(
+        self, readers: Sequence[SegmentReader], partition: int, interval: Interval, counted: bool
+    ) -> Group:
         low, high = interval
         segments = [r.segment for r in readers]
         return Group(
@@ -199,4 +241,5 @@ class LiveSegments:
             np.array([s.first_batch < low or s.last_batch > high for s in segments], np.bool_),
             np.array([s.last_batch >= self._batch for s in segments], np.bool_),
             Tables(readers),
+            np.zeros(len(readers), np.int64) if counted else None,
         )

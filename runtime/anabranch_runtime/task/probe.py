@@ -423,6 +423,7 @@ class Lookup:
         found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
         if len(found.positions) > most:
             raise TooManyPairs
+        group.count(len(probes), found.found)
         lookup.filtered += found.held
         lookup.looked += len(probes) * within - found.held
         positions, counted = found.positions, found.counted

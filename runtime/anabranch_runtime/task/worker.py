@@ -23,12 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from anabranch_contract import codec
-from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.ruleset import StoreId, arrival_edge
-from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.freshness import oldest_starts
 from anabranch_runtime.epochs.layout import Layout, base_layout
@@ -36,50 +34,43 @@ from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.rationing import rationing
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.fleet import Fleet
-from anabranch_runtime.exchange.partials import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sinks.late import LATE, write_late
-from anabranch_runtime.sinks.outer_rows import left_row_columns
-from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
-from anabranch_runtime.sinks.sampling import slots, with_slots
 from anabranch_runtime.storage.durable import attach
-from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_partials
-from anabranch_runtime.storage.segment import PackWriter, Segment
+from anabranch_runtime.storage.partial import Partial, RowSet, Tables
+from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
 from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.courier import HOP, Courier, Work, needs_of
+from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.groups import LiveSegments
+from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
 from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.pieces import Pieces
-from anabranch_runtime.task.probe import Prober, check
+from anabranch_runtime.task.probe import Prober
 from anabranch_runtime.task.rations import Ranks, Wanted
 from anabranch_runtime.task.rounds import Rounds
-from anabranch_runtime.task.sampling import kept_by
-from anabranch_runtime.task.stores import combination_rows, insert, partition_numbers
+from anabranch_runtime.task.stores import combination_rows
 from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import (
-        IndexSpec,
         OutputRule,
         ProbeRule,
-        QuerySpec,
         Ruleset,
-        StoreSpec,
     )
-    from anabranch_contract.queries.joins import QueryId
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.exchange.traffic import Post
     from anabranch_runtime.index.table import BatchTable
@@ -92,11 +83,6 @@ if TYPE_CHECKING:
 
     Exchange = Callable[..., list[str]]
 
-#: Kinds of letters beside hops: arrived rows by relation, rows of intermediate results and of their
-#: past by store, results on their way over hosts.
-ARRIVED, COMBINATION, PAST, LEAVING = "arrived", "combination", "past", "leaving"
-#: Results of the batch, and of earlier ones.
-NOW, OWED = "now", "owed"
 #: Starting tuples that are sent through a probe tree together: enough to amortise the cost of a
 #: call, few enough that a fan-out of a thousand still fits in memory.
 CHUNK = 1 << 16
@@ -165,7 +151,8 @@ class _Task:
         self.fetched = self.durable.fetched
         segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
-        self.live = LiveSegments(context.root, context.batch, segments)
+        counted = None if traffic is None else {n: s.partitions for n, s in context.stores.items()}
+        self.live = LiveSegments(context.root, context.batch, segments, counted)
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()
         self.rationing = rationing(self.ruleset, context.rations)
@@ -185,7 +172,8 @@ class _Task:
             self._deliver,
             self._probe,
         )
-        self.courier = Courier(self.layout, traffic, needs_of(self.layout, context))
+        needs = Needs(self.layout) if traffic is None else needs_of(self.layout, context)
+        self.courier = Courier(self.layout, traffic, needs)
         self.main = Work(
             "batch",
             self.pieces,
@@ -197,23 +185,38 @@ class _Task:
         #: By name.
         self.works = {self.main.name: self.main}
         self.level = 0
-        #: Where tasks are on several hosts: rows that this one has to write.
-        self.rows: dict[tuple[str, ...], list[pa.RecordBatch]] = defaultdict(list)
-        self.latest = Latest(self.prober, context.latest)
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
-        self.combinations: dict[StoreId, list[Partial]] = defaultdict(list)
-        #: Their tuples.
-        self.waiting = 0
-        #: Segments of combinations that the level has written so far.
-        self.written: list[Segment] = []
-        self.packs = 0
         self.uploads = Uploads(context.root)
         #: Seconds of phases within the one that runs.
         self.inner = 0.0
-        self.writers: dict[str, ResultWriter] = {}
         self.failures = Failures(context.batch, self.report.failures)
+        self.inserts = Inserts(
+            context,
+            self.layout,
+            task,
+            traffic,
+            self.budget.combinations,
+            self.collector,
+            self.report,
+            self.failures,
+            self.uploads,
+            self.memory,
+        )
+        self.emission = Emission(
+            context,
+            self.layout,
+            task,
+            self.rationing,
+            self.ranks,
+            Latest(self.prober, context.latest),
+            self.courier,
+            self.memory,
+            self.budget.page,
+            self.report,
+            self.failures,
+        )
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
         with closing(self.uploads):
@@ -250,9 +253,7 @@ class _Task:
                     self._probe(partial, rule)
             self._settle()
             with self._phase("store"):
-                self._store_combinations()
-                self._write_rows(self._received(COMBINATION))
-            written, self.written = self.written, []
+                written = self.inserts.end_level()
             if level + 1 < levels:
                 self._share(written)
         if context.catch_up is not None:
@@ -260,11 +261,7 @@ class _Task:
                 self._catch_up(context.catch_up)
         with self._phase("write"):
             reach(Point.STAGING)
-            started = time.process_time()
-            for writer in self.writers.values():
-                writer.close()
-            # Rows of the last row group are encoded here: results of small batches all are.
-            self.report.emitted += Writes(seconds=time.process_time() - started)
+            self.emission.close()
             self._write_late(arrivals)
             if context.meeting is not None:
                 self._put_results()
@@ -298,65 +295,18 @@ class _Task:
     def _store_arrivals(self, arrivals: Arrivals) -> list[Segment]:
         """Write the base segments of what this task has to keep as one pack."""
         caches: dict[str, KeyCache] = {r: {} for r in arrivals.tables}
-        found = {str(r): table.batch for r, table in sorted(arrivals.tables.items())}
-        if self.traffic is not None:
-            for relation, table in sorted(arrivals.tables.items()):
-                specs = self.layout.inserts.get(arrival_edge(relation), ())
-                self._send_rows((ARRIVED, relation), specs, table.batch, caches[relation])
-                self._sketch(relation, table, caches[relation])
-            self._settle()
-            found, caches = self._received(ARRIVED), {}
-        with self._metered(), self._pack("base") as writer:
-            for name, rows in sorted(found.items()):
-                relation, cache = RelationId(name), caches.setdefault(name, {})
-                for spec in self.layout.inserts.get(arrival_edge(relation), ()):
-                    self._insert(writer, spec, rows, cache)
-                if self.traffic is None:
-                    self._sketch(relation, arrivals.tables[relation], cache)
-        self.report.segments += writer.segments
-        return writer.segments
-
-    def _insert(
-        self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
-    ) -> None:
-        own = self._own(spec)
-        done = insert(writer, self.layout, spec, rows, cache, self._index_failed, own)
-        self.report.inserts += Writes(1, done)
-
-    def _store_combinations(self) -> None:
-        """Write the intermediate results' rows that wait, as one pack, or send them to the hosts
-        that keep them.
-        """
-        made = {}
-        for store in sorted(self.combinations):
-            spec = self.layout.specs[store]
-            partial = concat_partials(self.combinations[store])
-            made[str(store)] = combination_rows(self.layout, spec, partial)
-        self.combinations.clear()
-        self.waiting = 0
+        tables = sorted(arrivals.tables.items())
         if self.traffic is None:
-            self._write_rows(made)
-            return
-        for name, rows in made.items():
-            spec = self.layout.specs[StoreId(name)]
-            self._send_rows((COMBINATION, name), (spec,), rows, {})
-        if sum(r.num_rows for kept in self.rows.values() for r in kept) > self.budget.combinations:
-            self._write_rows(self._received(COMBINATION))
-
-    def _write_rows(self, rows: Mapping[str, pa.RecordBatch]) -> None:
-        """Write rows of intermediate results, by store, as one pack."""
-        if not rows:
-            return
-        self.memory.glance()
-        self.packs += 1
-        with self._metered(), self._pack(str(self.packs)) as writer:
-            for name in sorted(rows):
-                spec = self.layout.specs[StoreId(name)]
-                cache: KeyCache = {}
-                self._insert(writer, spec, rows[name], cache)
-                self.collector.stored(spec, cache)
-        self.report.segments += writer.segments
-        self.written += writer.segments
+            written = self.inserts.arrivals({r: t.batch for r, t in tables}, caches)
+        else:
+            for relation, table in tables:
+                specs = self.layout.inserts.get(arrival_edge(relation), ())
+                self.inserts.send((ARRIVED, relation), specs, table.batch, caches[relation])
+            self._settle()
+            written = self.inserts.arrivals(self.inserts.received(ARRIVED), {})
+        for relation, table in tables:
+            self._sketch(relation, table, caches[relation])
+        return written
 
     def _backfill(self, work: Slice) -> None:
         # Not on the edges' meters: what is sent here is no part of what the plan costs.
@@ -371,32 +321,27 @@ class _Task:
             except EVALUATION as error:
                 errors.append(error)
 
-        def store(rows: pa.RecordBatch) -> None:
-            cache: KeyCache = {}
-            insert(writer, self.layout, spec, rows, cache, own=self._own(spec))
-            self.collector.stored(spec, cache)
-
         def made(found: Partial, _: ProbeRule) -> None:
             rows = combination_rows(self.layout, spec, found)
             if self.traffic is None:
-                store(rows)
+                self.inserts.insert_past(writer, spec, rows)
             else:
-                self._send_rows((PAST, spec.id), (spec,), rows, {})
+                self.inserts.send((PAST, spec.id), (spec,), rows, {})
 
         self.courier.needs.keep(rule.out, spec)
         name = "backfill"
         way = Work(name, Pieces(prober), lambda _: access, {rule.out: rule}, guarded, made)
         self.works[name] = way
         try:
-            with self._pack(name) as writer:
+            with self.inserts.pack(name) as writer:
                 sources, at, of = self._share_of(work.sources)
                 start, root = work.rule.start, self.context.root
                 for rows in stored_rows(self.layout, root, sources, start, at, of):
                     self.advanced()
                     self.courier.probe(way, rows, rule)
                 self._settle()
-                for found in self._received(PAST).values():
-                    store(found)
+                for found in self.inserts.received(PAST).values():
+                    self.inserts.insert_past(writer, spec, found)
                 if errors:
                     raise errors[0]
                 mine = [n for n, m in enumerate(work.merges) if self._owns(m.segments[0])][at::of]
@@ -405,22 +350,6 @@ class _Task:
             self.report.backfill_failed = error.message
         else:
             self.report.backfill_merged, self.report.backfilled = mine, writer.segments
-
-    @contextmanager
-    def _metered(self) -> Iterator[None]:
-        """Count the CPU time of the block as that of inserts."""
-        started = time.process_time()
-        yield
-        self.report.inserts += Writes(seconds=time.process_time() - started)
-
-    @contextmanager
-    def _pack(self, part: str) -> Iterator[PackWriter]:
-        """A pack to write; it is uploaded once it is complete."""
-        name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{part}.pack"
-        with PackWriter(Path(self.context.root), name) as writer:
-            yield writer
-        if writer.segments:
-            self.uploads.add(name)
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
@@ -431,10 +360,6 @@ class _Task:
             self.live.add(codec.from_json(doc, Segment) for doc in json.loads(message))
 
     # --- other hosts ---------------------------------------------------------------------------
-
-    def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
-        """Which partitions of a store this host has; None: all."""
-        return None if self.traffic is None else self.traffic.fleet.own(spec.partitions)
 
     def _owns(self, segment: Segment) -> bool:
         """Whether this host has a segment of a live store."""
@@ -451,43 +376,13 @@ class _Task:
         own = tuple(s for s in sources if self._owns(s.segment))
         return own, mates.index(self.task), len(mates)
 
-    def _send_rows(
-        self,
-        address: tuple[str, ...],
-        specs: Iterable[StoreSpec],
-        rows: pa.RecordBatch,
-        cache: KeyCache,
-    ) -> None:
-        """Send ``rows`` to the hosts that have their partitions in one of the stores, each once;
-        what stays here waits in ``rows``.
-        """
-        assert self.traffic is not None
-        fleet = self.traffic.fleet
-        wanted = np.zeros((len(fleet.names), rows.num_rows), np.bool_)
-        for spec in specs:
-            numbers = partition_numbers(self.layout, spec, rows, cache)
-            wanted[fleet.owners(spec.partitions)[numbers], np.arange(rows.num_rows)] = True
-        for host, mask in enumerate(wanted):
-            if not mask.any():
-                continue
-            part = rows if mask.all() else rows.filter(pa.array(mask))
-            if host == fleet.here:
-                self.rows[address].append(part)
-            else:
-                self.traffic.send(fleet.peer(host), Letter(address, part, part.num_rows))
-
-    def _received(self, kind: str) -> dict[str, pa.RecordBatch]:
-        """The rows of one kind that wait to be written, by what they are of."""
-        keys = [address for address in self.rows if address[0] == kind]
-        return {address[1]: pa.concat_batches(self.rows.pop(address)) for address in sorted(keys)}
-
     def _settle(self) -> None:
         """Go on with what comes from other hosts, until nobody sends anything any more."""
         if self.traffic is None:
             return
         while True:
             with self._phase("store"):
-                self._store_combinations()
+                self.inserts.flush()
             with self._phase("wait"):
                 more = self.traffic.settle()
             if not more:
@@ -499,17 +394,14 @@ class _Task:
 
     def _take(self, letter: Letter) -> None:
         """Go on with what another task has sent."""
-        kind, *rest = letter.address
+        kind = letter.address[0]
         if kind == HOP:
-            edge, work, at = rest
+            _, edge, work, at = letter.address
             self.courier.arrived(self.works[work], edge, int(at), letter)
         elif kind == LEAVING:
-            edge, query, *way = rest
-            rule = next(o for o in self.layout.outputs[edge] if o.query == query)
-            due, at, origin = way
-            self._emit_unless_failed(unpack(letter.rows), rule, due, int(at), int(origin))
+            self.emission.arrived(letter)
         else:
-            self.rows[letter.address].append(letter.rows)
+            self.inserts.arrived(letter)
 
     # --- probing -------------------------------------------------------------------------------
 
@@ -528,7 +420,7 @@ class _Task:
         wanted = Wanted(partial, None, self.ranks)
         for output in self.layout.outputs.get(edge, ()):
             if self.layout.queries[output.query].members[0][1] == partial.start:
-                self._output(wanted, output)
+                self.emission.output(wanted, output)
         together = []
         roots = self.rounds.roots(partial) if self.traffic is None else {}
         for rule in self.layout.probes.get(edge, ()):
@@ -574,41 +466,22 @@ class _Task:
     def _pass_on(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
         """Send what a probe has made to stores, outputs and the next probes."""
         for spec in self.layout.inserts.get(rule.out, ()):
-            self.combinations[spec.id].append(joined)
-            self.waiting += joined.length
-        if self.waiting > self.budget.combinations:
+            self.inserts.combination(spec.id, joined)
+        if self.inserts.waiting > self.budget.combinations:
             with self._phase("store"):
-                self._store_combinations()
+                self.inserts.flush()
         wanted = Wanted(joined, self.rationing.edge(rule.out), self.ranks)
         for output in self.layout.outputs.get(rule.out, ()):
-            self._output(wanted, output)
+            self.emission.output(wanted, output)
         for child in children:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
-
-    def _output(self, found: Wanted, rule: OutputRule) -> None:
-        partial = found.by(self.rationing.goal(rule.query, found.partial.start))
-        self._emit_unless_failed(self._alike(partial, rule.query), rule, NOW)
-
-    def _emit_unless_failed(
-        self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1
-    ) -> None:
-        """As :meth:`_emit`, unless the query has failed or fails at its results."""
-        if rule.query in self.failures.found:
-            return
-        started = time.process_time()
-        try:
-            rows = self._emit(partial, rule, due, at, origin)
-        except EVALUATION as error:
-            self.failures.add([rule.query], error)
-            return
-        self.report.emitted += Writes(1, rows, time.process_time() - started)
 
     def _catch_up(self, work: CatchUp) -> None:
         # Not on the edges' meters: what is sent here is no part of what the plan costs.
         pieces = Pieces(Prober(self.layout, self.live, self.context.batch, self.budget.pairs))
 
         def emit(partial: Partial, rule: OutputRule) -> None:
-            self._emit_unless_failed(partial, rule, OWED)
+            self.emission.emit(partial, rule, OWED)
 
         access = self.context.access
         payer = Payer(self.layout, access, self.courier, pieces, self._guarded, emit)
@@ -622,157 +495,10 @@ class _Task:
                 walk.begin(rows)
         self._settle()
 
-    def _alike(self, partial: Partial, query: QueryId) -> Partial:
-        """``partial`` less the results of which another member of this batch, of the stream of the
-        one that arrived last, is not below its own ration: which of the two is the last depends on
-        how the batch's tuples happen to be numbered.
-        """
-        start, layout = partial.start, self.layout
-        for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
-            own = self.rationing.goal(query, label)
-            if own is None or label == start or layout.stream(label) != layout.stream(start):
-                continue
-            here = partial.batch(label) == self.context.batch
-            partial = partial.where(~here | self.ranks.below(partial, label, own))
-        return partial
-
-    def _emit(
-        self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1
-    ) -> int:
-        """Write the results among ``partial``, or send them where they are looked at next; how many
-        have been written.
-
-        Args:
-            due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
-            at, origin: of results on their way over hosts, as :meth:`_current` has them.
-        """
-        query = self.layout.queries[rule.query]
-        if not at and origin < 0:
-            partial = check(self.layout, partial, rule.bounds, ())
-            partial = partial.where(self._visible(rule.query, partial))
-            partial = partial.where(self._fresh(query, partial))
-        partial = self._current(partial, rule, due, at, origin)
-        partial = check(self.layout, partial, (), rule.residuals)
-        if not partial.length:
-            return 0
-        if due == OWED:
-            made = self.report.caught_up
-            made[query.id] = made.get(query.id, 0) + partial.length
-        self.report.results[query.id] = self.report.results.get(query.id, 0) + partial.length
-        if self.rationing.goals:
-            kept = self.report.kept.setdefault(query.id, {})
-            kept[partial.start] = kept.get(partial.start, 0) + partial.length
-        if query.sink.kind is SinkKind.COUNT:
-            return partial.length
-        writer = self.writers.get(query.id)
-        if writer is None:
-            if not self.writers:
-                Path(self.context.staging).mkdir(parents=True, exist_ok=True)
-            # No folder per query: making and removing hundreds of them takes longer than a batch.
-            path = Path(self.context.staging) / f"{query.id}.{self.task}.parquet"
-            schema = output_schema(query)
-            if query.id in self.context.sampled:
-                streams = (self.layout.stream(label) for _, label, _ in query.members)
-                schema = with_slots(schema, slots(streams))
-            writer = self.writers[query.id] = ResultWriter(path, schema, self.budget.page)
-            self.report.files[query.id] = str(path)
-        done = 0
-        while done < partial.length:
-            piece = partial.cut(done, done + writer.room)
-            writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
-            done += piece.length
-        self.memory.glance()
-        return partial.length
-
-    def _marks(self, due: str) -> Mapping[str, int]:
-        """Streams' watermarks, as the batch began whose results are written."""
-        owed = self.context.catch_up
-        return self.context.watermarks if due == NOW or owed is None else owed.watermarks
-
-    def _current(
-        self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
-    ) -> Partial:
-        """``partial`` less the results of which a tuple has been superseded.
-
-        Where tasks are on several hosts, each of them knows of some later tuples only. So results
-        visit all hosts, for one member after the other, and leave where they come back to.
-
-        Args:
-            at: the member, of those whose streams keep the latest, that is looked at.
-            origin: the host on which that has begun; less than 0: it begins here.
-        """
-        query = self.layout.queries[rule.query]
-        labels = self.latest.kept(label for _, label, _ in query.members)
-        if self.traffic is None:
-            for label in labels:
-                partial = self.latest.current(partial, label)
-            return partial
-        fleet, here = self.traffic.fleet, self.traffic.fleet.here
-        while at < len(labels) and partial.length:
-            origin = here if origin < 0 else origin
-            partial = self.latest.current(partial, labels[at])
-            following = (here + 1) % len(fleet.names)
-            if following != origin:
-                if partial.length:
-                    rows = pack(self.layout, partial, self.courier.needs.output(rule))
-                    way = (LEAVING, rule.edge, rule.query, due, str(at), str(origin))
-                    self.traffic.send(fleet.peer(following), Letter(way, rows, rows.num_rows))
-                return partial.cut(0, 0)
-            at, origin = at + 1, -1
-        return partial
-
-    def _projected(
-        self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
-    ) -> pa.RecordBatch:
-        """The rows of complete results, with what ``schema`` has beside the projection: of outer
-        joins the columns of left rows, of sampled queries those of slots.
-        """
-        if query.has_outer_join:
-            outer = query.outer
-            if query.left_of is not None:
-                outer = self.layout.queries[query.left_of].outer
-            assert outer is not None
-            beside = left_row_columns(query, outer.partner, results, marks)
-            return project(query, results, schema, beside)
-        if query.id not in self.context.sampled:
-            return project(query, results, schema)
-        rows = project(query, results, output_schema(query))
-        count = (len(schema) - rows.num_columns) // 2
-        kept = kept_by(results, query, self.layout, self.rationing, self.ranks, count)
-        return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)
-
-    def _visible(self, query: str, partial: Partial) -> NDArray[np.bool_] | None:
-        """Which results have visible members only (``semantics.md``, promise 4)."""
-        mask: NDArray[np.bool_] | None = None
-        activated = self.context.activated[query]
-        for name, (batch, event_time) in self.context.visible.get(query, {}).items():
-            label = Label(name)
-            arrived = partial.batch(label)
-            seen = arrived >= batch
-            if event_time is not None:
-                seen &= partial.tau(label) >= event_time
-            seen |= arrived >= activated
-            mask = seen if mask is None else mask & seen
-        return mask
-
-    def _fresh(self, query: QuerySpec, partial: Partial) -> NDArray[np.bool_] | None:
-        """Which results have no member that is too old (``semantics.md``, "Freshness")."""
-        mask: NDArray[np.bool_] | None = None
-        now = self.context.now
-        if now is None:
-            return None
-        for label, most in query.freshness:
-            young = partial.tau(label) >= now - most
-            mask = young if mask is None else mask & young
-        return mask
-
     # --- what can't be had ---------------------------------------------------------------------
 
     def _filter_failed(self, relation: RelationId, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.ruleset).of_relation(relation), error)
-
-    def _index_failed(self, store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
-        self.failures.add(ownership(self.ruleset).of_index(store, index), error)
 
     def _write_late(self, arrivals: Arrivals) -> None:
         """Stage what has been set aside of streams that keep it."""
@@ -809,6 +535,15 @@ class _Task:
             name = ",".join(sorted(a for a, _ in parts))
             self.collector.keys(relation, name, cache[refs, types])
 
+    def _load(self) -> dict[int, list[float]]:
+        """The CPU time of probes, divided among partitions by what was looked for and found."""
+        work: dict[int, NDArray[np.int64]] = {}
+        for counts in self.live.work().values():
+            work[len(counts)] = work.get(len(counts), 0) + counts
+        total = sum(int(counts.sum()) for counts in work.values())
+        seconds = sum(m.seconds for m in self.prober.meters.values())
+        return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
+
     def _account(self, arrivals: Arrivals) -> None:
         delays = self.collector.delays
         self.report.streams = {
@@ -820,6 +555,7 @@ class _Task:
         self.report.fetched_bytes = self.durable.fetched - self.fetched
         if self.traffic is not None:
             self.report.sent, self.report.sent_bytes = self.traffic.rows, self.traffic.bytes
+            self.report.load = self._load()
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}

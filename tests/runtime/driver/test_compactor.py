@@ -163,6 +163,7 @@ def test_what_is_done_while_a_batch_commits_waits_for_the_next(
     compactor = Compactor(tmp_path, worker, beside=True)
     state = stored(range(3))
     begin(compactor, state)
+    assert worker.begun.acquire(timeout=PATIENCE)
     committed = compactor.settle(state)
     worker.free.set()
     compactor.close()
@@ -228,6 +229,8 @@ def test_a_rewrite_makes_segments_as_large_as_may_be(worker: Worker, tmp_path: P
     state = holding(stored(()), *sized)
     compactor.rewrite(state, RULES)
     assert spans(commit(compactor, state)) == [(0, 1), (2, 2), (3, 3), (4, 5)]
+    compactor.rewrite(stored([0]), RULES)
+    assert not compactor.pending
 
 
 def test_nobody_waits_for_segments_that_are_not_merged(worker: Worker, tmp_path: Path) -> None:
@@ -253,3 +256,19 @@ def test_who_leaves_begins_nothing_more(worker: Worker, tmp_path: Path) -> None:
     worker.free.set()
     closing.join(PATIENCE)
     assert len(worker.done) == 1
+
+
+def test_merges_of_several_hosts_go_on_side_by_side(worker: Worker, tmp_path: Path) -> None:
+    state = stored(range(3))
+    both = stored(range(3), "S/1").stores["S/1"]
+    state = replace(state, stores={**state.stores, "S/1": both})
+    compactor = Compactor(
+        tmp_path, worker, beside=True, queue=lambda work: work.merge.segments[0].store
+    )
+    begin(compactor, state)
+    for _ in range(2):
+        assert worker.begun.acquire(timeout=PATIENCE)
+    worker.free.set()
+    ended()
+    found = commit(compactor, state)
+    assert spans(found) == spans(found, "S/1") == [(0, 2)]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime import inspection
 from anabranch_runtime.__main__ import main
+from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.storage import lease as leases
 from anabranch_runtime.storage import object_store as remotes
@@ -28,7 +29,7 @@ from anabranch_runtime.storage.verify import Verify
 from tests.support.scenarios.run import local
 from tests.support.surroundings.folders import passing_folder
 from tests.support.worlds.driven import Killed, expected, publish, results
-from tests.support.worlds.spark_log import SparkLog
+from tests.support.worlds.spark_log import SparkLog, failing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,6 +73,8 @@ def settle(log: SparkLog) -> None:
     kept = durable(log.folder / "state")
     assert isinstance(kept, Mirrored)
     kept._settle()
+    if kept._tidying is not None:
+        kept._tidying.result()
 
 
 def lose(log: SparkLog) -> None:
@@ -191,6 +194,45 @@ def test_garbage_is_collected_in_the_store(log: SparkLog, tmp_path: Path, object
     assert there == one.manifests.named == {f"segments/{n}" for n in packs(tmp_path / "state")}
     assert len(list((objects / "manifest").iterdir())) == 3
     assert not list(objects.rglob("*.partial"))
+
+
+def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
+    log: SparkLog, tmp_path: Path, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "TIDY", 0.0)
+    failed = failing(log, monkeypatch)
+    one = log.start()
+    while log.step(one):
+        settle(log)
+        if one.state.next_batch == 4:
+            # A task of an attempt that is over was slow.
+            (objects / "segments" / "0000000001-slow-0-base.pack").write_text("late")
+    settle(log)
+    there = {f"segments/{name}" for name in packs(objects)}
+    assert len(failed) == 1
+    assert one.manifests.named <= there
+    assert not [name for name in there if failed[0] in name or "slow" in name]
+    assert not [name for name in packs(tmp_path / "state") if failed[0] in name]
+    assert results(tmp_path) == expected(log.total)
+
+
+def test_who_has_lost_the_store_deletes_nothing(
+    remote: Remote, tmp_path: Path, objects: Path
+) -> None:
+    kept = attach(tmp_path / "state", objects.as_uri())
+    assert isinstance(kept, Mirrored)
+    remote.put("segments/0000000001-a-0-base.pack", b"x")
+    with kept.held():
+        document = json.loads(remote.get("lease.json") or b"")
+        stolen = json.dumps(document).replace(str(kept._lease and kept._lease.id), "another")
+        remote.put("lease.json", stolen.encode())
+        with structlog.testing.capture_logs() as logs:
+            kept.tidy(frozenset(), 5)
+            assert kept._tidying is not None
+            kept._tidying.result()
+        remote.put("lease.json", json.dumps(document).encode())
+    assert [entry["event"] for entry in logs] == ["object store not tidied"]
+    assert remote.get("segments/0000000001-a-0-base.pack") == b"x"
 
 
 # --- the cache ---------------------------------------------------------------------------------

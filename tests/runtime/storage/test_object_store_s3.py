@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.durable import Mirrored, attach, durable
 from anabranch_runtime.storage.lease import Lease
 from anabranch_runtime.storage.object_store import open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.s3 import s3_server, uri
 from tests.support.worlds.driven import expected, publish, results
-from tests.support.worlds.spark_log import SparkLog
+from tests.support.worlds.spark_log import SparkLog, failing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,44 @@ def test_objects_are_put_read_listed_and_deleted(remote: Remote, tmp_path: Path)
     assert remote.get("manifest/1.json") is None
     with pytest.raises(FileNotFoundError):
         remote.download("segments/x.pack", tmp_path / "copy")
+
+
+def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
+    server: str, url: str, remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anabranch_runtime.driver.driver.TIDY", 0.0)
+    publish(url, 0)
+    log = SparkLog(url, tmp_path, settings={"object_store": remote.uri})
+    failed = failing(log, monkeypatch)
+    one = log.start()
+    kept = durable(tmp_path / "state")
+    assert isinstance(kept, Mirrored)
+    while log.step(one):
+        kept._settle()
+        assert kept._tidying is not None
+        kept._tidying.result()
+    there = {name for name in remote.names() if name.startswith("segments/")}
+    assert len(failed) == 1
+    assert one.manifests.named <= there
+    assert not [name for name in there if failed[0] in name]
+    assert results(tmp_path) == expected(log.total)
+
+
+def test_recordings_that_are_read_no_more_go(remote: Remote, tmp_path: Path) -> None:
+    kept = attach(tmp_path / "state", remote.uri)
+    names = [f"recordings/{name}.arrow" for name in ("A-1", "A-2", "B-1")]
+    (tmp_path / "state/recordings").mkdir(parents=True)
+    for name in names:
+        (tmp_path / "state" / name).write_text(name)
+        kept.offer(name)
+    remote.put("segments/x.pack", b"x")
+    kept.withdraw("recordings/", set(names[1:]))
+    assert remote.names().keys() == {*names[1:], "segments/x.pack"}
+    kept.withdraw("recordings/", ())
+    assert remote.names().keys() == {"segments/x.pack"}
+    # It is offered again as if it had never been.
+    kept.offer(names[0])
+    assert remote.names().keys() == {names[0], "segments/x.pack"}
 
 
 def test_a_bucket_that_is_not_there_is_refused(server: str) -> None:

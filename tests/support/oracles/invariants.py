@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from anabranch_runtime.task.context import BatchContext
 
 
+def _check_load(reports: Sequence[TaskReport]) -> None:
+    """What probes have taken is said of partitions, each of one host."""
+    whose: dict[tuple[int, int], str] = {}
+    for report in reports:
+        spent = sum(counts.seconds for counts in report.edges.values())
+        said = sum(sum(seconds) for seconds in report.load.values())
+        assert said == 0 or abs(said - spent) <= 1e-6 * max(spent, 1), (said, spent)
+        for count, seconds in report.load.items():
+            for partition in (p for p, s in enumerate(seconds) if s):
+                assert whose.setdefault((count, partition), report.host) == report.host
+
+
 class Watch:
     """Looks on while one pipeline runs; ``events`` counts what happens. ``objects`` is the folder
     that is the object store behind the state, if there is one.
@@ -57,6 +69,7 @@ class Watch:
             happened.add(f"tasks change between {'attempts' if same else 'batches'}")
         self._tasks = now
         self.events.update(happened)
+        _check_load(reports)
 
     def committed(self, state: State, rules: Ruleset) -> None:
         """Check the state that a batch has left.

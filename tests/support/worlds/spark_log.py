@@ -25,6 +25,8 @@ from tests.support.worlds.driven import driver
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from anabranch_runtime.driver.driver import Driver
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.task.context import BatchContext
@@ -130,3 +132,19 @@ class SparkLog:
         path = self.checkpoint / name / str(batch)
         assert not path.exists(), "Spark never writes an entry twice"
         path.write_text(text)
+
+
+def failing(log: SparkLog, monkeypatch: pytest.MonkeyPatch, batch: int = 2) -> list[str]:
+    """Let the first attempt at ``batch`` fail once its tasks are done; its name, once it has."""
+    failed: list[str] = []
+    job = log._job
+
+    def once(context: BatchContext, first: int, last: int) -> list[TaskReport]:
+        reports = job(context, first, last)
+        if context.batch == batch and not failed:
+            failed.append(context.attempt)
+            raise OSError("the executor has gone")
+        return reports
+
+    monkeypatch.setattr(log, "_job", once)
+    return failed

@@ -1,0 +1,174 @@
+"""A merge on a cluster: done by the host that has the partition, else by any.
+
+A worker process of the owner does it beside the tasks that it runs, in one thread at low priority.
+So no slot is taken from a batch, the parts are there already, and what is made lies where it will
+be probed. The driver calls the server that takes in the process's letters. Where that has gone, or
+is lost on the way, a job of one task does the merge on any executor, under another name: of two
+packs at most one is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import structlog
+
+from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import RulesetId  # noqa: TC001 - read by the codec
+from anabranch_runtime.epochs.layout import Layout, StoreLayout
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.exchange.complaints import complaint, first_cause
+from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client
+from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.storage.segment import Merge, Segment
+from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import SparkContext
+
+    from anabranch_runtime.exchange.post_office import PostOffice
+    from anabranch_runtime.task.context import BatchContext
+
+_LOG = structlog.get_logger("anabranch.runtime")
+#: The request of a merge, and the seconds that it may take.
+REQUEST, PATIENCE = "merge", 600.0
+#: One merge at a time, as the memory limit reckons with one per host.
+_MERGING = ThreadPoolExecutor(1, thread_name_prefix="merge", initializer=give_way)
+#: Held while one is done; and set then, until somebody has asked (:func:`lately`).
+_UNDER_WAY, _LATELY = threading.Lock(), threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A merge as it is asked for: what it goes by is known to whoever ran the last batch.
+
+    Attributes:
+        pack: the one to write.
+        store: the layout of the segments' store.
+        since: as a :class:`Compaction` has it.
+    """
+
+    pack: str
+    segments: tuple[Segment, ...]
+    ruleset: RulesetId
+    store: StoreLayout
+    since: dict[str, int]
+
+
+def take_orders(office: PostOffice, context: BatchContext) -> None:
+    """Let ``office`` take orders of merges, in the cache that ``context`` has as its root."""
+
+    def merge(body: bytes) -> bytes:
+        return _MERGING.submit(_merged, context, body).result()
+
+    office.requests[REQUEST] = merge
+
+
+def lately() -> bool:
+    """Whether this process has merged since this was asked last."""
+    found = _LATELY.is_set() or _UNDER_WAY.locked()
+    _LATELY.clear()
+    return found
+
+
+def ask(location: str, token: str, work: Compaction) -> Segment:
+    """Have ``work`` done by who takes orders at ``location``.
+
+    Raises:
+        StateError: a part is damaged, or no longer there.
+        pa.ArrowException, OSError: nobody is there, or the merge was lost.
+    """
+    layout, parts = work.layout, work.merge.segments
+    order = Order(
+        work.pack, parts, layout.ruleset.id, layout.stores[parts[0].store], dict(work.since)
+    )
+    action = flight.Action(REQUEST, json.dumps(codec.to_json(order)).encode())
+    try:
+        (found,) = client_of(location).do_action(action, call_options(token, PATIENCE))
+    except (pa.ArrowException, OSError):
+        forget_client(location)
+        raise
+    answer: dict[str, Any] = json.loads(found.body.to_pybytes())
+    error = first_cause([answer["error"]] if "error" in answer else [])
+    if error is not None:
+        raise error
+    return codec.from_json(answer["segment"], Segment)
+
+
+def by_owner(
+    office_of: Callable[[Compaction], str | None],
+    token: str,
+    anywhere: Callable[[Compaction], Segment],
+) -> Callable[[Compaction], Segment]:
+    """Merging by the owner's process, whose server ``office_of`` knows; else ``anywhere``."""
+    # Not to be waited for again: a process that comes in the place of another has another port.
+    gone = set[str]()
+
+    def work(compaction: Compaction) -> Segment:
+        location = office_of(compaction)
+        if location is not None and location not in gone:
+            try:
+                return ask(location, token, compaction)
+            except (pa.ArrowException, OSError) as error:
+                if isinstance(error, flight.FlightUnavailableError):
+                    gone.add(location)
+                said = str(error).split("\n", 1)[0][:500]
+                _LOG.warning("merge lost", at=location, pack=compaction.pack, error=said)
+        return anywhere(replace(compaction, pack=merged_pack()))
+
+    return work
+
+
+def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segment]:
+    """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
+    has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
+
+    Args:
+        cache: of executors that share nothing but the object store (``apart``).
+    """
+
+    def work(compaction: Compaction) -> Segment:
+        (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
+        if isinstance(found, StateError):
+            raise found
+        return found
+
+    return work
+
+
+def _compacted(cache: str, work: Compaction) -> Segment | StateError:
+    try:
+        if cache:
+            work = replace(work, root=str(Path(cache).absolute()))
+        return compact(work)
+    except StateError as error:
+        return error
+
+
+def _merged(context: BatchContext, body: bytes) -> bytes:
+    order = codec.from_json(json.loads(body), Order)
+    url, namespace = context.redis_url, context.namespace
+    layout = Layout(
+        task_ruleset(context.root, url, namespace, order.ruleset), {order.store.id: order.store}
+    )
+    merge, objects = Merge(order.segments), context.objects
+    try:
+        with _UNDER_WAY:
+            found = compact(
+                Compaction(context.root, order.pack, merge, layout, order.since, objects)
+            )
+    except StateError as error:
+        return json.dumps({"error": complaint(error, "its host", Path(context.root))}).encode()
+    finally:
+        _LATELY.set()
+    return json.dumps({"segment": codec.to_json(found)}).encode()

@@ -1,0 +1,50 @@
+"""What attempts that failed, and merges that were lost, have left.
+
+A pack has the number of its batch in its name. Once later batches have committed, whatever of that
+batch no manifest names was written in vain, and nobody will ever name it. Of packs that merges have
+made and of staged results the age decides: who makes one has named or dropped it long before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+#: Seconds after which nobody will name any more what nobody has named.
+AGE = 3600.0
+
+
+class Listed(NamedTuple):
+    """A file or an object: its name, its bytes, and when it was written (seconds since 1970)."""
+
+    name: str
+    size: int
+    changed: float
+
+
+def leftovers(found: Sequence[Listed], named: Collection[str], batch: int) -> list[str]:
+    """Those of ``found`` packs and staged results that are of no use to anybody.
+
+    Args:
+        found: of one store, whose clock is known by the newest of them.
+        named: by manifests that are kept, or soon.
+        batch: the first of which an attempt's packs may still be named.
+
+    >>> old, new = 0.0, 2 * AGE
+    >>> found = [Listed("segments/0000000007-a-0-base.pack", 1, new),
+    ...          Listed("segments/0000000007-b-0-base.pack", 1, new),
+    ...          Listed("segments/0000000009-c-0-base.pack", 1, old),
+    ...          Listed("segments/merged-d.pack", 1, old), Listed("segments/merged-e.pack", 1, new)]
+    >>> leftovers(found, {"segments/0000000007-a-0-base.pack"}, 9)
+    ['segments/0000000007-b-0-base.pack', 'segments/merged-d.pack']
+    """
+    now = max((one.changed for one in found), default=0.0)
+    left = []
+    for one in found:
+        number = one.name.rpartition("/")[2].partition("-")[0]
+        spent = int(number) < batch if number.isdecimal() else now - one.changed > AGE
+        if spent and one.name not in named:
+            left.append(one.name)
+    return left

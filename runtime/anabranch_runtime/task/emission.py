@@ -1,0 +1,254 @@
+"""Results of a task: found, checked, staged as files, and counted.
+
+A complete partial result is held to what only its query says (visibility, freshness, members that
+have been superseded, residuals), projected, and written to the query's staged file. Of a query
+whose expressions can't be evaluated nothing more is written.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.exchange.partials import pack, unpack
+from anabranch_runtime.exchange.traffic import Letter
+from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.sinks.outer_rows import left_row_columns
+from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
+from anabranch_runtime.sinks.sampling import slots, with_slots
+from anabranch_runtime.task.probe import check
+from anabranch_runtime.task.sampling import kept_by
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
+    from anabranch_contract.queries.joins import QueryId
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.epochs.rationing import Rationing
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.expressions.failures import Failures
+    from anabranch_runtime.storage.partial import Partial
+    from anabranch_runtime.task.context import BatchContext
+    from anabranch_runtime.task.courier import Courier
+    from anabranch_runtime.task.latest import Latest
+    from anabranch_runtime.task.memory import PrivateMemory
+    from anabranch_runtime.task.rations import Ranks, Wanted
+
+    Bools = NDArray[np.bool_]
+
+#: The kind of letters that have results on their way over hosts.
+LEAVING = "leaving"
+#: Results of the batch, and of earlier ones.
+NOW, OWED = "now", "owed"
+
+
+@dataclass(slots=True)
+class Emission:
+    """The results of one task in one batch.
+
+    Attributes:
+        page: bytes of results of a query that wait in memory.
+        report, failures: where it is said what has been written, and of which queries nothing is.
+    """
+
+    context: BatchContext
+    layout: Layout
+    task: int
+    rationing: Rationing
+    ranks: Ranks
+    latest: Latest
+    courier: Courier
+    memory: PrivateMemory
+    page: int
+    report: TaskReport
+    failures: Failures
+    _writers: dict[str, ResultWriter] = field(default_factory=dict)
+
+    def output(self, found: Wanted, rule: OutputRule) -> None:
+        """Write what a probe has made, as far as ``rule`` says and rations let it."""
+        partial = found.by(self.rationing.goal(rule.query, found.partial.start))
+        self.emit(self._alike(partial, rule.query), rule, NOW)
+
+    def emit(
+        self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1
+    ) -> None:
+        """Write the results among ``partial``, or send them where they are looked at next; nothing
+        where the query has failed, or fails at them.
+
+        Args:
+            due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
+            at, origin: of results on their way over hosts, as :meth:`_current` has them.
+        """
+        if rule.query in self.failures.found:
+            return
+        started = time.process_time()
+        try:
+            rows = self._emit(partial, rule, due, at, origin)
+        except EVALUATION as error:
+            self.failures.add([rule.query], error)
+            return
+        self.report.emitted += Writes(1, rows, time.process_time() - started)
+
+    def arrived(self, letter: Letter) -> None:
+        """Go on with results that another host has looked at."""
+        _, edge, query, due, at, origin = letter.address
+        rule = next(o for o in self.layout.outputs[edge] if o.query == query)
+        self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
+
+    def close(self) -> None:
+        """Complete the files."""
+        started = time.process_time()
+        for writer in self._writers.values():
+            writer.close()
+        # Rows of the last row group are encoded here: results of small batches all are.
+        self.report.emitted += Writes(seconds=time.process_time() - started)
+
+    def _alike(self, partial: Partial, query: QueryId) -> Partial:
+        """``partial`` less the results of which another member of this batch, of the stream of the
+        one that arrived last, is not below its own ration: which of the two is the last depends on
+        how the batch's tuples happen to be numbered.
+        """
+        start, layout = partial.start, self.layout
+        for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
+            own = self.rationing.goal(query, label)
+            if own is None or label == start or layout.stream(label) != layout.stream(start):
+                continue
+            here = partial.batch(label) == self.context.batch
+            partial = partial.where(~here | self.ranks.below(partial, label, own))
+        return partial
+
+    def _emit(self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int) -> int:
+        """How many results have been written."""
+        query, report = self.layout.queries[rule.query], self.report
+        if not at and origin < 0:
+            partial = check(self.layout, partial, rule.bounds, ())
+            partial = partial.where(self._visible(rule.query, partial))
+            partial = partial.where(self._fresh(query, partial))
+        partial = self._current(partial, rule, due, at, origin)
+        partial = check(self.layout, partial, (), rule.residuals)
+        if not partial.length:
+            return 0
+        if due == OWED:
+            report.caught_up[query.id] = report.caught_up.get(query.id, 0) + partial.length
+        report.results[query.id] = report.results.get(query.id, 0) + partial.length
+        if self.rationing.goals:
+            kept = report.kept.setdefault(query.id, {})
+            kept[partial.start] = kept.get(partial.start, 0) + partial.length
+        if query.sink.kind is SinkKind.COUNT:
+            return partial.length
+        writer, done = self._writer(query), 0
+        while done < partial.length:
+            piece = partial.cut(done, done + writer.room)
+            writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
+            done += piece.length
+        self.memory.glance()
+        return partial.length
+
+    def _writer(self, query: QuerySpec) -> ResultWriter:
+        writer = self._writers.get(query.id)
+        if writer is None:
+            staging = Path(self.context.staging)
+            if not self._writers:
+                staging.mkdir(parents=True, exist_ok=True)
+            # No folder per query: making and removing hundreds of them takes longer than a batch.
+            path = staging / f"{query.id}.{self.task}.parquet"
+            schema = output_schema(query)
+            if query.id in self.context.sampled:
+                streams = (self.layout.stream(label) for _, label, _ in query.members)
+                schema = with_slots(schema, slots(streams))
+            writer = self._writers[query.id] = ResultWriter(path, schema, self.page)
+            self.report.files[query.id] = str(path)
+        return writer
+
+    def _marks(self, due: str) -> Mapping[str, int]:
+        """Streams' watermarks, as the batch began whose results are written."""
+        owed = self.context.catch_up
+        return self.context.watermarks if due == NOW or owed is None else owed.watermarks
+
+    def _current(
+        self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
+    ) -> Partial:
+        """``partial`` less the results of which a tuple has been superseded.
+
+        Where tasks are on several hosts, each of them knows of some later tuples only. So results
+        visit all hosts, for one member after the other, and leave where they come back to.
+
+        Args:
+            at: the member, of those whose streams keep the latest, that is looked at.
+            origin: the host on which that has begun; less than 0: it begins here.
+        """
+        query, traffic = self.layout.queries[rule.query], self.courier.traffic
+        labels = self.latest.kept(label for _, label, _ in query.members)
+        if traffic is None:
+            for label in labels:
+                partial = self.latest.current(partial, label)
+            return partial
+        fleet, here = traffic.fleet, traffic.fleet.here
+        while at < len(labels) and partial.length:
+            origin = here if origin < 0 else origin
+            partial = self.latest.current(partial, labels[at])
+            following = (here + 1) % len(fleet.names)
+            if following != origin:
+                if partial.length:
+                    rows = pack(self.layout, partial, self.courier.needs.output(rule))
+                    way = (LEAVING, rule.edge, rule.query, due, str(at), str(origin))
+                    traffic.send(fleet.peer(following), Letter(way, rows, rows.num_rows))
+                return partial.cut(0, 0)
+            at, origin = at + 1, -1
+        return partial
+
+    def _projected(
+        self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
+    ) -> pa.RecordBatch:
+        """The rows of complete results, with what ``schema`` has beside the projection: of outer
+        joins the columns of left rows, of sampled queries those of slots.
+        """
+        if query.has_outer_join:
+            outer = query.outer
+            if query.left_of is not None:
+                outer = self.layout.queries[query.left_of].outer
+            assert outer is not None
+            beside = left_row_columns(query, outer.partner, results, marks)
+            return project(query, results, schema, beside)
+        if query.id not in self.context.sampled:
+            return project(query, results, schema)
+        rows = project(query, results, output_schema(query))
+        count = (len(schema) - rows.num_columns) // 2
+        kept = kept_by(results, query, self.layout, self.rationing, self.ranks, count)
+        return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)
+
+    def _visible(self, query: str, partial: Partial) -> Bools | None:
+        """Which results have visible members only (``semantics.md``, promise 4)."""
+        mask: Bools | None = None
+        activated = self.context.activated[query]
+        for name, (batch, event_time) in self.context.visible.get(query, {}).items():
+            label = Label(name)
+            arrived = partial.batch(label)
+            seen = arrived >= batch
+            if event_time is not None:
+                seen &= partial.tau(label) >= event_time
+            seen |= arrived >= activated
+            mask = seen if mask is None else mask & seen
+        return mask
+
+    def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
+        """Which results have no member that is too old (``semantics.md``, "Freshness")."""
+        mask: Bools | None = None
+        now = self.context.now
+        if now is None:
+            return None
+        for label, most in query.freshness:
+            young = partial.tau(label) >= now - most
+            mask = young if mask is None else mask & young
+        return mask

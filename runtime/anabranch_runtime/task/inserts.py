@@ -1,0 +1,216 @@
+"""What a task writes to stores: rows that arrived, and rows of intermediate results.
+
+Rows go to the stores' partitions as segments, those of one step of a batch as one pack. Where tasks
+are on several hosts they are sent to the hosts that have their partitions, each once, and wait
+there until they are written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.plans.ruleset import StoreId, arrival_edge
+from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.queries.joins import RelationId
+from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.exchange.traffic import Letter
+from anabranch_runtime.storage.partial import concat_partials
+from anabranch_runtime.storage.segment import PackWriter, Segment
+from anabranch_runtime.task.stores import combination_rows, insert, partition_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import IndexSpec, StoreSpec
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.errors import AnabranchRuntimeError
+    from anabranch_runtime.exchange.traffic import Traffic
+    from anabranch_runtime.expressions.failures import Failures
+    from anabranch_runtime.storage.partial import Partial
+    from anabranch_runtime.task.context import BatchContext
+    from anabranch_runtime.task.memory import PrivateMemory
+    from anabranch_runtime.task.meters import Collector
+    from anabranch_runtime.task.stores import KeyCache
+    from anabranch_runtime.task.uploads import Uploads
+
+#: Kinds of letters: arrived rows by relation, rows of intermediate results and of their past by
+#: store.
+ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
+
+
+@dataclass(slots=True)
+class Inserts:
+    """The rows that one task writes in one batch.
+
+    Attributes:
+        most: rows of intermediate results that wait in memory.
+        traffic: to the other hosts; None: there are none.
+        waiting: rows of intermediate results that this task has made and not written or sent.
+    """
+
+    context: BatchContext
+    layout: Layout
+    task: int
+    traffic: Traffic | None
+    most: int
+    collector: Collector
+    report: TaskReport
+    failures: Failures
+    uploads: Uploads
+    memory: PrivateMemory
+    waiting: int = 0
+    _made: dict[StoreId, list[Partial]] = field(default_factory=lambda: defaultdict(list))
+    #: Where tasks are on several hosts: rows that this one has to write, by letters' addresses.
+    _rows: dict[tuple[str, ...], list[pa.RecordBatch]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    #: Segments of combinations that the level has written so far.
+    _written: list[Segment] = field(default_factory=list)
+    _packs: int = 0
+
+    def arrivals(
+        self, tables: Mapping[str, pa.RecordBatch], caches: dict[str, KeyCache]
+    ) -> list[Segment]:
+        """Write arrived rows, by relation, as one pack.
+
+        Args:
+            caches: relation -> keys that are known of its rows, and get known.
+        """
+        with self._metered(), self.pack("base") as writer:
+            for name, rows in sorted(tables.items()):
+                cache = caches.setdefault(name, {})
+                for spec in self.layout.inserts.get(arrival_edge(RelationId(name)), ()):
+                    self._insert(writer, spec, rows, cache)
+        self.report.segments += writer.segments
+        return writer.segments
+
+    def combination(self, store: StoreId, made: Partial) -> None:
+        """Take a part of an intermediate result, which waits to be written."""
+        self._made[store].append(made)
+        self.waiting += made.length
+
+    def flush(self) -> None:
+        """Write the intermediate results' rows that wait, as one pack, or send them to the hosts
+        that keep them.
+        """
+        made = {}
+        for store in sorted(self._made):
+            spec = self.layout.specs[store]
+            made[str(store)] = combination_rows(
+                self.layout, spec, concat_partials(self._made[store])
+            )
+        self._made.clear()
+        self.waiting = 0
+        if self.traffic is None:
+            self._write(made)
+            return
+        for name, rows in made.items():
+            self.send((COMBINATION, name), (self.layout.specs[StoreId(name)],), rows, {})
+        if sum(r.num_rows for kept in self._rows.values() for r in kept) > self.most:
+            self._write(self.received(COMBINATION))
+
+    def end_level(self) -> list[Segment]:
+        """Write all intermediate results' rows that this task has to write; the segments that it
+        has written since the last time.
+        """
+        self.flush()
+        self._write(self.received(COMBINATION))
+        written, self._written = self._written, []
+        return written
+
+    def insert_past(self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch) -> None:
+        """Write rows of an intermediate result's past."""
+        cache: KeyCache = {}
+        insert(writer, self.layout, spec, rows, cache, own=self._own(spec))
+        self.collector.stored(spec, cache)
+
+    @contextmanager
+    def pack(self, part: str) -> Iterator[PackWriter]:
+        """A pack to write; it is uploaded once it is complete."""
+        name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{part}.pack"
+        with PackWriter(Path(self.context.root), name) as writer:
+            yield writer
+        if writer.segments:
+            self.uploads.add(name)
+
+    def send(
+        self,
+        address: tuple[str, ...],
+        specs: Iterable[StoreSpec],
+        rows: pa.RecordBatch,
+        cache: KeyCache,
+    ) -> None:
+        """Send ``rows`` to the hosts that have their partitions in one of the stores, each once;
+        what stays here waits.
+        """
+        assert self.traffic is not None
+        fleet = self.traffic.fleet
+        wanted = np.zeros((len(fleet.names), rows.num_rows), np.bool_)
+        for spec in specs:
+            numbers = partition_numbers(self.layout, spec, rows, cache)
+            wanted[fleet.owners(spec.partitions)[numbers], np.arange(rows.num_rows)] = True
+        for host, mask in enumerate(wanted):
+            if not mask.any():
+                continue
+            part = rows if mask.all() else rows.filter(pa.array(mask))
+            letter = Letter(address, part, part.num_rows)
+            if host == fleet.here:
+                self.arrived(letter)
+            else:
+                self.traffic.send(fleet.peer(host), letter)
+
+    def arrived(self, letter: Letter) -> None:
+        """Let rows wait that this task has to write."""
+        self._rows[letter.address].append(letter.rows)
+
+    def received(self, kind: str) -> dict[str, pa.RecordBatch]:
+        """The rows of one kind that wait to be written, by what they are of."""
+        keys = [address for address in self._rows if address[0] == kind]
+        return {address[1]: pa.concat_batches(self._rows.pop(address)) for address in sorted(keys)}
+
+    def _write(self, rows: Mapping[str, pa.RecordBatch]) -> None:
+        """Write rows of intermediate results, by store, as one pack."""
+        if not rows:
+            return
+        self.memory.glance()
+        self._packs += 1
+        with self._metered(), self.pack(str(self._packs)) as writer:
+            for name in sorted(rows):
+                spec = self.layout.specs[StoreId(name)]
+                cache: KeyCache = {}
+                self._insert(writer, spec, rows[name], cache)
+                self.collector.stored(spec, cache)
+        self.report.segments += writer.segments
+        self._written += writer.segments
+
+    def _insert(
+        self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
+    ) -> None:
+        own = self._own(spec)
+        done = insert(writer, self.layout, spec, rows, cache, self._index_failed, own)
+        self.report.inserts += Writes(1, done)
+
+    def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
+        """Which partitions of a store this host has; None: all."""
+        return None if self.traffic is None else self.traffic.fleet.own(spec.partitions)
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        """Count the CPU time of the block as that of inserts."""
+        started = time.process_time()
+        yield
+        self.report.inserts += Writes(seconds=time.process_time() - started)
+
+    def _index_failed(self, store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
+        self.failures.add(ownership(self.layout.ruleset).of_index(store, index), error)

@@ -1,0 +1,35 @@
+"""A cache keeps what its host needs, and lets go of the rest."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.exchange.host import AGE, host_id, sweep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_nobody_needs_leaves_at_once_and_what_may_be_named_yet_later(tmp_path: Path) -> None:
+    host_id(tmp_path)
+    (tmp_path / "segments").mkdir()
+    (tmp_path / "staging/old").mkdir(parents=True)
+
+    def pack(name: str, seconds: float = 0) -> str:
+        path = tmp_path / "segments" / f"{name}.pack"
+        path.touch()
+        os.utime(path, (time.time() - seconds,) * 2)
+        return f"segments/{name}.pack"
+
+    needed = {pack("0000000003-a-0-base", AGE + 9), pack("merged-of-ours", AGE + 9)}
+    others = {pack("merged-of-others"), pack("0000000004-a-1-base")}
+    pack("0000000004-failed-0-base")
+    running = {pack("0000000005-b-0-base"), pack("merged-just-now")}
+    pack("merged-never-named", AGE + 9)
+    sweep(tmp_path, needed, others, 5)
+    left = {f"segments/{p.name}" for p in (tmp_path / "segments").iterdir()}
+    assert left == needed | running
+    assert (tmp_path / "staging/old").exists()
+    assert (tmp_path / "host").exists()
