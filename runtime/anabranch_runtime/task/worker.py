@@ -172,7 +172,7 @@ class _Task:
             self._deliver,
             self._probe,
         )
-        needs = Needs(self.layout) if traffic is None else needs_of(self.layout, context)
+        needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
         self.courier = Courier(self.layout, traffic, needs)
         self.main = Work(
             "batch",
