@@ -7,7 +7,8 @@ and what it has written replaces its parts in the manifest of whichever batch co
 then, and after a kill at any moment, it is a file that nobody names.
 
 On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
-On a cluster it waits for a Spark job that does it (``pipeline``).
+On a cluster it waits for Spark jobs that do it (``pipeline``). A job and its wait for a slot take
+longer than a small merge, and there is one per store partition: so a job does some of them.
 
 The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
 level, the next batch waits until the merge that is under way has ended.
@@ -28,15 +29,16 @@ from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, re
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Merge
-from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
+from anabranch_runtime.task.compact import Compaction, give_way, here, merged_pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.storage.segment import Segment
+    from anabranch_runtime.task.compact import Work
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -47,14 +49,17 @@ class Compactor:
 
     Attributes:
         root: the state directory.
-        work: does one merge.
+        work: does merges.
+        together: segments' bytes and number of merges, at most, that are given to it at once; one
+            merge is. None: one at a time.
         beside: in a thread; else at once, so that a run depends on nothing but its input.
         leaving: set once nothing more is to be begun (:meth:`close`).
     """
 
     root: Path
-    work: Callable[[Compaction], Segment] = compact
+    work: Work = here
     beside: bool = False
+    together: tuple[int, int] | None = None
     leaving: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
@@ -142,31 +147,53 @@ class Compactor:
     def _run(self, found: Sequence[Merge], layout: Layout, since: Mapping[str, int]) -> None:
         if self.beside:
             give_way()
-        for merge in found:
+        root, objects = str(self.root), durable(self.root).uri
+        for some in bunches(found, self.together):
             if self.leaving.is_set():
                 return
             started = time.perf_counter()
+            works = [Compaction(root, merged_pack(), m, layout, since, objects) for m in some]
             try:
-                objects = durable(self.root).uri
-                work = Compaction(str(self.root), merged_pack(), merge, layout, since, objects)
-                segment = self.work(work)
-            except StateError as error:
-                self._done.append((merge, error))
+                outcomes = self.work(works)
             except Exception as error:
                 if not self.beside:
                     raise
                 # Spark's, say: nothing has been changed, and the next batch tries again.
-                _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
-            else:
-                self._done.append((merge, segment))
-                _LOG.info(
-                    "merged",
-                    store=segment.store,
-                    partition=segment.partition,
-                    level=segment.level,
-                    rows=segment.rows,
-                    ms=round(1e3 * (time.perf_counter() - started)),
-                )
+                stores = sorted({_store(merge) for merge in some})
+                _LOG.warning("merge failed", stores=stores, error=str(error)[:2000])
+                continue
+            self._done += zip(some, outcomes, strict=True)
+            spent = round(1e3 * (time.perf_counter() - started) / len(some))
+            for segment in outcomes:
+                if not isinstance(segment, StateError):
+                    _LOG.info(
+                        "merged",
+                        store=segment.store,
+                        partition=segment.partition,
+                        level=segment.level,
+                        rows=segment.rows,
+                        ms=spent,
+                    )
+
+
+def bunches(
+    found: Iterable[Merge], together: tuple[int, int] | None
+) -> Iterator[tuple[Merge, ...]]:
+    """``found`` in order, some at a time: those that have so many bytes, and are so many, at most;
+    one at least.
+    """
+    most, count = together or (0, 1)
+    some: list[Merge] = []
+    held = 0
+    for merge in found:
+        size = sum(segment.bytes for segment in merge.segments)
+        if some and (held + size > most or len(some) == count):
+            yield tuple(some)
+            some, held = [], 0
+        some.append(merge)
+        held += size
+    if some:
+        yield tuple(some)
 
 
 def _store(merge: Merge) -> str:

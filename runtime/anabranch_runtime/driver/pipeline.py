@@ -57,7 +57,7 @@ from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from anabranch_runtime.task.compact import compact
+from anabranch_runtime.task.compact import here
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
@@ -78,6 +78,9 @@ if TYPE_CHECKING:
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
+#: Bytes of segments and number of merges that a job of a cluster does: the next batch may have to
+#: wait for it.
+MERGES = (8 << 20, 16)
 #: Seconds between two trials to open the sources of streams that were left out.
 TRIAL = 10.0
 #: How often the query is started again for a source's process before the pipeline fails.
@@ -202,8 +205,9 @@ class Pipeline:
         driver.show_views()
         cluster = driver.cluster = None if local else self._cluster(session)
         cache = "" if cluster is None else cluster.cache
-        work = compact if local else on_cluster(session.sparkContext, cache)
-        driver.compactor = Compactor(self.settings.state, work, beside=True)
+        work = here if local else on_cluster(session.sparkContext, cache)
+        together = None if local else MERGES
+        driver.compactor = Compactor(self.settings.state, work, beside=True, together=together)
         apart = None
         if cluster is not None and self.settings.object_store is not None:
             apart = Apart(cluster.cache, self.settings.object_store)

@@ -10,26 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import own_version
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
 from anabranch_runtime.state.rulesets import task_ruleset
-from anabranch_runtime.task.compact import compact
+from anabranch_runtime.task.compact import outcome
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
 
     from pyspark import RDD, SparkContext
 
     from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.errors import StateError
     from anabranch_runtime.sources.feed import Piece, Problem
     from anabranch_runtime.storage.segment import Segment
-    from anabranch_runtime.task.compact import Compaction
+    from anabranch_runtime.task.compact import Compaction, Work
     from anabranch_runtime.task.context import BatchContext
 
 
@@ -79,30 +80,23 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
     )
 
 
-def on_cluster(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segment]:
-    """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
-    has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
+def on_cluster(spark: SparkContext, cache: str = "") -> Work:
+    """Merging as a job of its own, of one task. It needs a slot that the tasks of a batch leave
+    free: while it has one of theirs, the next batch waits, as a barrier stage starts with all its
+    tasks.
 
     Args:
         cache: of executors that share nothing but the object store (``apart``).
     """
 
-    def work(compaction: Compaction) -> Segment:
-        (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
-        if isinstance(found, StateError):
-            raise found
-        return found
+    def work(compactions: Sequence[Compaction]) -> list[Segment | StateError]:
+        return spark.parallelize(compactions, 1).map(partial(_compacted, cache)).collect()
 
     return work
 
 
 def _compacted(cache: str, work: Compaction) -> Segment | StateError:
-    try:
-        if cache:
-            work = replace(work, root=str(Path(cache).absolute()))
-        return compact(work)
-    except StateError as error:
-        return error
+    return outcome(replace(work, root=str(Path(cache).absolute())) if cache else work)
 
 
 def _task(context: BatchContext) -> TaskReport:

@@ -6,11 +6,13 @@ import contextlib
 import os
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import StoreId
+from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.segment import PackWriter
@@ -18,11 +20,13 @@ from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.stores import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.storage.segment import Merge, Segment, SegmentReader
 
+#: Does some merges; what came of each, in their order.
+Work = Callable[["Sequence[Compaction]"], "Sequence[Segment | StateError]"]
 #: How the names of packs that merges write begin.
 MERGED = "merged-"
 _NICE = 10
@@ -62,6 +66,19 @@ def compact(work: Compaction) -> Segment:
         work.merge,
         lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
     )
+
+
+def outcome(work: Compaction) -> Segment | StateError:
+    """Do it; what comes of it."""
+    try:
+        return compact(work)
+    except StateError as error:
+        return error
+
+
+def here(works: Sequence[Compaction]) -> list[Segment | StateError]:
+    """Do some in this process, one after the other."""
+    return [outcome(work) for work in works]
 
 
 def rewrite(

@@ -16,7 +16,7 @@ from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import RS, rules, segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from anabranch_runtime.storage.segment import Segment
@@ -52,12 +52,20 @@ class Worker:
     error: Exception | None = None
     done: list[Compaction] = field(default_factory=list)
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    #: How many merges each call was given.
+    calls: list[int] = field(default_factory=list)
 
-    def __call__(self, work: Compaction) -> Segment:
+    def __call__(self, works: Sequence[Compaction]) -> list[Segment | StateError]:
         self.begun.release()
         assert self.free.wait(PATIENCE)
+        self.calls.append(len(works))
+        if isinstance(self.error, StateError):
+            return [self.error for _ in works]
         if self.error is not None:
             raise self.error
+        return [self._merged(work) for work in works]
+
+    def _merged(self, work: Compaction) -> Segment:
         parts = work.merge.segments
         (self.root / work.pack).parent.mkdir(exist_ok=True)
         (self.root / work.pack).touch()
@@ -253,3 +261,27 @@ def test_who_leaves_begins_nothing_more(worker: Worker, tmp_path: Path) -> None:
     worker.free.set()
     closing.join(PATIENCE)
     assert len(worker.done) == 1
+
+
+@pytest.mark.parametrize(
+    ("together", "calls"),
+    [
+        (None, [1] * 5),
+        ((1 << 30, 2), [2, 2, 1]),
+        ((1 << 30, 100), [5]),
+        # A merge of more bytes is done all the same.
+        ((1, 100), [1] * 5),
+    ],
+)
+def test_small_merges_are_done_together(
+    together: tuple[int, int] | None, calls: list[int], worker: Worker, tmp_path: Path
+) -> None:
+    worker.free.set()
+    some = [segment("R/1", (n, n)) for n in range(3)]
+    parted = [replace(s, partition=p) for p in range(5) for s in some]
+    state = holding(stored(()), *parted)
+    compactor = Compactor(tmp_path, worker, together=together)
+    begin(compactor, state)
+    assert worker.calls == calls
+    assert spans(commit(compactor, state)) == [(0, 2)] * 5
+    assert len({work.pack for work in worker.done}) == 5
