@@ -82,7 +82,7 @@ def _run(
     queries, cache = workload.queries(QUERIES), f"cache-{uuid.uuid4().hex}"
     batches = WARM_UP + MEASURED[size]
     with (
-        _environment(
+        environment(
             ANABRANCH_OBJECT_STORE=(home / "store").as_uri(),
             ANABRANCH_CACHE_DIRECTORY=cache,
         ),
@@ -124,7 +124,8 @@ def _bytes(folder: Path) -> int:
 
 
 @contextmanager
-def _environment(**given: str) -> Iterator[None]:
+def environment(**given: str) -> Iterator[None]:
+    """Variables of this process and of those that it starts meanwhile."""
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
