@@ -10,6 +10,7 @@ from anabranch_runtime.state.placement import place
 
 if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.placement import Placement
 
 
 def placed(state: State) -> State:
@@ -26,3 +27,12 @@ def placed(state: State) -> State:
             known[segment.partition] += segment.bytes
     found = place(weights.keys(), state.hosts, state.placement, weights)
     return replace(state, placement=found)
+
+
+def coming(state: State) -> Placement | None:
+    """Where partitions will be once the next epoch begins, as far as that can be known now; None:
+    where they are. Hosts can read beforehand what they will be dealt.
+    """
+    if state.placement is None or set(state.placement.hosts) == set(state.hosts):
+        return None
+    return placed(state).placement

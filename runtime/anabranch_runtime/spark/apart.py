@@ -10,21 +10,24 @@ import json
 import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.exchange.complaints import complaint, other_version
+from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.exchange.host import host_id, sweep
 from anabranch_runtime.exchange.meeting import Delegate, keep_clients
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.ingest.landing import object_of
+from anabranch_runtime.storage.ahead import AHEAD, bring, missing
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 #: Seconds between two looks at what the cache need not have any more.
 SWEEP = 30.0
 _swept = 0.0
+#: The cache of the last batch, and which partitions were the host's own, by how many there are.
+_known: tuple[str, dict[int, bytes]] | None = None
 
 
 def cache_directory(cache: str) -> Path:
@@ -107,6 +112,8 @@ def run_apart(
     cache = cache_directory(context.cache)
     staging = cache / "staging" / context.attempt
     context = replace(context, root=str(cache), staging=str(staging))
+    keeper = attach(context.root, context.objects, context.cache_size)
+    fetched = keeper.fetched
     host, tasks = host_id(cache), len(addresses)
     office = post_office(addresses[task], place.token, cache / "letters")
     office.only(context.attempt)
@@ -115,6 +122,8 @@ def run_apart(
     hosts = [name for name, _ in hello]
     locations = [location for _, location in hello]
     keep_clients((place.location, *locations))
+    _bring(context, Fleet(hosts, task, context.placement), delegate.sign)
+    fetched = keeper.fetched - fetched
     with closing(Deliveries(office, context.attempt, task, locations)) as post:
         report = run_task(
             context,
@@ -129,11 +138,32 @@ def run_apart(
             post=post,
         )
     report.host = host
+    report.fetched_bytes += fetched
     for name in (*report.files.values(), *report.late.values()):
         (cache / name).unlink(missing_ok=True)
     if hosts.index(host) == task:
         _tidy(context, cache)
+        if context.coming is not None:
+            dealt = live_segments(context, Fleet(hosts, task, context.coming).own)
+            AHEAD.begin(context.root, chain.from_iterable(dealt.values()))
     return report
+
+
+def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) -> None:
+    """Where the host has other partitions than in the batch before: fetch what is missing of them,
+    this task its share of it.
+    """
+    global _known
+    live = live_segments(context, None if fleet.alone else fleet.own)
+    counts = {context.stores[name].partitions for name in live}
+    own = (context.root, {count: fleet.own(count).tobytes() for count in counts})
+    if own == _known:
+        return
+    AHEAD.stop()
+    wanted = missing(context.root, chain.from_iterable(live.values()))
+    share = wanted[fleet.mates.index(fleet.task) :: len(fleet.mates)]
+    bring(context.root, share, advanced)
+    _known = own
 
 
 def _tidy(context: BatchContext, cache: Path) -> None:

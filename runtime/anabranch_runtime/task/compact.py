@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 Work = Callable[["Sequence[Compaction]"], "Sequence[Segment | StateError]"]
 #: How the names of packs that merges write begin.
 MERGED = "merged-"
-_NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +102,3 @@ def rewrite(
 def merged_pack() -> str:
     """A name for a pack that a merge writes; no two are the same."""
     return f"segments/{MERGED}{uuid.uuid4().hex}.pack"
-
-
-def give_way() -> None:
-    """Let the calling thread yield to all others (Linux: each has a priority of its own)."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
