@@ -19,12 +19,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 @pytest.mark.parametrize("seed", range(3))
 def test_a_pipeline_on_struck_hosts_is_exact(seed: int, world: Cluster, tmp_path: Path) -> None:
     outcome = run(world, tmp_path / "up", seed, 30)
+    assert not outcome.ended
     assert not outcome.wrong
     assert outcome.results
 
 
 @pytest.mark.parametrize("blow", [Blow.LONG, Blow.WORKERS_LONG, Blow.AWAY, Blow.SECOND])
 def test_a_pipeline_survives(blow: Blow, world: Cluster, tmp_path: Path) -> None:
-    outcome = run(world, tmp_path / "up", 10, 2, [blow])
+    outcome = run(world, tmp_path / "up", 10, 2, {blow: 1.0})
+    assert not outcome.ended
     assert not outcome.wrong
     assert outcome.results
