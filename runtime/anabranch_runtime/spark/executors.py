@@ -119,12 +119,17 @@ def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
     ]
     tags = jvm.java.lang.Class.forName("scala.reflect.ClassTag$").getField("MODULE$").get(None)
     made = spark._jsc.sc().makeRDD(sequence(pairs), tags.AnyRef())
-    return RDD(made.toJavaRDD(), spark, CPickleSerializer())
+    # A task that leaves input unread costs its process, which Spark doesn't use again.
+    return RDD(made.toJavaRDD(), spark, CPickleSerializer()).mapPartitions(_read)
+
+
+def _read(numbers: Iterable[int]) -> Iterable[int]:
+    """Nothing, once all is read: before anybody asks for the first."""
+    for _ in numbers:
+        pass
+    return ()
 
 
 def _ready(_: Iterable[int]) -> Iterable[int]:
-    """The work of a task that only has to load what others need."""
-    import anabranch_runtime.spark.apart
-    import anabranch_runtime.spark.job  # noqa: F401
-
-    yield from ()
+    """The work of a task that only has to run: its process has loaded what others need."""
+    return ()
