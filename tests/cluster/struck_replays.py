@@ -90,8 +90,7 @@ def run(
     workers: int = 3,
 ) -> Outcome:
     """Replay the scenario of ``seed`` on hosts that are struck by strikes of ``kinds``."""
-    while len(world.alive()) < workers:
-        world.add_worker()
+    world.fill(workers)
     shutil.rmtree(folder, ignore_errors=True)
     made = MAKERS[seed % len(MAKERS)](seed, folder, SIZE)
     # A relative directory is another one for every executor.

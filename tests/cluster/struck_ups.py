@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from tests.support.worlds.hosted_up import (
@@ -110,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = known.parse_args(arguments)
     kinds = only(ALL, options.only)
     with cluster(options.keep / "cluster", options.workers) as world:
-        outcome = run(world, options.keep / "up", options.seed, options.strikes, kinds)
+        outcome = run(
+            world, options.keep / "up", options.seed, options.strikes, kinds, options.workers
+        )
     summary = {"strikes": counts(outcome.strikes), "results": outcome.results}
     tell({**summary, "ended": outcome.ended, "wrong": outcome.wrong})
     return 1 if outcome.wrong or outcome.ended else 0
@@ -122,11 +125,13 @@ def run(
     seed: int,
     number: int,
     kinds: Mapping[Kind | Blow, float] = ALL,
+    workers: int = 3,
 ) -> Outcome:
     """Strike a pipeline so often, by strikes of ``kinds``. One that does not commit any more is
     given as long again to do so, and then its results are compared all the same.
     """
     outcome = Outcome()
+    world.fill(workers)
     extra = ("--cache-directory", CACHE) if seed % 2 else ()
     up = ready(world, home, *extra)
 
@@ -144,7 +149,7 @@ def run(
                 for _ in range(number):
                     strikes.one(PAUSE)
             except AssertionError as error:
-                outcome.ended = f"{error}: {up.text()[-3000:]}"
+                outcome.ended = _told(up, error)
         _settle(world, up, feeder.ledger, outcome)
     finally:
         world.end_commands()
@@ -153,12 +158,21 @@ def run(
 
 
 def _settle(world: Cluster, up: HostedUp, ledger: Ledger, outcome: Outcome) -> None:
+    """Whatever has happened, compare what is there."""
     world.behave()
-    await_all(up, ledger, PATIENCE)
-    up.stop()
+    try:
+        await_all(up, ledger, PATIENCE)
+        up.stop()
+    except (AssertionError, TimeoutExpired) as error:
+        outcome.ended += _told(up, error)
+        world.end_commands()
     (up.home / "ledger.json").write_text(json.dumps(ledger.rows))
     outcome.wrong = differences(up, ledger)
     outcome.results = sum(len(up.results(q)) for q in ("ab", "aa", "abc"))
+
+
+def _told(up: HostedUp, error: Exception) -> str:
+    return f"{error}: {up.text()[-3000:]}\n"
 
 
 def _await(up: HostedUp, commits: int) -> None:
