@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -223,7 +224,12 @@ def _log(system: Session) -> Path:
 
 
 def _bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*.pack"))
+    found = 0
+    for file in folder.rglob("*.pack"):
+        # It may have been merged meanwhile.
+        with suppress(FileNotFoundError):
+            found += file.stat().st_size
+    return found
 
 
 def read_batches(log: Path) -> list[Batch]:
