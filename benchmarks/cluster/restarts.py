@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+import pyspark
 
 from benchmarks.report.figures import tell
 from benchmarks.restarts import measure
-from tests.support.worlds.hosted_up import Feeder, ready
+from tests.support.worlds.hosted_up import Feeder, HostedUp
 from tests.support.worlds.hosts import Cluster, cluster
 from tests.support.worlds.up import Target
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 #: Seconds between two rows of a stream, of which there are three.
 PACE = 0.075
+#: Spark's settings are given with the command. A folder with files on Java's class path, as one of
+#: settings, would do away with the archive of classes (``class_archive``).
+EXTRA = ("--spark-conf", "spark.executor.memory=640m")
+CONF = {"SPARK_CONF_DIR": str(Path(pyspark.__file__).parent / "conf")}
 #: What is started anew, by what its command line has.
 PARTS = {
     "driver's JVM": "org.apache.spark.deploy.SparkSubmit",
@@ -51,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=3)
+    both = [Target.DRIVER, Target.JVM]
+    parser.add_argument("--targets", nargs="*", type=Target, default=both, choices=both)
     parser.add_argument("--keep", type=Path, help="folder for logs, which stays")
     options = parser.parse_args(arguments)
     found: dict[str, list[float]] = {}
@@ -58,11 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="restarts-") as folder:
         home = options.keep or Path(folder)
         with cluster(home / "cluster", options.workers) as world:
-            up = ready(world, home / "up")
+            up = HostedUp(world, world.driver, home / "up", world.store("up"), EXTRA, CONF)
+            up.start()
+            up.wait("\nready\n")
+            up.register()
             try:
                 with Feeder(world.redis_url, 1, PACE):
                     up.wait_for_commits(10)
-                    for target in (Target.DRIVER, Target.JVM):
+                    for target in options.targets:
                         found[target], parts[target] = [], []
                         for _ in range(options.rounds):
                             since = time.time()
