@@ -25,6 +25,7 @@ from tests.support.worlds.hosted_replay import begin
 from tests.support.worlds.hosts import CACHE, Cluster, cluster
 from tests.support.worlds.replay_check import Verdict
 from tests.support.worlds.strikes import (
+    FAILURES,
     WEIGHTS,
     Kind,
     Strikes,
@@ -108,7 +109,7 @@ def run(
         while replay.process.poll() is None:
             strikes.one(PAUSE)
         found.verdict = replay.verdict(made.queries, PATIENCE)
-    except AssertionError as error:
+    except FAILURES as error:
         found.verdict = Verdict(0, 0, (f"{error}: {replay.text[-2000:]}",))
     finally:
         replay.close()

@@ -18,7 +18,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from tests.support.worlds.hosted_up import (
@@ -33,6 +32,7 @@ from tests.support.worlds.hosted_up import (
 from tests.support.worlds.hosts import CACHE, Cluster, cluster
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.strikes import (
+    FAILURES,
     WEIGHTS,
     Kind,
     Strikes,
@@ -148,7 +148,7 @@ def run(
             try:
                 for _ in range(number):
                     strikes.one(PAUSE)
-            except AssertionError as error:
+            except FAILURES as error:
                 outcome.ended = _told(up, error)
         _settle(world, up, feeder.ledger, outcome)
     finally:
@@ -163,7 +163,7 @@ def _settle(world: Cluster, up: HostedUp, ledger: Ledger, outcome: Outcome) -> N
     try:
         await_all(up, ledger, PATIENCE)
         up.stop()
-    except (AssertionError, TimeoutExpired) as error:
+    except FAILURES as error:
         outcome.ended += _told(up, error)
         world.end_commands()
     (up.home / "ledger.json").write_text(json.dumps(ledger.rows))
@@ -241,7 +241,7 @@ def _second(world: Cluster, up: HostedUp) -> None:
     other = HostedUp(world, host, up.home.with_name(host.name), up.store)
     other.start()
     try:
-        wait_until("a refusal", lambda: "store-in-use" in other.text(), 120)
+        wait_until("a refusal", lambda: "store-in-use" in other.text(), PATIENCE)
     finally:
         host.kill()
 

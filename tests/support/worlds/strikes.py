@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -71,6 +72,9 @@ WEIGHTS: dict[Kind, float] = {
     Kind.ADDED: 1.5,
     Kind.REMOVED: 1.5,
 }
+#: What a strike, or the wait for a commit, may fail by: something took longer than it may, or what
+#: was to be struck has gone. What there is by then is to be compared all the same.
+FAILURES = (AssertionError, OSError, subprocess.SubprocessError, psutil.Error)
 #: What is struck by.
 K = TypeVar("K", bound=StrEnum)
 #: The roles of processes, by what their command lines have.
@@ -117,7 +121,8 @@ class Strikes(Generic[K]):
         line about it.
 
         Raises:
-            AssertionError: no commit has come; the line is printed all the same.
+            AssertionError: no commit has come; the line is printed all the same. Or others of
+                :data:`FAILURES`.
         """
         time.sleep(self.rng.uniform(0, pause))
         kind = self.rng.choices(list(self.weights), list(self.weights.values()))[0]
@@ -187,7 +192,7 @@ def _kill(cluster: Cluster, rng: Random, role: str) -> Host:
         found.extend((h, p) for h in cluster.alive() for p in processes(h, role))
         return bool(found)
 
-    wait_until(f"a process of {role}", there, 120)
+    wait_until(f"a process of {role}", there, 300)
     host, process = rng.choice(found)
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGKILL)
@@ -256,7 +261,8 @@ def _removed(cluster: Cluster, rng: Random) -> None:
         return
     host = _victim(cluster, rng)
     for process in processes(host, _WORKER):
-        process.terminate()
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
     time.sleep(2)
     host.kill()
 
