@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,7 @@ def _of_changes(entry: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _row(name: str, wanted: str, found: Sequence[float], most: float, unit: str) -> tuple[str, ...]:
-    median = sorted(found)[len(found) // 2]
+    median = statistics.median(found)
     return name, wanted, f"{median:.{2 if most < 10 else 0}f}{unit}", _told(median <= most)
 
 
