@@ -133,7 +133,7 @@ bench-queries: setup ## measure many queries, write docs/benchmarks-queries.md
 
 bench-cluster: setup ## measure hosts that share nothing, write docs/benchmarks-cluster.md
 	@mkdir -p docs/benchmarks
-	@for part in hosts traffic media meeting; do \
+	@for part in hosts changes traffic media meeting; do \
 		$(BIN)/python -m benchmarks.cluster.$$part --json >> docs/benchmarks/cluster.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.cluster.report

@@ -14,14 +14,37 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from tests.support.worlds.up import Target, Up, upped
+from tests.support.worlds.up import Target, upped
+
+if TYPE_CHECKING:
+    from anabranch_contract.protocol.progress import Progress
 
 #: Seconds of quiet between two kills, and that a round may take.
 _REST, _PATIENCE = 4.0, 180.0
 
 
-def measure(up: Up, target: Target) -> float:
+class Killable(Protocol):
+    """A running ``up``, wherever it is."""
+
+    def wait_for_commits(self, count: int = 1) -> None:
+        """Wait until ``count`` more batches have been committed."""
+
+    def committed(self) -> int:
+        """Batches committed so far."""
+
+    def progress(self) -> Progress | None:
+        """How far the runtime is."""
+
+    def kill(self, target: Target) -> int:
+        """Kill those processes."""
+
+    def text(self) -> str:
+        """What it has printed."""
+
+
+def measure(up: Killable, target: Target) -> float:
     """Seconds from the kill of ``target`` to the next commit, while rows keep arriving."""
     up.wait_for_commits(3)
     time.sleep(_REST)

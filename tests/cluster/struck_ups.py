@@ -11,17 +11,13 @@ Prints a line per strike: what it was, and the seconds from its end to the next 
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
 from tests.support.worlds.hosted_up import (
@@ -35,10 +31,23 @@ from tests.support.worlds.hosted_up import (
 )
 from tests.support.worlds.hosts import CACHE, Cluster, cluster
 from tests.support.worlds.processes import wait_until
-from tests.support.worlds.strikes import WEIGHTS, Kind, strike
+from tests.support.worlds.strikes import (
+    FAILURES,
+    WEIGHTS,
+    Kind,
+    Strikes,
+    Struck,
+    counts,
+    only,
+    parser,
+    strike,
+    tell,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from random import Random
 
 #: Seconds within which a struck pipeline has to commit again; a lease lasts for one minute, and
 #: silence is noticed after two.
@@ -47,6 +56,8 @@ PATIENCE = 420.0
 LONG_PAUSE = 90.0
 #: Seconds between two rows of a stream.
 PACE = 0.25
+#: Seconds between two strikes, at most.
+PAUSE = 2.0
 
 
 class Blow(StrEnum):
@@ -76,75 +87,69 @@ BLOWS: dict[Blow, float] = {
 }
 
 
-@dataclass(slots=True)
-class Struck:
-    """A strike, how long it lasted, and the seconds from its end to the next commit."""
-
-    number: int
-    kind: str
-    lasted: float
-    recovered: float | None = None
+#: Strikes of both kinds.
+ALL: dict[Kind | Blow, float] = dict((*WEIGHTS.items(), *BLOWS.items()))
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run; ``wrong`` is empty where all results are exact."""
+    """What came of a run; ``wrong`` is empty where all results are exact, and otherwise says by
+    query what is not; ``ended`` is why strikes ended early, if they did.
+    """
 
     strikes: list[Struck] = field(default_factory=list)
     wrong: dict[str, str] = field(default_factory=dict)
+    ended: str = ""
     results: int = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; the exit code says whether all was exact."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--strikes", type=int, default=30)
-    parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--keep", type=Path, required=True)
-    parser.add_argument("--only", default="", help="names of strikes, in the code")
-    options = parser.parse_args(arguments)
-    names = [name for name in options.only.split(",") if name]
-    only = [Kind[n] if n in Kind.__members__ else Blow[n] for n in names]
+    known = parser(__doc__)
+    known.add_argument("--seed", type=int, default=0)
+    known.add_argument("--strikes", type=int, default=30)
+    options = known.parse_args(arguments)
+    kinds = only(ALL, options.only)
     with cluster(options.keep / "cluster", options.workers) as world:
-        outcome = run(world, options.keep / "up", options.seed, options.strikes, only)
-    counts = Counter(one.kind for one in outcome.strikes)
-    summary = {"strikes": counts, "wrong": outcome.wrong, "results": outcome.results}
-    sys.stdout.write(json.dumps(summary) + "\n")
-    return 1 if outcome.wrong else 0
+        outcome = run(
+            world, options.keep / "up", options.seed, options.strikes, kinds, options.workers
+        )
+    summary = {"strikes": counts(outcome.strikes), "results": outcome.results}
+    tell({**summary, "ended": outcome.ended, "wrong": outcome.wrong})
+    return 1 if outcome.wrong or outcome.ended else 0
 
 
 def run(
-    world: Cluster, home: Path, seed: int, strikes: int, only: Sequence[Kind | Blow] = ()
+    world: Cluster,
+    home: Path,
+    seed: int,
+    number: int,
+    kinds: Mapping[Kind | Blow, float] = ALL,
+    workers: int = 3,
 ) -> Outcome:
-    """Strike a pipeline so often; ``only`` by these, where there are any."""
-    rng, outcome = Random(seed), Outcome()
-    weights: dict[Kind | Blow, float] = dict(WEIGHTS.items())
-    weights.update(BLOWS.items())
-    weights = {kind: weights[kind] for kind in only} if only else weights
+    """Strike a pipeline so often, by strikes of ``kinds``. One that does not commit any more is
+    given as long again to do so, and then its results are compared all the same.
+    """
+    outcome = Outcome()
+    world.fill(workers)
     extra = ("--cache-directory", CACHE) if seed % 2 else ()
     up = ready(world, home, *extra)
+
+    def carry_out(kind: Kind | Blow, rng: Random) -> None:
+        if isinstance(kind, Kind):
+            strike(world, kind, rng)
+        else:
+            _blow(world, up, kind, rng)
+
+    strikes = Strikes(seed, kinds, carry_out, up.committed, lambda: _await(up, 1), outcome.strikes)
     try:
         with Feeder(world.redis_url, seed, PACE) as feeder:
             _await(up, 1)
-            for number in range(strikes):
-                time.sleep(rng.uniform(0, 2))
-                kind, before = (
-                    rng.choices(list(weights), list(weights.values()))[0],
-                    time.monotonic(),
-                )
-                if isinstance(kind, Kind):
-                    strike(world, kind, rng)
-                else:
-                    _blow(world, up, kind, rng)
-                after = time.monotonic()
-                one = Struck(number, str(kind), round(after - before, 2))
-                outcome.strikes.append(one)
-                _await(up, 1)
-                one.recovered = round(time.monotonic() - after, 2)
-                sys.stdout.write(json.dumps({"seed": seed, "at": up.committed(), **asdict(one)}))
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+            try:
+                for _ in range(number):
+                    strikes.one(PAUSE)
+            except FAILURES as error:
+                outcome.ended = _told(up, error)
         _settle(world, up, feeder.ledger, outcome)
     finally:
         world.end_commands()
@@ -153,12 +158,21 @@ def run(
 
 
 def _settle(world: Cluster, up: HostedUp, ledger: Ledger, outcome: Outcome) -> None:
+    """Whatever has happened, compare what is there."""
     world.behave()
-    await_all(up, ledger, PATIENCE)
-    up.stop()
+    try:
+        await_all(up, ledger, PATIENCE)
+        up.stop()
+    except FAILURES as error:
+        outcome.ended += _told(up, error)
+        world.end_commands()
     (up.home / "ledger.json").write_text(json.dumps(ledger.rows))
     outcome.wrong = differences(up, ledger)
     outcome.results = sum(len(up.results(q)) for q in ("ab", "aa", "abc"))
+
+
+def _told(up: HostedUp, error: Exception) -> str:
+    return f"{error}: {up.text()[-3000:]}\n"
 
 
 def _await(up: HostedUp, commits: int) -> None:
@@ -227,7 +241,7 @@ def _second(world: Cluster, up: HostedUp) -> None:
     other = HostedUp(world, host, up.home.with_name(host.name), up.store)
     other.start()
     try:
-        wait_until("a refusal", lambda: "store-in-use" in other.text(), 120)
+        wait_until("a refusal", lambda: "store-in-use" in other.text(), PATIENCE)
     finally:
         host.kill()
 

@@ -72,7 +72,7 @@ def test_a_replay_is_exact_whose_hosts_come_and_go(
         assert changes > 2
     finally:
         replay.close()
-        _restore(world)
+        world.fill(3)
 
 
 def test_one_worker_is_enough(world: Cluster, tmp_path: Path) -> None:
@@ -85,9 +85,4 @@ def test_one_worker_is_enough(world: Cluster, tmp_path: Path) -> None:
         assert not verdict.problems, f"{verdict}\n{replay.log[-3000:]}"
     finally:
         replay.close()
-        _restore(world)
-
-
-def _restore(world: Cluster) -> None:
-    while len(world.alive()) < 3:
-        world.add_worker()
+        world.fill(3)

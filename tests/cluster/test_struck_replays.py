@@ -28,6 +28,6 @@ def test_a_replay_on_struck_hosts_is_exact(seed: int, world: Cluster, tmp_path: 
 def test_a_replay_is_exact_under_one_kind_of_strike(
     kind: Kind, world: Cluster, tmp_path: Path
 ) -> None:
-    outcome = run(world, 100, tmp_path / kind.name, [kind])
+    outcome = run(world, 100, tmp_path / kind.name, {kind: 1.0})
     assert not outcome.verdict.problems, str(outcome.verdict)
     assert {one.kind for one in outcome.strikes} == {kind}

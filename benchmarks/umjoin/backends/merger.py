@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.task.compact import give_way, merged_pack, rewrite
+from anabranch_runtime.storage.ahead import give_way
+from anabranch_runtime.task.compact import merged_pack, rewrite
 from anabranch_runtime.task.stores import merge_segments
 
 if TYPE_CHECKING:

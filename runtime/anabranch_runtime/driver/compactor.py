@@ -28,9 +28,10 @@ from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.layout import Layout, layouts
 from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Merge
-from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
+from anabranch_runtime.task.compact import Compaction, compact, merged_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -53,6 +53,7 @@ from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.join_samples import Steps
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.newest_allowed import newest_allowed
+from anabranch_runtime.epochs.placing import coming
 from anabranch_runtime.epochs.retention import clocks, watermarks
 from anabranch_runtime.epochs.statistics import Samples, bounds
 from anabranch_runtime.errors import PipelineError, StateError
@@ -587,9 +588,11 @@ class Driver:
             latest=latest_tiles(state, ruleset),
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
+            cache_size=self.settings.cache_size,
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
             rations=choice.rations,
             placement=state.placement,
+            coming=coming(state),
             sampled=sampled(
                 ruleset, choice.rations, catch_up.owing(ruleset) if choice.owed else ()
             ),

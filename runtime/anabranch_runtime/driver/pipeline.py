@@ -42,11 +42,11 @@ from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.recording import Recording, batches_of, convert
+from anabranch_runtime.spark.executors import Executors
 from anabranch_runtime.spark.job import run_batch, unfit_workers
 from anabranch_runtime.spark.merges import by_any, by_owner
 from anabranch_runtime.spark.session import (
     drivers_python,
-    free_slots,
     one_each,
     parallelism,
     slots_now,
@@ -311,6 +311,7 @@ class Pipeline:
         driver.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
         slots, cluster = one_each(session, tasks), driver.cluster
+        executors = Executors(session)
         watchdog = Watchdog(self.settings.stuck_after)
 
         def apply(_: DataFrame, batch: int) -> None:
@@ -318,14 +319,15 @@ class Pipeline:
                 if cluster is None:
                     with watchdog.over(batch, partial(signs, exchange_directory(context))):
                         return run_batch(slots, context)
-                meeting, room = cluster.meeting, free_slots(session)
+                meeting = cluster.meeting
+                places, room = executors.slots()
                 try:
                     with watchdog.over(
                         batch,
                         partial(meeting.signs, context.attempt),
                         lambda: slots_now(session) < room,
                     ):
-                        return run_batch(one_each(session, room), context)
+                        return run_batch(places, context)
                 except Exception as error:
                     found = meeting.failure(context.attempt) or unfit_workers(error)
                     if found is None or isinstance(error, StructuredError):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.placement import Placement
 
 #: CPU seconds of probes, of all partitions together, that say anything about one.
 LEAST_SECONDS = 1.0
@@ -61,6 +62,15 @@ def placed(state: State) -> State:
         if int(count) in sizes
     }
     return replace(state, placement=found, load=load)
+
+
+def coming(state: State) -> Placement | None:
+    """Where partitions will be once the next epoch begins, as far as that can be known now; None:
+    where they are. Hosts can read beforehand what they will be dealt.
+    """
+    if state.placement is None or set(state.placement.hosts) == set(state.hosts):
+        return None
+    return placed(state).placement
 
 
 def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:

@@ -10,6 +10,7 @@ import json
 import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,14 @@ from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.ingest.landing import object_of
 from anabranch_runtime.spark.merges import lately, take_orders
 from anabranch_runtime.state.manifest import manifest_path, read_manifest
+from anabranch_runtime.storage.ahead import AHEAD, bring, missing
 from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.memory import BASE
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -41,6 +44,8 @@ SWEEP, REST = 10.0, 100.0
 _next_sweep = 0.0
 #: The packs that were needed then.
 _needed: frozenset[str] = frozenset()
+#: The cache of the last batch, and which partitions were the host's own, by how many there are.
+_known: tuple[str, dict[int, bytes]] | None = None
 
 
 def cache_directory(cache: str) -> Path:
@@ -113,6 +118,8 @@ def run_apart(
     cache = cache_directory(context.cache)
     staging = cache / "staging" / context.attempt
     context = replace(context, root=str(cache), staging=str(staging))
+    keeper = attach(context.root, context.objects, context.cache_size)
+    fetched = keeper.fetched
     host, tasks = host_id(cache), len(addresses)
     office = post_office(addresses[task], place.token, cache / "letters")
     office.only(context.attempt)
@@ -122,6 +129,8 @@ def run_apart(
     hosts = [name for name, _ in hello]
     locations = [location for _, location in hello]
     keep_clients((place.location, *locations))
+    _bring(context, Fleet(hosts, task, context.placement), delegate.sign)
+    fetched = keeper.fetched - fetched
     with closing(Deliveries(office, context.attempt, task, locations)) as post:
         report = run_task(
             context,
@@ -136,6 +145,7 @@ def run_apart(
             post=post,
         )
     report.host = host
+    report.fetched_bytes += fetched
     for name in (*report.files.values(), *report.late.values()):
         (cache / name).unlink(missing_ok=True)
     report.office = office.location
@@ -143,13 +153,38 @@ def run_apart(
         # A merge has a share of its own.
         report.memory_share += report.memory_share - BASE
     if hosts.index(host) == task:
-        _tidy(context, cache, Fleet(hosts, task, context.placement))
+        fleets = [Fleet(hosts, task, context.placement)]
+        if context.coming is not None:
+            fleets.append(Fleet(hosts, task, context.coming))
+            dealt = live_segments(context, fleets[1].own)
+            AHEAD.begin(context.root, chain.from_iterable(dealt.values()))
+        _tidy(context, cache, fleets)
     return report
 
 
-def _tidy(context: BatchContext, cache: Path, fleet: Fleet) -> None:
+def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) -> None:
+    """Where the host has other partitions than in the batch before: fetch what is missing of them,
+    this task its share of it.
+    """
+    global _known
+    live = live_segments(context, None if fleet.alone else fleet.own)
+    counts = {context.stores[name].partitions for name in live}
+    own = (context.root, {count: fleet.own(count).tobytes() for count in counts})
+    if own == _known:
+        return
+    AHEAD.stop()
+    wanted = missing(context.root, chain.from_iterable(live.values()))
+    share = wanted[fleet.mates.index(fleet.task) :: len(fleet.mates)]
+    bring(context.root, share, advanced)
+    _known = own
+
+
+def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
     """Now and then delete what the cache need not have: what the manifest that the batch goes on
     from does not name for this host.
+
+    Args:
+        fleets: who has which partition, and who will have it next.
     """
     global _next_sweep, _needed
     began = time.monotonic()
@@ -161,7 +196,9 @@ def _tidy(context: BatchContext, cache: Path, fleet: Fleet) -> None:
         for segment in state.kept:
             named.add(segment.path)
             store = state.stores.get(segment.store)
-            if store is None or fleet.own(store.spec.partitions)[segment.partition]:
+            if store is None or any(
+                fleet.own(store.spec.partitions)[segment.partition] for fleet in fleets
+            ):
                 needed.add(segment.path)
     sweep(cache, needed, named | _needed, context.batch)
     _needed = frozenset(needed)

@@ -24,6 +24,8 @@ def main() -> None:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
 
+    import anabranch_runtime.spark.apart
+    import anabranch_runtime.spark.job  # noqa: F401
     from anabranch_contract.collection import collect_rarely
     from anabranch_runtime.index import direct, kernels, rounds
 

@@ -28,8 +28,9 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.exchange.complaints import complaint, first_cause
 from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client
 from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.segment import Merge, Segment
-from anabranch_runtime.task.compact import Compaction, compact, give_way, merged_pack
+from anabranch_runtime.task.compact import Compaction, compact, merged_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,9 +86,3 @@ def rewrite(
 def merged_pack() -> str:
     """A name for a pack that a merge writes; no two are the same."""
     return f"segments/{MERGED}{uuid.uuid4().hex}.pack"
-
-
-def give_way() -> None:
-    """Let the calling thread yield to all others (Linux: each has a priority of its own)."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

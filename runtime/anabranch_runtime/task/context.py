@@ -59,14 +59,16 @@ class BatchContext:
         latest: stream -> the stores in which later tuples of a key are found, for streams that
             keep the latest.
         memory_limit: bytes of private memory that the workers of a host may take together.
-        objects: the object store behind the state directory, if there is one.
+        objects: the object store behind the state directory, if there is one. ``cache_size``: bytes
+            of packs that a cache of it may have; None: any number.
         shares: per task, what it reads of the sources that the runtime reads itself.
         redefined: streams that are registered with other columns than the ruleset means; what
             arrives of them is counted and passed over.
         now: by what the age of tuples is measured (``epochs.freshness``), microseconds.
         rations: of goals that do not get every tuple; of all others the share is 1.
         sampled: queries whose results say with which probability they were kept.
-        placement: which host has which partition; None: there has been one host.
+        placement: which host has which partition; None: there has been one host. ``coming``: which
+            will have which, if the next epoch began now; None: the same.
         meeting: where tasks meet that share nothing but the object store; None: they share the
             state directory. ``cache``: the directory that is the state directory to those of one
             host; relative to their executors' own where it is relative.
@@ -96,12 +98,14 @@ class BatchContext:
     latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
     memory_limit: int | None = None
     objects: str | None = None
+    cache_size: int | None = None
     shares: tuple[tuple[Piece, ...], ...] = ()
     redefined: frozenset[str] = frozenset()
     rations: tuple[Ration, ...] = ()
     now: int | None = None
     sampled: frozenset[str] = frozenset()
     placement: Placement | None = None
+    coming: Placement | None = None
     meeting: Place | None = None
     cache: str = ""
 

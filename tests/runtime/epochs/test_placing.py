@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.placing import LEAST_SECONDS, met, placed, weighed
+from anabranch_runtime.epochs.placing import LEAST_SECONDS, coming, met, placed, weighed
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import MOST, SLACK
@@ -114,3 +114,24 @@ def test_what_earlier_epochs_took_counts_less_and_less() -> None:
     assert state.load[str(COUNT)][:3] == (2.0, 1.5, 0.0)
     # Of stores that are no more nothing is kept.
     assert placed(replace(state, stores={})).load == {}
+
+
+def _state(*hosts: str) -> State:
+    return replace(enter_epoch(State(), rules(0, {"q": RS}), 0), hosts=hosts)
+
+
+def test_without_hosts_nothing_is_dealt_and_nothing_comes() -> None:
+    assert placed(_state()).placement is None
+    assert coming(_state()) is None
+
+
+def test_what_comes_is_what_the_next_epoch_deals() -> None:
+    state = placed(_state("a", "b"))
+    assert coming(state) is None
+    for hosts in (("a", "b", "c"), ("a",), ("b", "c")):
+        changed = replace(state, hosts=hosts)
+        found = coming(changed)
+        assert found is not None
+        assert found.hosts == hosts
+        assert placed(changed).placement == found
+        assert coming(placed(changed)) is None

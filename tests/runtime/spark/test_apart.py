@@ -65,12 +65,21 @@ def test_what_others_probe_and_what_was_merged_leaves_at_once(
     mine = {name for name, p in names.items() if placement.host_of(4, p) == "b"}
     young = {"merged-young", f"{7:010d}-x-0-base"}
     assert 0 < len(mine) < 4
-    apart._tidy(holding(7, names), tmp_path, fleet)
+    apart._tidy(holding(7, names), tmp_path, [fleet])
+    assert {p.stem for p in segments.iterdir()} == mine | young
+    # What the host will be dealt has been fetched ahead, and stays.
+    dealt = Fleet(HOSTS, 0, placement)
+    for name in names:
+        (segments / f"{name}.pack").touch()
+    apart._tidy(holding(7, names), tmp_path, [fleet, dealt])
+    both = {name for name, p in names.items() if placement.host_of(4, p) in ("a", "b")}
+    assert {p.stem for p in segments.iterdir()} == both | young
+    apart._tidy(holding(7, names), tmp_path, [fleet])
     assert {p.stem for p in segments.iterdir()} == mine | young
     # What is merged now takes their place; nobody has named the other one yet.
     (segments / "merged-of-mine.pack").touch()
     merged = {"merged-of-mine": names[min(mine)]}
-    apart._tidy(holding(8, merged), tmp_path, fleet)
+    apart._tidy(holding(8, merged), tmp_path, [fleet])
     assert {p.stem for p in segments.iterdir()} == {"merged-of-mine", "merged-young"}
-    apart._tidy(holding(9, {}), tmp_path, fleet)
+    apart._tidy(holding(9, {}), tmp_path, [fleet])
     assert {p.stem for p in segments.iterdir()} == {"merged-young"}

@@ -25,8 +25,8 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: Seconds within which the parts of a network come and go.
-PATIENCE = 30.0
+#: Seconds within which the parts of a network come and go, on a busy machine, too.
+PATIENCE = 120.0
 #: Ends what it runs with this process.
 _LASTING = ("setpriv", "--pdeathsig", "KILL")
 #: The program of a wire that delays and loses frames.

@@ -18,19 +18,20 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import duckdb
+import psutil
 import pyarrow as pa
 import redis
 
 from anabranch_client.errors import ClientError
 from anabranch_client.rest.api import Client
 from tests.support.worlds.processes import PATIENCE, wait_until
+from tests.support.worlds.strikes import processes
+from tests.support.worlds.up import Target
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    import psutil
 
     from anabranch_contract.protocol.progress import Progress
     from tests.support.surroundings.network import Host
@@ -211,6 +212,11 @@ class HostedUp:
         found = self.progress()
         return 0 if found is None else found.committed
 
+    def wait_for_commits(self, count: int = 1) -> None:
+        """Wait until ``count`` more batches have been committed."""
+        base = self.committed()
+        wait_until(f"{count} commits", lambda: self.committed() >= base + count)
+
     def input(self) -> int:
         """Rows that have been read."""
         found = self.progress()
@@ -228,9 +234,17 @@ class HostedUp:
 
     def kill_runtime(self) -> int:
         """SIGKILL the runtime alone; how many processes that were."""
-        found = self.members("anabranch_runtime")
+        return self.kill(Target.DRIVER)
+
+    def kill(self, target: Target) -> int:
+        """SIGKILL the driver or its JVM; how many processes that were."""
+        if target is Target.JVM:
+            found = processes(self.host, "org.apache.spark.deploy.SparkSubmit")
+        else:
+            assert target is Target.DRIVER
+            found = self.members("anabranch_runtime")
         for process in found:
-            with suppress(Exception):
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
         return len(found)
 

@@ -121,6 +121,11 @@ class Cluster:
         ]
         self._start_java(host, argv, variables)
 
+    def fill(self, count: int) -> None:
+        """Have so many workers at least."""
+        while len(self.alive()) < count:
+            self.add_worker()
+
     def alive(self) -> list[Host]:
         """Workers that are there."""
         return [host for host in self.workers.values() if host.alive]

@@ -1,25 +1,33 @@
 """What befalls the hosts of a cluster: kills, pauses, links cut or bad, a store that fails.
 
 A strike is drawn by a seed and carried out by :func:`strike`, which returns when it is over: who
-was paused goes on, who was cut off is connected, who is gone has been replaced.
+was paused goes on, who was cut off is connected, who is gone has been replaced. :class:`Strikes`
+carries out one after the other upon something that commits, and says how soon it did again.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import signal
+import subprocess
+import sys
 import time
+from collections import Counter
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import psutil
 
 from tests.support.worlds.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
+    from collections.abc import Callable, Iterable, Mapping
 
     from tests.support.surroundings.network import Host
     from tests.support.worlds.hosts import Cluster
@@ -64,14 +72,97 @@ WEIGHTS: dict[Kind, float] = {
     Kind.ADDED: 1.5,
     Kind.REMOVED: 1.5,
 }
+#: What a strike, or the wait for a commit, may fail by: something took longer than it may, or what
+#: was to be struck has gone. What there is by then is to be compared all the same.
+FAILURES = (AssertionError, OSError, subprocess.SubprocessError, psutil.Error)
+#: What is struck by.
+K = TypeVar("K", bound=StrEnum)
 #: The roles of processes, by what their command lines have.
 _WORKER, _EXECUTOR = "org.apache.spark.deploy.worker.Worker", "CoarseGrainedExecutorBackend"
 _PYTHON = "anabranch_runtime.spark.daemon"
 
 
-def draw(rng: Random, weights: dict[Kind, float] = WEIGHTS) -> Kind:
-    """A kind of strike."""
-    return rng.choices(list(weights), list(weights.values()))[0]
+@dataclass(slots=True)
+class Struck:
+    """A strike, the commits before it, how long it lasted, and the seconds from its end to the
+    next commit; None: there was none.
+    """
+
+    kind: str
+    at: int
+    lasted: float
+    recovered: float | None = None
+
+
+@dataclass(slots=True)
+class Strikes(Generic[K]):
+    """Strikes upon something that commits.
+
+    Attributes:
+        seed: of the draws. weights: how often each kind is drawn.
+        carry_out: a strike; returns when it is over.
+        committed: how many commits there have been.
+        again: returns once there has been a commit more.
+    """
+
+    seed: int
+    weights: Mapping[K, float]
+    carry_out: Callable[[K, Random], None]
+    committed: Callable[[], int]
+    again: Callable[[], object]
+    found: list[Struck] = field(default_factory=list)
+    rng: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = Random(self.seed)
+
+    def one(self, pause: float) -> None:
+        """After ``pause`` seconds at most draw one, carry it out, wait for a commit, and print a
+        line about it.
+
+        Raises:
+            AssertionError: no commit has come; the line is printed all the same. Or others of
+                :data:`FAILURES`.
+        """
+        time.sleep(self.rng.uniform(0, pause))
+        kind = self.rng.choices(list(self.weights), list(self.weights.values()))[0]
+        before, at = time.monotonic(), self.committed()
+        self.carry_out(kind, self.rng)
+        after = time.monotonic()
+        one = Struck(str(kind), at, round(after - before, 2))
+        self.found.append(one)
+        try:
+            self.again()
+            one.recovered = round(time.monotonic() - after, 2)
+        finally:
+            tell({"seed": self.seed, "committed": self.committed(), **asdict(one)})
+
+
+def tell(line: Mapping[str, object]) -> None:
+    """Print a line at once."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def counts(found: Iterable[Struck]) -> dict[str, int]:
+    """How often each kind has struck."""
+    return dict(Counter(one.kind for one in found))
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """A parser of the options that all who strike have."""
+    found = argparse.ArgumentParser(description=about)
+    found.add_argument("--workers", type=int, default=3)
+    found.add_argument("--keep", type=Path, required=True, help="folder of logs and of failures")
+    found.add_argument("--only", default="", help="kinds of strikes, by their names in the code")
+    return found
+
+
+def only(weights: Mapping[K, float], names: str) -> Mapping[K, float]:
+    """Of ``weights`` those that ``names`` names, separated by commas; all where it names none."""
+    wanted = [name for name in names.split(",") if name]
+    known = {kind.name: kind for kind in weights}
+    return {known[name]: weights[known[name]] for name in wanted} or weights
 
 
 def strike(cluster: Cluster, kind: Kind, rng: Random) -> None:
@@ -101,7 +192,7 @@ def _kill(cluster: Cluster, rng: Random, role: str) -> Host:
         found.extend((h, p) for h in cluster.alive() for p in processes(h, role))
         return bool(found)
 
-    wait_until(f"a process of {role}", there, 120)
+    wait_until(f"a process of {role}", there, 300)
     host, process = rng.choice(found)
     with suppress(psutil.NoSuchProcess):
         process.send_signal(signal.SIGKILL)
@@ -170,7 +261,8 @@ def _removed(cluster: Cluster, rng: Random) -> None:
         return
     host = _victim(cluster, rng)
     for process in processes(host, _WORKER):
-        process.terminate()
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
     time.sleep(2)
     host.kill()
 

@@ -1,0 +1,135 @@
+"""The executors of a cluster: batches run on those whose Python works already.
+
+The first task on an executor waits until its Python has imported what tasks need, which takes as
+long as several batches. So an executor that comes while batches run is given tasks that do nothing,
+beside the batches, which go on where they were; when these are done it takes part.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from py4j.protocol import Py4JError
+
+from anabranch_runtime.spark.session import free_slots, one_each
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark import RDD
+    from pyspark.sql import SparkSession
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """One of Spark's.
+
+    Attributes:
+        place: what Spark calls it as a place for tasks.
+        slots: how many tasks it runs at once.
+    """
+
+    id: str
+    place: str
+    slots: int
+
+
+@dataclass(slots=True)
+class Executors:
+    """Those of a session; the ones that are there at the first look are warmed up elsewhere."""
+
+    session: SparkSession
+    _warm: set[str] | None = None
+    #: Those that have been asked to start their Python.
+    _starting: dict[str, threading.Thread] = field(default_factory=dict)
+
+    def slots(self) -> tuple[RDD[int], int]:
+        """A partition for each task of a batch, and how many these are; waits until there is an
+        executor.
+
+        Raises:
+            PipelineError: ``no-executors``.
+        """
+        room, there = free_slots(self.session), present(self.session)
+        if self._warm is None:
+            self._warm = set(there)
+        if self._warm.issuperset(there):
+            return one_each(self.session, room), room
+        found = [one for one in executors(self.session) if one.id in there]
+        for one in found:
+            if one.id not in self._warm and one.id not in self._starting:
+                self._start(one)
+        places = [one.place for one in found if one.id in self._warm for _ in range(one.slots)]
+        if not places:
+            return one_each(self.session, room), room
+        return at(self.session, places), len(places)
+
+    def _start(self, one: Executor) -> None:
+        warm = self._warm
+        assert warm is not None
+
+        def run() -> None:
+            try:
+                at(self.session, [one.place] * one.slots).mapPartitions(_ready).collect()
+            except (Py4JError, ConnectionError) as error:
+                # The first batch there says what is really wrong with it.
+                _LOG.warning("executor not warmed up", executor=one.id, error=str(error)[:500])
+            warm.add(one.id)
+
+        thread = threading.Thread(target=run, name=f"warm-up-{one.id}", daemon=True)
+        self._starting[one.id] = thread
+        thread.start()
+
+
+def present(session: SparkSession) -> frozenset[str]:
+    """The ids of those that can be given tasks."""
+    found = session.sparkContext._jsc.sc().getExecutorIds().mkString(",")
+    return frozenset(str(found).split(",")) - {""}
+
+
+def executors(session: SparkSession) -> list[Executor]:
+    """Those that Spark knows, without the driver."""
+    listed = session.sparkContext._jsc.sc().statusStore().executorList(True)
+    found = []
+    for number in range(listed.size()):
+        one = listed.apply(number)
+        if one.id() != "driver":
+            host = one.hostPort().rpartition(":")[0]
+            found.append(Executor(one.id(), f"executor_{host}_{one.id()}", one.totalCores()))
+    return found
+
+
+def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
+    """A partition per place, which prefers to run there."""
+    from pyspark import RDD
+    from pyspark.serializers import CPickleSerializer
+
+    spark = session.sparkContext
+    jvm: Any = spark._jvm
+    sequence = jvm.PythonUtils.toSeq
+    pairs = [
+        jvm.scala.Tuple2(pickle.dumps(number), sequence([place]))
+        for number, place in enumerate(places)
+    ]
+    tags = jvm.java.lang.Class.forName("scala.reflect.ClassTag$").getField("MODULE$").get(None)
+    made = spark._jsc.sc().makeRDD(sequence(pairs), tags.AnyRef())
+    # A task that leaves input unread costs its process, which Spark doesn't use again.
+    return RDD(made.toJavaRDD(), spark, CPickleSerializer()).mapPartitions(_read)
+
+
+def _read(numbers: Iterable[int]) -> Iterable[int]:
+    """Nothing, once all is read: before anybody asks for the first."""
+    for _ in numbers:
+        pass
+    return ()
+
+
+def _ready(_: Iterable[int]) -> Iterable[int]:
+    """The work of a task that only has to run: its process has loaded what others need."""
+    return ()

@@ -1,0 +1,99 @@
+"""Packs that are fetched before anybody opens them: several at a time, or beside what goes on.
+
+A host that is dealt partitions needs all of their packs at once, and an object store takes its time
+for each. So the packs of what a host has just been dealt are fetched side by side before the batch
+begins, and those of what it will be dealt by a thread that gives way (:class:`Ahead`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.durable import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from anabranch_runtime.storage.segment import Segment
+
+#: Packs that are fetched at once.
+AT_ONCE = 8
+_NICE = 10
+
+
+def missing(root: str, segments: Iterable[Segment]) -> list[Segment]:
+    """A segment of each pack that is not below ``root``."""
+    packs = {segment.path: segment for segment in segments}
+    return [s for path, s in sorted(packs.items()) if not (Path(root) / path).exists()]
+
+
+def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) -> None:
+    """Fetch the packs of ``wanted`` segments; ``advanced`` is called after each.
+
+    Raises:
+        StateError: one is not there, or damaged.
+    """
+    keeper = durable(root)
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fetch") as pool:
+        for _ in pool.map(keeper.fetch, wanted):
+            advanced()
+
+
+@dataclass(slots=True)
+class Ahead:
+    """Fetches what a host will need, in a thread; one at a time per process."""
+
+    _thread: threading.Thread | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self, root: str, segments: Iterable[Segment]) -> None:
+        """Fetch what is missing of ``segments``, unless that is going on for others; returns at
+        once.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return
+        wanted = missing(root, segments)
+        if not wanted:
+            return
+        self._over.clear()
+        self._thread = threading.Thread(
+            target=self._run, args=(root, wanted), name="fetch-ahead", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave the rest to who needs it now; wait for the one that is under way."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, root: str, wanted: list[Segment]) -> None:
+        give_way()
+        keeper = durable(root)
+        for segment in wanted:
+            if self._over.is_set():
+                return
+            try:
+                if not (Path(root) / segment.path).exists():
+                    keeper.fetch(segment)
+            except (StateError, OSError):
+                # Whoever needs it says why it can't be read; it may have been merged meanwhile.
+                continue
+
+
+def give_way() -> None:
+    """Let the calling thread yield to all others (Linux: each has a priority of its own)."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+    except (OSError, AttributeError):
+        return
+
+
+#: This process's.
+AHEAD = Ahead()
