@@ -73,11 +73,12 @@ def test_a_cluster_without_workers_is_waited_for(world: Cluster, tmp_path: Path)
     try:
         up.wait("\nready\n")
         up.register()
+        up.wait("no-executors")
+        assert "Spark has had no executor for 120 s" in up.text()
+        for _ in range(3):
+            world.add_worker()
+        up.await_active()
         with Feeder(world.redis_url, 2, 0.2) as feeder:
-            up.wait("no-executors")
-            assert "Spark has had no executor for 120 s" in up.text()
-            for _ in range(3):
-                world.add_worker()
             _next_commit(up)
             assert all(processes(host, "Worker") for host in world.alive())
         await_all(up, feeder.ledger)

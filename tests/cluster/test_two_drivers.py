@@ -52,6 +52,7 @@ def _both(
     for up in pair:
         up.token_files = tuple(one.home / "admin.token" for one in pair)
     pair[0].register()
+    pair[0].await_active()
     return pair[0], pair[1]
 
 

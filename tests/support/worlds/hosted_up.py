@@ -191,6 +191,15 @@ class HostedUp:
             for name, sql in QUERIES.items():
                 client.create_query(sql, name=name)
 
+    def await_active(self) -> None:
+        """Wait until the queries see what arrives."""
+
+        def active() -> bool:
+            return all(client.query(name).status == "active" for name in QUERIES)
+
+        with self.client() as client:
+            wait_until("the queries to be active", active)
+
     def change(self) -> None:
         """A further query, with which others may share plans, or the end of one."""
         with self.client() as client:
@@ -309,10 +318,11 @@ def started(world: Cluster, home: Path, *extra: str, host: Host | None = None) -
 
 
 def ready(world: Cluster, home: Path, *extra: str) -> HostedUp:
-    """Such a one that works and has its streams and queries."""
+    """Such a one that works, and whose queries are active."""
     up = started(world, home, *extra)
     up.wait("\nready\n")
     up.register()
+    up.await_active()
     return up
 
 
