@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import KeyRates, Rates
+    from anabranch_planner.placement.rates import Rates, ValueRates
 
     Groups = NDArray[np.int64]
     Place = Callable[[Rates, Sequence[int]], Operator]
@@ -68,9 +68,9 @@ def by_range(values: int, groups: int) -> Groups:
     return np.arange(values, dtype=np.int64) * groups // values
 
 
-def by_rate(rates: KeyRates, groups: int, seed: int = 0) -> Groups:
+def by_rate(rates: ValueRates, groups: int, seed: int = 0) -> Groups:
     """Group of each value: those whose streams rank alike by rate are together."""
-    ranks = rates.rates.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").T
+    ranks = rates.arriving.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").T
     points = ranks.astype(np.float64)
     random = Random(seed)
     centres = points[random.sample(range(len(points)), min(groups, len(points)))]
@@ -87,14 +87,14 @@ def by_rate(rates: KeyRates, groups: int, seed: int = 0) -> Groups:
     return nearest.astype(np.int64)
 
 
-def by_plan(rates: KeyRates, sites: Sequence[int], groups: int, place: Place) -> Groups:
+def by_plan(rates: ValueRates, sites: Sequence[int], groups: int, place: Place) -> Groups:
     """Group of each value: at most ``groups`` plans, of the values' own and of groups that others
     make, that together send least.
 
     Raises:
         PlannerError: the solver failed.
     """
-    values = rates.rates.shape[1]
+    values = rates.values
     # Plans of other ways to make groups are among those to choose from, so none of these is better.
     others = (by_hash(values, groups), by_range(values, groups), by_rate(rates, groups))
     alone = np.arange(values, dtype=np.int64)
@@ -108,9 +108,9 @@ def by_plan(rates: KeyRates, sites: Sequence[int], groups: int, place: Place) ->
     return np.array([chosen[at] for at in prices[chosen].argmin(axis=0)], np.int64)
 
 
-def _prices(plan: Operator, rates: KeyRates) -> NDArray[np.float64]:
+def _prices(plan: Operator, rates: ValueRates) -> NDArray[np.float64]:
     """What a plan sends of each value."""
-    found = np.zeros(rates.rates.shape[1])
+    found = np.zeros(rates.values)
     for one in plan.inputs:
         found += _prices(one, rates)
         if one.host != plan.host:
@@ -138,7 +138,7 @@ def _median(prices: NDArray[np.float64], most: int) -> list[int]:
 
 
 def placed(
-    rates: KeyRates, sites: Sequence[int], groups: Groups, place: Place
+    rates: ValueRates, sites: Sequence[int], groups: Groups, place: Place
 ) -> list[tuple[Groups, Operator, float]]:
     """Per group that has values: these, its plan, and what that sends."""
     found = []

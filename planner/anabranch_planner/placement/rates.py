@@ -13,7 +13,6 @@ set ``X`` brings a result whenever one of its streams brings the last member:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -98,47 +97,61 @@ class GraphRates:
 
 
 @dataclass(frozen=True)
-class KeyRates:
+class ValueRates:
     """Streams that are joined by one key, value by value: tuples match where the value is equal.
 
     Attributes:
-        rates, windows: stream x value: tuples per second, and tuples in its window.
-        widths: bytes per tuple of each stream, of which a result has the sum; None: tuples count.
+        by_value: set of streams (a mask) x value -> units per second that their join brings.
     """
 
-    rates: Floats
-    windows: Floats
-    widths: tuple[float, ...] | None = None
+    by_value: Floats
+
+    @property
+    def arriving(self) -> Floats:
+        """Stream x value -> its rate."""
+        found: Floats = self.by_value[[1 << one for one in range(self.count)]]
+        return found
 
     @property
     def count(self) -> int:
         """How many streams there are."""
-        return int(self.rates.shape[0])
+        return len(self.by_value).bit_length() - 1
+
+    @property
+    def values(self) -> int:
+        """How many values there are."""
+        return int(self.by_value.shape[1])
 
     def rate(self, streams: Mask) -> float:
-        """Tuples, or bytes, per second of all values."""
+        """Units per second of all values."""
         return float(self.by_value[streams].sum())
 
     def joinable(self, one: Mask, other: Mask) -> bool:
         """All streams have the key."""
         return bool(one and other)
 
-    def of(self, values: NDArray[np.int64]) -> KeyRates:
+    def of(self, values: NDArray[np.int64]) -> ValueRates:
         """The substreams of some values."""
-        return KeyRates(self.rates[:, values], self.windows[:, values], self.widths)
+        return ValueRates(self.by_value[:, values])
 
-    @cached_property
-    def by_value(self) -> Floats:
-        """Set of streams x value -> its rate: each set from the one without its last stream."""
-        total = 1 << self.count
-        found = np.zeros((total, self.rates.shape[1]))
-        stored = np.ones_like(found)
-        for streams in range(1, total):
-            last = streams.bit_length() - 1
-            rest = streams ^ (1 << last)
-            stored[streams] = stored[rest] * self.windows[last]
-            found[streams] = found[rest] * self.windows[last] + stored[rest] * self.rates[last]
-        if self.widths is not None:
-            wide = [sum(self.widths[one] for one in members(streams)) for streams in range(total)]
-            found *= np.array(wide)[:, None]
-        return found
+
+def windowed(rates: Floats, windows: Floats, widths: Sequence[float] | None = None) -> ValueRates:
+    """The rates of streams with windows, by Eq. 2 and 3 with a selectivity of 1.
+
+    Args:
+        rates, windows: stream x value: tuples per second, and tuples in its window.
+        widths: bytes per tuple of each stream, of which a result has the sum; None: tuples count.
+    """
+    total = 1 << len(rates)
+    brings = np.zeros((total, rates.shape[1]))
+    stored = np.ones_like(brings)
+    for streams in range(1, total):
+        # From the set without its last stream.
+        last = streams.bit_length() - 1
+        rest = streams ^ (1 << last)
+        stored[streams] = stored[rest] * windows[last]
+        brings[streams] = brings[rest] * windows[last] + stored[rest] * rates[last]
+    if widths is not None:
+        wide = [sum(widths[one] for one in members(streams)) for streams in range(total)]
+        brings *= np.array(wide)[:, None]
+    return ValueRates(brings)

@@ -13,7 +13,7 @@ import pytest
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.placement.exact import MAX_STREAMS, exact
 from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.rates import GraphRates, KeyRates, connected, members
+from anabranch_planner.placement.rates import GraphRates, connected, members, windowed
 from anabranch_planner.placement.stream_join_opt import local, simple, stream_join_opt
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def drawn(seed: int, streams: int) -> tuple[Rates, list[int]]:
         )
         windows = found * np.array([[10 ** rng.uniform(-2, 1)] for _ in range(streams)])
         widths = tuple(float(rng.randint(1, 9)) for _ in range(streams))
-        return KeyRates(found, windows, rng.choice((None, widths))), sites
+        return windowed(found, windows, rng.choice((None, widths))), sites
     links = {(rng.randrange(one), one): 10 ** rng.uniform(-4, -1) for one in range(1, streams)}
     for _ in range(rng.randrange(3)):
         one, other = sorted(rng.sample(range(streams), 2))
@@ -67,7 +67,7 @@ def test_no_heuristic_is_better_and_the_papers_is_close() -> None:
 
 
 def test_too_many_streams_are_refused() -> None:
-    rates = KeyRates(np.ones((MAX_STREAMS + 1, 1)), np.ones((MAX_STREAMS + 1, 1)))
+    rates = windowed(np.ones((MAX_STREAMS + 1, 1)), np.ones((MAX_STREAMS + 1, 1)))
     with pytest.raises(PlannerError, match="15 streams are placed, and an exact search takes 14"):
         exact(rates, [0] * (MAX_STREAMS + 1))
 

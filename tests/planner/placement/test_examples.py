@@ -8,12 +8,12 @@ import pytest
 from anabranch_planner.placement.exact import exact
 from anabranch_planner.placement.operators import cost
 from anabranch_planner.placement.partitioners import by_plan, by_range, placed
-from anabranch_planner.placement.rates import GraphRates, KeyRates
+from anabranch_planner.placement.rates import GraphRates, windowed
 from anabranch_planner.placement.stream_join_opt import local, simple, stream_join_opt
 
 #: Table 1: three streams, each at its own host, windows of half a second, tuples of one byte.
 RATES = np.array([[0.1, 0.1, 100.0], [0.03, 50.0, 0.04], [50.0, 0.01, 0.02]])
-TABLE_1 = KeyRates(RATES, RATES * 0.5, (1.0, 1.0, 1.0))
+TABLE_1 = windowed(RATES, RATES * 0.5, (1.0, 1.0, 1.0))
 SITES = [0, 1, 2]
 
 #: Example 2. Selectivities of S0 with S4 and of S1 are in the paper's figure; these have its steps.
@@ -27,7 +27,7 @@ PLACES = [0, 0, 1, 1, 2]
 
 
 def test_rates_of_table_1() -> None:
-    tuples = KeyRates(RATES, RATES * 0.5)
+    tuples = windowed(RATES, RATES * 0.5)
     found = [tuples.rate(streams) for streams in (0b001, 0b010, 0b100, 0b011, 0b101, 0b110)]
     assert found == pytest.approx([100.2, 50.07, 50.03, 9.003, 7.001, 2.0008])
 

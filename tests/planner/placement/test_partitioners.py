@@ -17,11 +17,11 @@ from anabranch_planner.placement.partitioners import (
     by_rate,
     placed,
 )
-from anabranch_planner.placement.rates import KeyRates
+from anabranch_planner.placement.rates import ValueRates, windowed
 from anabranch_planner.placement.stream_join_opt import stream_join_opt
 
 
-def drawn(seed: int, values: int) -> tuple[KeyRates, list[int]]:
+def drawn(seed: int, values: int) -> tuple[ValueRates, list[int]]:
     """Zipf rates over values whose ranks differ from stream to stream."""
     rng = Random(seed)
     streams = rng.choice((3, 4))
@@ -31,10 +31,10 @@ def drawn(seed: int, values: int) -> tuple[KeyRates, list[int]]:
         rates.append(rng.uniform(10, 100) * np.array(rng.sample(list(weights), values)))
     found = np.array(rates)
     windows = found * np.array([[rng.uniform(0.01, 1)] for _ in range(streams)])
-    return KeyRates(found, windows), [rng.randrange(3) for _ in range(streams)]
+    return windowed(found, windows), [rng.randrange(3) for _ in range(streams)]
 
 
-def total(rates: KeyRates, sites: list[int], groups: np.typing.NDArray[np.int64]) -> float:
+def total(rates: ValueRates, sites: list[int], groups: np.typing.NDArray[np.int64]) -> float:
     return sum(sent for _, _, sent in placed(rates, sites, groups, exact))
 
 
@@ -76,7 +76,7 @@ def test_hash_and_range_spread_values_evenly() -> None:
 
 def test_rates_that_rank_alike_are_together() -> None:
     low, high = [1.0, 2.0, 3.0], [30.0, 20.0, 10.0]
-    rates = KeyRates(np.array([low, high, low, high, low]).T.copy(), np.ones((3, 5)))
+    rates = windowed(np.array([low, high, low, high, low]).T.copy(), np.ones((3, 5)))
     found = by_rate(rates, 2)
     assert found[0] == found[2] == found[4] != found[1] == found[3]
 
