@@ -59,9 +59,8 @@ def _reduced(rates: Rates, streams: Sequence[Operator], *, always: bool = False)
             other = at + 1
             while other < len(here):
                 one, two = here[at], here[other]
-                brings = rates.rate(one.streams | two.streams)
                 if rates.joinable(one.streams, two.streams) and (
-                    always or brings < rates.rate(one.streams)
+                    always or rates.rate(one.streams | two.streams) < rates.rate(one.streams)
                 ):
                     here[at] = joined(host, (one, two))
                     del here[other]
