@@ -32,6 +32,8 @@ from anabranch_planner.command.allocation_report import (
 )
 from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.command.order_report import order_document, order_queries, order_text
+from anabranch_planner.command.place_report import Algorithm as PlaceAlgorithm
+from anabranch_planner.command.place_report import place_document, place_queries, place_text
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.command.problem_report import Planned, document, doubts, facts
 from anabranch_planner.documents.yaml import load_yaml
@@ -42,6 +44,7 @@ from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.order.problem import Accounting, Prices, constant, hash_table, sorted_array
 from anabranch_planner.order.search import Ablation, Algorithm
 from anabranch_planner.passes import ConversionRequest, convert_statement, optimise
+from anabranch_planner.placement.partitioners import Partitioner
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
@@ -229,6 +232,32 @@ def order(
         typer.echo(json.dumps(order_document(ordered, seconds), ensure_ascii=False))
     else:
         typer.echo(order_text(ordered, seconds), nl=False)
+
+
+@app.command()
+def place(
+    problem_file: Annotated[
+        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
+    ],
+    hosts: Annotated[int, typer.Option(help="Streams that name no host are dealt to these.")],
+    algorithm: Annotated[
+        PlaceAlgorithm, typer.Option(help="How placements are found; exact: up to 14 streams.")
+    ] = PlaceAlgorithm.EXACT,
+    partitions: Annotated[int, typer.Option(help="Groups of values with plans of their own.")] = 1,
+    partitioner: Annotated[
+        Partitioner, typer.Option(help="How values are put into groups.")
+    ] = Partitioner.PLAN,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
+) -> None:
+    """Place the joins of each query on hosts, so that few tuples travel (PMJoin)."""
+    problem = parse_problem(load_yaml(_read(problem_file)))
+    began = time.perf_counter()
+    found = place_queries(problem, algorithm, partitioner, partitions, hosts)
+    seconds = time.perf_counter() - began
+    if as_json:
+        typer.echo(json.dumps(place_document(found, seconds), ensure_ascii=False))
+    else:
+        typer.echo(place_text(found, seconds), nl=False)
 
 
 @app.command()

@@ -71,7 +71,7 @@ _PARTS = (
     "streams", "queries", "selectivity", "span", "window", "parallelism", "mir",
     "partitioning", "objective", "costs", "limits",
 )  # fmt: skip
-_STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention")
+_STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention", "host", "values")
 _RETENTION = ("ttl",)
 _LIMITS = ("memory", "copies")
 _COSTS = (*OPERATIONS, "calls")
@@ -91,6 +91,8 @@ class Problem:
         objective: the document's own; None where it leaves that open.
         limits: of the joint plan; without any where the document names none.
         assumed: what had to be assumed to make ``statistics``.
+        hosts: stream -> the host at which it arrives, where one is stated.
+        values: (stream, column) -> value -> tuples of it per unit of time, likewise.
     """
 
     streams: tuple[Stream, ...]
@@ -102,6 +104,8 @@ class Problem:
     objective: Objective | None
     limits: Limits
     assumed: tuple[str, ...]
+    hosts: Mapping[str, str]
+    values: Mapping[tuple[str, str], Mapping[str, float]]
 
 
 @dataclass(slots=True)
@@ -183,7 +187,49 @@ def parse_problem(document: Any) -> Problem:
         objective=None if objective is None else choice(objective, Objective, "objective"),
         limits=_limits(parts.get("limits"), entries, queries),
         assumed=assumed,
+        hosts={
+            name: _host(entry["host"], f"streams.{name}.host")
+            for name, entry in entries.items()
+            if entry.get("host") is not None
+        },
+        values={
+            key: values
+            for name, entry in entries.items()
+            for key, values in _values(name, entry, columns[name]).items()
+        },
     )
+
+
+def _host(value: Any, at: str) -> str:
+    if not isinstance(value, str) or not QUERY_ID.fullmatch(value):
+        raise refused(f"{shown(value)} is no host", at, "use letters, digits, '_', '.' and '-'")
+    return value
+
+
+def _values(
+    stream: str, entry: Mapping[str, Any], columns: _Columns
+) -> dict[tuple[str, str], dict[str, float]]:
+    """What ``values`` says: column -> value -> tuples per unit of time."""
+    at = f"streams.{stream}.values"
+    found = {}
+    for name, rates in mapping(entry.get("values"), at, None, "write {dest: {a: 50}}").items():
+        column = columns.types.get(name.lower())
+        if column is None:
+            known = nearest(name, [kept for kept, _ in columns.types.values()])
+            raise refused(f"the stream has no column {name!r}", f"{at}.{name}", known)
+        stated = mapping(rates, f"{at}.{name}", None, "write {a: 50}")
+        found[stream, column[0]] = {
+            str(value): amount(rate, f"{at}.{name}.{value}") for value, rate in stated.items()
+        }
+        rate = entry.get("rate")
+        total = sum(found[stream, column[0]].values())
+        if rate is not None and total > float(rate) * (1 + 1e-9):
+            raise refused(
+                f"values of {total:g} tuples are more than the stream's {float(rate):g}",
+                f"{at}.{name}",
+                "state no more than the rate",
+            )
+    return found
 
 
 def _costs(value: Any) -> CostConstants | None:

@@ -1,0 +1,1 @@
+"""Benchmarks of placement and of orders by value (PMJoin)."""

@@ -1,0 +1,1 @@
+"""Where joins of streams that arrive at different hosts are placed (PMJoin)."""

@@ -1,0 +1,150 @@
+"""Ways to put the values of a key into ``D`` groups, each of which gets a plan of its own.
+
+*Hash*, *range* and *rate* are PMJoin's (section 3.3): by a hash of the value, by equal ranges of
+values, and by k-means over the order in which the streams' rates of a value rank. *Plan* is ours:
+every value has a best plan; values of equal plans are one group, and of all choices of ``D`` plans
+the one that sends least is taken, exactly.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from random import Random
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Solver
+from anabranch_planner.placement.operators import cost
+from anabranch_planner.solvers.interface import Request
+from anabranch_planner.solvers.program import INFINITY, Program
+from anabranch_planner.solvers.registry import solve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_planner.placement.operators import Operator
+    from anabranch_planner.placement.rates import Rates, ValueRates
+
+    Groups = NDArray[np.int64]
+    Place = Callable[[Rates, Sequence[int]], Operator]
+
+#: Moves of centres after which k-means ends, settled or not.
+MOST_MOVES = 100
+
+
+class Partitioner(StrEnum):
+    """The ways to make groups."""
+
+    PLAN = "plan"
+    HASH = "hash"
+    RANGE = "range"
+    RATE = "rate"
+
+
+def by_hash(values: int, groups: int) -> Groups:
+    """Group of each value, by a hash that is the same everywhere.
+
+    >>> by_hash(6, 2).tolist()
+    [1, 1, 0, 1, 0, 1]
+    """
+    numbers = np.arange(values, dtype=np.uint64)
+    # The finaliser of MurmurHash3 (public domain) spreads neighbouring numbers.
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        numbers = (numbers ^ (numbers >> np.uint64(33))) * np.uint64(multiplier)
+    found: Groups = ((numbers ^ (numbers >> np.uint64(33))) % np.uint64(groups)).astype(np.int64)
+    return found
+
+
+def by_range(values: int, groups: int) -> Groups:
+    """Group of each value, by equal ranges.
+
+    >>> by_range(5, 2).tolist()
+    [0, 0, 0, 1, 1]
+    """
+    return np.arange(values, dtype=np.int64) * groups // values
+
+
+def by_rate(rates: ValueRates, groups: int, seed: int = 0) -> Groups:
+    """Group of each value: those whose streams rank alike by rate are together."""
+    ranks = rates.arriving.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").T
+    points = ranks.astype(np.float64)
+    random = Random(seed)
+    centres = points[random.sample(range(len(points)), min(groups, len(points)))]
+    nearest = np.full(len(points), -1)
+    for _ in range(MOST_MOVES):
+        distances = ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
+        found = distances.argmin(axis=1)
+        if (found == nearest).all():
+            break
+        nearest = found
+        for group in range(len(centres)):
+            if (nearest == group).any():
+                centres[group] = points[nearest == group].mean(axis=0)
+    return nearest.astype(np.int64)
+
+
+def by_plan(rates: ValueRates, sites: Sequence[int], groups: int, place: Place) -> Groups:
+    """Group of each value: at most ``groups`` plans, of the values' own and of groups that others
+    make, that together send least.
+
+    Raises:
+        PlannerError: the solver failed.
+    """
+    values = rates.values
+    # Plans of other ways to make groups are among those to choose from, so none of these is better.
+    others = (by_hash(values, groups), by_range(values, groups), by_rate(rates, groups))
+    alone = np.arange(values, dtype=np.int64)
+    plans = list(
+        dict.fromkeys(
+            plan for way in (alone, *others) for _, plan, _ in placed(rates, sites, way, place)
+        )
+    )
+    prices = np.array([_prices(plan, rates) for plan in plans])
+    chosen = list(range(len(plans))) if len(plans) <= groups else _median(prices, groups)
+    return np.array([chosen[at] for at in prices[chosen].argmin(axis=0)], np.int64)
+
+
+def _prices(plan: Operator, rates: ValueRates) -> NDArray[np.float64]:
+    """What a plan sends of each value."""
+    found = np.zeros(rates.values)
+    for one in plan.inputs:
+        found += _prices(one, rates)
+        if one.host != plan.host:
+            found += rates.by_value[one.streams]
+    return found
+
+
+def _median(prices: NDArray[np.float64], most: int) -> list[int]:
+    """The rows, at most so many, whose least entries per column have the least sum (p-median).
+
+    Values whose prices are in proportion are one.
+    """
+    program = Program()
+    opened = [program.variable(0.0, integer=True) for _ in prices]
+    program.row(-INFINITY, float(most), opened, [1.0] * len(opened))
+    for column in prices.T:
+        served = [program.variable(float(price), integer=False) for price in column]
+        program.row(1.0, 1.0, served, [1.0] * len(served))
+        for one, plan in zip(served, opened, strict=True):
+            program.row(-INFINITY, 0.0, (one, plan), (1.0, -1.0))
+    solution = solve(Solver.HIGHS, Request(program))
+    if solution.values is None:
+        raise PlannerError("solver-failed", f"no groups were found: {solution.message}")
+    return [number for number, plan in enumerate(opened) if solution.values[plan] > 0.5]
+
+
+def placed(
+    rates: ValueRates, sites: Sequence[int], groups: Groups, place: Place
+) -> list[tuple[Groups, Operator, float]]:
+    """Per group that has values: these, its plan, and what that sends."""
+    found = []
+    for group in np.unique(groups):
+        values = np.flatnonzero(groups == group)
+        part = rates.of(values)
+        plan = place(part, sites)
+        found.append((values, plan, cost(plan, part)))
+    return found

@@ -1,0 +1,157 @@
+"""Rates of joins of streams: PMJoin's model (Eq. 2 and 3), unfolded.
+
+A stream ``i`` brings ``rate_i`` tuples per second and has ``window_i`` in its window. A join of a
+set ``X`` brings a result whenever one of its streams brings the last member:
+
+    window(X) = f(X) * product of window_i
+    rate(X)   = f(X) * sum over i of  rate_i * product of the other windows
+
+``f`` is the selectivity. Neither depends on the order of the joins. Sets of streams are masks: bit
+``i`` is stream ``i``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+#: A set of streams.
+Mask = int
+
+
+class Rates(Protocol):
+    """What placement has to know of streams, by their numbers from 0."""
+
+    def rate(self, streams: Mask) -> float:
+        """Units per second (tuples, or bytes) that the join of ``streams`` brings."""
+
+    def joinable(self, one: Mask, other: Mask) -> bool:
+        """Whether a predicate links two disjoint sets of streams."""
+
+
+def members(streams: Mask) -> list[int]:
+    """The numbers of a set of streams.
+
+    >>> members(0b1101)
+    [0, 2, 3]
+    """
+    return [number for number in range(streams.bit_length()) if streams >> number & 1]
+
+
+def connected(rates: Rates, streams: Mask) -> bool:
+    """Whether predicates link all of ``streams`` with each other."""
+    reached = streams & -streams
+    left = streams ^ reached
+    while left:
+        near = sum(1 << one for one in members(left) if rates.joinable(reached, 1 << one))
+        if not near:
+            return False
+        reached |= near
+        left &= ~near
+    return True
+
+
+@dataclass(frozen=True)
+class GraphRates:
+    """Streams whose joins have stated selectivities.
+
+    Attributes:
+        rates, windows: per stream: tuples per second, and tuples in its window.
+        selectivities: (stream, stream) -> of their predicates; pairs that are left out have none.
+    """
+
+    rates: Sequence[float]
+    windows: Sequence[float]
+    selectivities: Mapping[tuple[int, int], float]
+
+    def rate(self, streams: Mask) -> float:
+        """Tuples per second."""
+        inside = members(streams)
+        factor = 1.0
+        for (one, other), selectivity in self.selectivities.items():
+            if streams >> one & 1 and streams >> other & 1:
+                factor *= selectivity
+        arriving = 0.0
+        for last in inside:
+            product = self.rates[last]
+            for other in inside:
+                product *= 1.0 if other == last else self.windows[other]
+            arriving += product
+        return factor * arriving
+
+    def joinable(self, one: Mask, other: Mask) -> bool:
+        """Whether there is a predicate between the two."""
+        return any(
+            (one >> a & 1 and other >> b & 1) or (one >> b & 1 and other >> a & 1)
+            for a, b in self.selectivities
+        )
+
+
+@dataclass(frozen=True)
+class ValueRates:
+    """Streams that are joined by one key, value by value: tuples match where the value is equal.
+
+    Attributes:
+        by_value: set of streams (a mask) x value -> units per second that their join brings.
+    """
+
+    by_value: Floats
+
+    @property
+    def arriving(self) -> Floats:
+        """Stream x value -> its rate."""
+        found: Floats = self.by_value[[1 << one for one in range(self.count)]]
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many streams there are."""
+        return len(self.by_value).bit_length() - 1
+
+    @property
+    def values(self) -> int:
+        """How many values there are."""
+        return int(self.by_value.shape[1])
+
+    def rate(self, streams: Mask) -> float:
+        """Units per second of all values."""
+        return float(self.by_value[streams].sum())
+
+    def joinable(self, one: Mask, other: Mask) -> bool:
+        """All streams have the key."""
+        return bool(one and other)
+
+    def of(self, values: NDArray[np.int64]) -> ValueRates:
+        """The substreams of some values."""
+        return ValueRates(self.by_value[:, values])
+
+
+def windowed(rates: Floats, windows: Floats, widths: Sequence[float] | None = None) -> ValueRates:
+    """The rates of streams with windows, by Eq. 2 and 3 with a selectivity of 1.
+
+    Args:
+        rates, windows: stream x value: tuples per second, and tuples in its window.
+        widths: bytes per tuple of each stream, of which a result has the sum; None: tuples count.
+    """
+    total = 1 << len(rates)
+    brings = np.zeros((total, rates.shape[1]))
+    stored = np.ones_like(brings)
+    for streams in range(1, total):
+        # From the set without its last stream.
+        last = streams.bit_length() - 1
+        rest = streams ^ (1 << last)
+        stored[streams] = stored[rest] * windows[last]
+        brings[streams] = brings[rest] * windows[last] + stored[rest] * rates[last]
+    if widths is not None:
+        wide = [sum(widths[one] for one in members(streams)) for streams in range(total)]
+        brings *= np.array(wide)[:, None]
+    return ValueRates(brings)
