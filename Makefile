@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,11 @@ bench-cluster: setup ## measure hosts that share nothing, write docs/benchmarks-
 		$(BIN)/python -m benchmarks.cluster.$$part --json >> docs/benchmarks/cluster.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.cluster.report
+
+bench-pmjoin: setup ## simulate placements, write docs/benchmarks-pmjoin.md
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.pmjoin.simulation --json >> docs/benchmarks/pmjoin.jsonl
+	@$(BIN)/python -m benchmarks.pmjoin.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache

@@ -13,12 +13,13 @@ from anabranch_planner.documents.fields import refused
 from anabranch_planner.placement.exact import exact
 from anabranch_planner.placement.operators import cost
 from anabranch_planner.placement.partitioners import (
+    Group,
     Partitioner,
     by_hash,
-    by_plan,
     by_range,
     by_rate,
     placed,
+    placed_by_plan,
 )
 from anabranch_planner.placement.stream_join_opt import simple, stream_join_opt
 from anabranch_planner.placement.translate import (
@@ -31,9 +32,6 @@ from anabranch_planner.placement.translate import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from anabranch_contract.queries.joins import JoinQuery, Label
     from anabranch_planner.command.problem_file import Problem
@@ -60,7 +58,7 @@ PLACE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupReport:
     """Values of a key that are placed alike.
 
     Attributes:
@@ -87,7 +85,7 @@ class Placed:
     partitioner: Partitioner
     partitions: int
     hosts: tuple[str, ...]
-    queries: tuple[tuple[JoinQuery, tuple[int, ...], tuple[Group, ...]], ...]
+    queries: tuple[tuple[JoinQuery, tuple[int, ...], tuple[GroupReport, ...]], ...]
     assumed: tuple[str, ...]
 
     @property
@@ -127,7 +125,7 @@ def place_queries(
             if partitions == 1 and not named:
                 rates = QueryRates(query, model)
                 plan = PLACE[algorithm](rates, sites)
-                groups: tuple[Group, ...] = (Group(0, (), plan, cost(plan, rates)),)
+                groups: tuple[GroupReport, ...] = (GroupReport(0, (), plan, cost(plan, rates)),)
             else:
                 groups = _by_value(problem, query, named, sites, algorithm, partitioner, partitions)
         except PlannerError as cause:
@@ -190,12 +188,16 @@ def _by_value(
     algorithm: Algorithm,
     partitioner: Partitioner,
     partitions: int,
-) -> tuple[Group, ...]:
+) -> tuple[GroupReport, ...]:
     texts, rates = value_rates(query, named, problem.statistics, problem.statistics.history)
-    groups = _grouped(rates, sites, partitioner, partitions, algorithm)
     return tuple(
-        Group(len(values), tuple(texts[v] for v in values if v < len(texts)), plan, sent)
-        for values, plan, sent in placed(rates, sites, groups, PLACE[algorithm])
+        GroupReport(
+            len(group.values),
+            tuple(texts[v] for v in group.values if v < len(texts)),
+            group.plan,
+            group.cost,
+        )
+        for group in _grouped(rates, sites, partitioner, partitions, algorithm)
     )
 
 
@@ -205,13 +207,14 @@ def _grouped(
     partitioner: Partitioner,
     partitions: int,
     algorithm: Algorithm,
-) -> NDArray[np.int64]:
+) -> list[Group]:
+    place = PLACE[algorithm]
     if partitioner is Partitioner.PLAN:
-        return by_plan(rates, sites, partitions, PLACE[algorithm])
+        return placed_by_plan(rates, sites, partitions, place)
     if partitioner is Partitioner.RATE:
-        return by_rate(rates, partitions)
+        return placed(rates, sites, by_rate(rates, partitions), place)
     make = by_hash if partitioner is Partitioner.HASH else by_range
-    return make(rates.values, partitions)
+    return placed(rates, sites, make(rates.values, partitions), place)
 
 
 def place_document(found: Placed, seconds: float) -> dict[str, Any]:
@@ -274,7 +277,7 @@ def _plan(query: JoinQuery, plan: Operator, hosts: Sequence[str]) -> str:
     return plan.label([member.alias for member in query.members], hosts)
 
 
-def _values(group: Group) -> str:
+def _values(group: GroupReport) -> str:
     if not group.values:
         return ""
     named = ", ".join(group.named[:MOST_NAMED])

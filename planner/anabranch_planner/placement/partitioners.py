@@ -8,6 +8,7 @@ the one that sends least is taken, exactly.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING
@@ -43,6 +44,19 @@ class Partitioner(StrEnum):
     HASH = "hash"
     RANGE = "range"
     RATE = "rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Values that are placed alike.
+
+    Attributes:
+        cost: what ``plan`` sends of them, in units of their rates.
+    """
+
+    values: Groups
+    plan: Operator
+    cost: float
 
 
 def by_hash(values: int, groups: int) -> Groups:
@@ -87,25 +101,44 @@ def by_rate(rates: ValueRates, groups: int, seed: int = 0) -> Groups:
     return nearest.astype(np.int64)
 
 
-def by_plan(rates: ValueRates, sites: Sequence[int], groups: int, place: Place) -> Groups:
-    """Group of each value: at most ``groups`` plans, of the values' own and of groups that others
-    make, that together send least.
+def placed(rates: ValueRates, sites: Sequence[int], groups: Groups, place: Place) -> list[Group]:
+    """The groups that have values, each with the plan that ``place`` makes for it."""
+    found = []
+    for group in np.unique(groups):
+        values = np.flatnonzero(groups == group)
+        part = rates.of(values)
+        plan = place(part, sites)
+        found.append(Group(values, plan, cost(plan, part)))
+    return found
+
+
+def placed_by_plan(rates: ValueRates, sites: Sequence[int], most: int, place: Place) -> list[Group]:
+    """At most ``most`` groups with a plan each, of the values' own plans and of those of groups
+    that others make, that together send least. So none of these ways sends less.
 
     Raises:
         PlannerError: the solver failed.
     """
     values = rates.values
-    # Plans of other ways to make groups are among those to choose from, so none of these is better.
-    others = (by_hash(values, groups), by_range(values, groups), by_rate(rates, groups))
+    others = (by_hash(values, most), by_range(values, most), by_rate(rates, most))
     alone = np.arange(values, dtype=np.int64)
     plans = list(
         dict.fromkeys(
-            plan for way in (alone, *others) for _, plan, _ in placed(rates, sites, way, place)
+            group.plan for way in (alone, *others) for group in placed(rates, sites, way, place)
         )
     )
     prices = np.array([_prices(plan, rates) for plan in plans])
-    chosen = list(range(len(plans))) if len(plans) <= groups else _median(prices, groups)
-    return np.array([chosen[at] for at in prices[chosen].argmin(axis=0)], np.int64)
+    chosen = list(range(len(plans))) if len(plans) <= most else _median(prices, most)
+    nearest = prices[chosen].argmin(axis=0)
+    found = []
+    for number, plan in enumerate(plans[at] for at in chosen):
+        members = np.flatnonzero(nearest == number)
+        if len(members):
+            part = rates.of(members)
+            # A plan for the whole group may be better still.
+            best = min((plan, place(part, sites)), key=lambda one: cost(one, part))
+            found.append(Group(members, best, cost(best, part)))
+    return found
 
 
 def _prices(plan: Operator, rates: ValueRates) -> NDArray[np.float64]:
@@ -119,10 +152,7 @@ def _prices(plan: Operator, rates: ValueRates) -> NDArray[np.float64]:
 
 
 def _median(prices: NDArray[np.float64], most: int) -> list[int]:
-    """The rows, at most so many, whose least entries per column have the least sum (p-median).
-
-    Values whose prices are in proportion are one.
-    """
+    """The rows, at most so many, whose least entries per column have the least sum (p-median)."""
     program = Program()
     opened = [program.variable(0.0, integer=True) for _ in prices]
     program.row(-INFINITY, float(most), opened, [1.0] * len(opened))
@@ -135,16 +165,3 @@ def _median(prices: NDArray[np.float64], most: int) -> list[int]:
     if solution.values is None:
         raise PlannerError("solver-failed", f"no groups were found: {solution.message}")
     return [number for number, plan in enumerate(opened) if solution.values[plan] > 0.5]
-
-
-def placed(
-    rates: ValueRates, sites: Sequence[int], groups: Groups, place: Place
-) -> list[tuple[Groups, Operator, float]]:
-    """Per group that has values: these, its plan, and what that sends."""
-    found = []
-    for group in np.unique(groups):
-        values = np.flatnonzero(groups == group)
-        part = rates.of(values)
-        plan = place(part, sites)
-        found.append((values, plan, cost(plan, part)))
-    return found

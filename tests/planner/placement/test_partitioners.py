@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from random import Random
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,13 +13,16 @@ from anabranch_planner.placement.exact import exact
 from anabranch_planner.placement.operators import cost
 from anabranch_planner.placement.partitioners import (
     by_hash,
-    by_plan,
     by_range,
     by_rate,
     placed,
+    placed_by_plan,
 )
 from anabranch_planner.placement.rates import ValueRates, windowed
 from anabranch_planner.placement.stream_join_opt import stream_join_opt
+
+if TYPE_CHECKING:
+    from anabranch_planner.placement.partitioners import Group, Place
 
 
 def drawn(seed: int, values: int) -> tuple[ValueRates, list[int]]:
@@ -34,8 +38,8 @@ def drawn(seed: int, values: int) -> tuple[ValueRates, list[int]]:
     return windowed(found, windows), [rng.randrange(3) for _ in range(streams)]
 
 
-def total(rates: ValueRates, sites: list[int], groups: np.typing.NDArray[np.int64]) -> float:
-    return sum(sent for _, _, sent in placed(rates, sites, groups, exact))
+def total(groups: list[Group]) -> float:
+    return sum(group.cost for group in groups)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -49,21 +53,23 @@ def test_chosen_groups_are_the_best_of_all_choices_of_plans(seed: int) -> None:
             sum(min(prices[plan][v] for plan in chosen) for v in range(6))
             for chosen in combinations(range(len(plans)), min(groups, len(plans)))
         )
-        found = by_plan(rates, sites, groups, exact)
-        assert len(set(found.tolist())) <= groups
+        found = placed_by_plan(rates, sites, groups, exact)
+        assert len(found) <= groups
+        assert sorted(v for group in found for v in group.values) == list(range(6))
         # A plan that is made for a whole group may only be better.
-        assert total(rates, sites, found) <= best * (1 + 1e-9)
+        assert total(found) <= best * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("place", [exact, stream_join_opt])
 @pytest.mark.parametrize("seed", range(10))
-def test_chosen_groups_send_no_more_than_any_others(seed: int) -> None:
+def test_chosen_groups_send_no_more_than_any_others(seed: int, place: Place) -> None:
     rates, sites = drawn(seed, 30)
-    every = total(rates, sites, np.arange(30))
-    for groups in (1, 2, 4, 8):
-        chosen = total(rates, sites, by_plan(rates, sites, groups, exact))
-        assert chosen >= every * (1 - 1e-9)
+    for groups in (1, 2, 4, 8, 30):
+        chosen = total(placed_by_plan(rates, sites, groups, place))
         for other in (by_hash(30, groups), by_range(30, groups), by_rate(rates, groups)):
-            assert chosen <= total(rates, sites, other) * (1 + 1e-9)
+            assert chosen <= total(placed(rates, sites, other, place)) * (1 + 1e-9)
+    if place is exact:
+        assert chosen == pytest.approx(total(placed(rates, sites, np.arange(30), exact)))
 
 
 def test_hash_and_range_spread_values_evenly() -> None:
@@ -84,7 +90,7 @@ def test_rates_that_rank_alike_are_together() -> None:
 def test_a_group_is_placed_by_its_own_values() -> None:
     rates, sites = drawn(3, 12)
     groups = by_range(12, 3)
-    for values, plan, sent in placed(rates, sites, groups, stream_join_opt):
-        part = rates.of(values)
-        assert plan == stream_join_opt(part, sites)
-        assert sent == pytest.approx(cost(plan, part))
+    for group in placed(rates, sites, groups, stream_join_opt):
+        part = rates.of(group.values)
+        assert group.plan == stream_join_opt(part, sites)
+        assert group.cost == pytest.approx(cost(group.plan, part))

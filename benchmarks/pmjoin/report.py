@@ -1,0 +1,84 @@
+"""``docs/benchmarks-pmjoin.md`` from saved figures.
+
+``python -m benchmarks.pmjoin.report [--docs docs]`` reads ``docs/benchmarks/pmjoin.jsonl``, one
+line per run of one benchmark, and shows the newest of each. Equal lines give equal bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.pmjoin import simulation
+from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.sections import section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTRODUCTION = """\
+# Benchmarks of placement
+
+Made by `python -m benchmarks.pmjoin.report` from the lines in
+[`benchmarks/pmjoin.jsonl`](benchmarks/pmjoin.jsonl), the newest of each benchmark. Change the
+benchmarks, not this file. What the algorithms are is in [placement.md](placement.md).
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(description="docs/benchmarks-pmjoin.md from saved figures")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
+    docs = parser.parse_args(arguments).docs
+    saved = docs / "benchmarks" / "pmjoin.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
+        entry = json.loads(line)
+        found[entry["part"]] = entry
+    part = simulation.BENCHMARK
+    if part.name not in found:
+        tell(f"{docs / 'benchmarks'} has no figures of placement")
+        return 1
+    grid = Grid("targets", ("target", "wanted", "found", "held"), targets(found[part.name]))
+    parts = [_INTRODUCTION, "## Targets\n", grid.markdown()]
+    parts += section(docs, "Simulation", part, found[part.name], {})
+    (docs / "benchmarks-pmjoin.md").write_text("\n".join(parts), encoding="utf-8")
+    return 0
+
+
+def targets(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """What was wanted, what was found, and whether that holds."""
+    figures = entry["figures"]
+    compared = [row for figure in ("5", "6", "7") for row in figures[figure]]
+    ratio = statistics.fmean(row["ratio"] for row in compared)
+    seconds = {row["streams"]: row["exact_seconds"] for row in figures["6"]}
+    rows = [
+        _row("StreamJoinOpt, of the optimum, mean", "≤ 1.05 ×", ratio, 1.05, " ×"),
+        _row("exact, ten streams", "≤ 1 s", seconds[10], 1.0, " s"),
+        _row("exact, 14 streams", "≤ 10 s", seconds[14], 10.0, " s"),
+    ]
+    different = [row for row in figures["8"] if row["kind"].startswith("different")]
+    alone = {row["kind"]: row["plan"] for row in different if row["groups"] == 1}
+    for groups, most in ((2, 0.5), (1000, 0.1)):
+        left = statistics.fmean(
+            row["plan"] / alone[row["kind"]] for row in different if row["groups"] == groups
+        )
+        name = f"different distributions, {groups} groups, of one plan"
+        rows.append(_row(name, f"≤ {most:g} ×", left, most, " ×"))
+    ways = [name for name in figures["8"][0] if name not in ("kind", "groups", "plan")]
+    worst = max(row["plan"] / min(row[way] for way in ways) for row in figures["8"])
+    rows.append(_row("chosen groups, of the best others", "≤ 1 ×", worst, 1.0005, " ×"))
+    return tuple(rows)
+
+
+def _row(name: str, wanted: str, found: float, most: float, unit: str) -> tuple[str, ...]:
+    return name, wanted, f"{found:.3g}{unit}", "yes" if found <= most else "no"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
