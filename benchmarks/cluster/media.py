@@ -221,13 +221,16 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             )
     head = ("MB to each", "medium", "round, ms", "CPU of a round, ms", "MB/s of all", "CPU ns/byte")
     grids = [Grid(f"a round of {hosts} hosts", head, tuple(rows), texts=2)]
+    # Lines of before that was measured have none.
     codecs = [
         (kind, codec, f"{one['left']:.2f}", f"{one['ns']:.1f}")
-        for kind, several in entry["compression"].items()
+        for kind, several in entry.get("compression", {}).items()
         for codec, one in several.items()
     ]
-    names = ("partial results", "codec", "left of a byte", "CPU ns/byte")
-    return [*grids, Grid("compression", names, tuple(codecs), texts=2)]
+    if codecs:
+        names = ("partial results", "codec", "left of a byte", "CPU ns/byte")
+        grids.append(Grid("compression", names, tuple(codecs), texts=2))
+    return grids
 
 
 BENCHMARK = Benchmark("media", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 STREAMS, VALUES = 10, 1000
 RANGES = (10, 100, 1000, 10_000, 100_000)
 COUNTS = (4, 6, 8, 10, 12, 14)
+STREAM_COUNTS = (4, 8, 12)
 PARTITIONS = (1, 2, 4, 10, 100, 1000)
 #: Values whose rates are worked out at once: two to the number of streams times as many numbers.
 CHUNK = 2000
@@ -234,7 +235,7 @@ def _by_groups(rates: ValueRates, groups: int) -> dict[str, float]:
 def _streams(seeds: int) -> list[dict[str, Any]]:
     """Fig. 10: the number of streams, without groups and with as many as values."""
     rows = []
-    for count in (4, 8, 12):
+    for count in STREAM_COUNTS:
         for groups in (1, 1000):
             runs = []
             for seed in range(seeds):

@@ -35,6 +35,9 @@ def document(part: str, settings: dict[str, object], **found: object) -> str:
     return json.dumps(known | found) + "\n"
 
 
+COMPRESSION = {"rows": {"lz4": {"left": 0.5, "ns": 2.5}}}
+
+
 def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
     one, three = run_of(1.0, 100.0, 90.0, 0.0), run_of(0.36, 150.0, 200.0, 512.0)
     runs = {size: {"1": [one] * 3, "3": [three] * 3} for size in ("small", "large")}
@@ -43,7 +46,7 @@ def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "cluster.jsonl").write_text(
         document("hosts", {"hosts": [1, 3]}, runs=runs)
-        + document("media", {"hosts": 3}, rounds=media)
+        + document("media", {"hosts": 3}, rounds=media, compression=COMPRESSION)
     )
     assert report.main(["--docs", str(tmp_path)]) == 0
     text = (tmp_path / "benchmarks-cluster.md").read_text()
@@ -52,6 +55,7 @@ def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
     assert f"{pair}{share} | ≤ 1.15 × | 1.08 × | yes |" in text
     assert f"{pair}CPU, same work, large batches | ≤ 1.4 × | 1.50 × | no |" in text
     assert f"{pair}a small batch takes longer by | ≤ 150 ms | 110 ms | yes |" in text
+    assert "| rows | lz4 | 0.50 | 2.5 |" in text
     # Six times a megabyte in 50 ms.
     assert "| 1 | flight | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 120 | 8.33 |" in text
 

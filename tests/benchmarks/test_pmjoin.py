@@ -1,0 +1,58 @@
+"""The simulation of placements, in small, and its report."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from benchmarks.pmjoin import report, simulation
+from benchmarks.pmjoin.simulation import KINDS, Kind, drawn, weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_weights_are_parts_of_a_whole(kind: Kind) -> None:
+    for seed in range(20):
+        found = weights(np.random.default_rng(seed), 50, kind)
+        assert found.shape == (50,)
+        assert found.sum() == pytest.approx(1)
+        assert (found >= 0).all()
+
+
+def test_similar_streams_have_their_hot_spots_together() -> None:
+    rates, windows = drawn(
+        np.random.default_rng(1), Kind(similar=True, contiguous=False), [10.0, 20.0], [3.0, 5.0]
+    )
+    assert rates.argmax(axis=1).tolist() == [rates[0].argmax()] * 2
+    assert rates.sum(axis=1) == pytest.approx([10, 20])
+    assert windows.sum(axis=1) == pytest.approx([30, 100])
+
+
+def test_every_figure_in_small(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "STREAMS": 4, "VALUES": 12, "RANGES": (10,), "COUNTS": (10, 14), "PARTITIONS": (1, 2, 1000),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(simulation, name, value)
+    monkeypatch.setattr(simulation, "STREAM_COUNTS", (4,))
+    monkeypatch.setattr(simulation.drawn, "__defaults__", (12,))
+    found = simulation.measure(argparse.Namespace(seeds=1), tmp_path)
+    assert found["figures"].keys() == {"5", "6", "7", "8", "10"}
+    for row in found["figures"]["8"]:
+        assert row["plan"] <= min(row[way] for way in simulation.WAYS) + 1e-3
+    for row in found["figures"]["6"]:
+        assert row["exact"] <= row["stream_join_opt"] <= row["simple"] * 1.001
+    (tmp_path / "benchmarks").mkdir()
+    line = {"part": "simulation", "settings": {}, **found}
+    headings = [grid.title for grid in simulation.tables(line)]
+    assert headings == list(simulation.HEADINGS.values())
+    rows = report.targets(line)
+    assert [row[-1] for row in rows if row[0].startswith("chosen")] == ["yes"]
+    assert report.main(["--docs", str(tmp_path)]) == 1
+    assert "no figures of placement" in capsys.readouterr().err
