@@ -63,7 +63,7 @@ def by_hash(values: int, groups: int) -> Groups:
     """Group of each value, by a hash that is the same everywhere.
 
     >>> by_hash(6, 2).tolist()
-    [1, 1, 0, 1, 0, 1]
+    [0, 0, 1, 0, 1, 1]
     """
     numbers = np.arange(values, dtype=np.uint64)
     # The finaliser of MurmurHash3 (public domain) spreads neighbouring numbers.
