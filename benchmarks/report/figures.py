@@ -82,6 +82,16 @@ def line(found: dict[str, Any]) -> str:
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
+def newest(docs: Path, group: str) -> dict[str, dict[str, Any]]:
+    """Benchmark -> its newest line among the saved figures of ``group``."""
+    saved = docs / "benchmarks" / f"{group}.jsonl"
+    found: dict[str, dict[str, Any]] = {}
+    for text in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
+        entry = json.loads(text)
+        found[entry["part"]] = entry
+    return found
+
+
 def tell(text: str) -> None:
     """Say how far the benchmark is; standard output belongs to the figures."""
     sys.stderr.write(f"{text}\n")

@@ -7,13 +7,12 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.report.charts import Line, lines
-from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.figures import ROOT, newest, tell
 from benchmarks.report.sections import section
 from benchmarks.state import amplification, budgets, caps, operations, sensitivity
 from benchmarks.state.targets import targets
@@ -63,11 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="docs/benchmarks-state.md from saved figures")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the report")
     docs = parser.parse_args(arguments).docs
-    saved = docs / "benchmarks" / "state.jsonl"
-    found: dict[str, dict[str, Any]] = {}
-    for line in saved.read_text(encoding="utf-8").splitlines() if saved.is_file() else ():
-        entry = json.loads(line)
-        found[entry["part"]] = entry
+    found = newest(docs, "state")
     if not found:
         tell(f"{docs / 'benchmarks'} has no figures of the state store")
         return 1

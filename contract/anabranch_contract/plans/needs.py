@@ -14,7 +14,7 @@ from anabranch_contract.queries.expressions import columns
 from anabranch_contract.queries.joins import Label
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from anabranch_contract.plans.routes import Routes
     from anabranch_contract.plans.ruleset import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TimeBound,
     )
     from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import StreamName
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,18 @@ class Needed:
     taus: frozenset[Label] = frozenset()
     starts: frozenset[tuple[Label, str]] = frozenset()
     alike: frozenset[tuple[Label, str]] = frozenset()
+
+    def columns_of(
+        self, start: Label, stream: Callable[[Label], StreamName]
+    ) -> frozenset[tuple[Label, str]]:
+        """The columns that travel with tuples of which the one under ``start`` arrived last.
+
+        Args:
+            stream: the stream behind a label.
+        """
+        own = {one for one in self.starts if one[0] == start}
+        own |= {one for one in self.alike if stream(one[0]) == stream(start)}
+        return self.columns | own
 
     def __or__(self, other: Needed) -> Needed:
         return Needed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.mirs import restrict_classes
@@ -18,11 +19,20 @@ class Users:
     """Sub-join -> the queries that contain it, sorted by id."""
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
-        self._queries = sorted(queries, key=lambda q: q.id)
-        self._with: dict[Label, set[int]] = defaultdict(set)
+        self._given = queries
+
+    @cached_property
+    def _queries(self) -> list[JoinQuery]:
+        return sorted(self._given, key=lambda q: q.id)
+
+    @cached_property
+    def _with(self) -> dict[Label, set[int]]:
+        """Label -> the numbers of its queries; nobody asks where nothing is bounded or travels."""
+        found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self._queries):
             for label in query.labels:
-                self._with[label].add(number)
+                found[label].add(number)
+        return found
 
     def of(self, mir: Mir) -> list[JoinQuery]:
         """The queries with all members of ``mir``, under the same key classes."""

@@ -23,11 +23,7 @@ def stream_join_opt(rates: Rates, sites: Sequence[int]) -> Operator:
     Args:
         sites: the host at which each stream arrives.
     """
-    left = _reduced(rates, arrivals(sites))
-    while len(left) > 1:
-        left.sort(key=lambda one: (rates.rate(one.streams), one.streams))
-        left.append(_settled(rates, left))
-    return left[0]
+    return _placed(rates, _reduced(rates, arrivals(sites)))
 
 
 def simple(rates: Rates, sites: Sequence[int]) -> Operator:
@@ -41,11 +37,7 @@ def local(rates: Rates, sites: Sequence[int]) -> Operator:
     """As the heuristic, but streams of one host that can be joined there are, whatever they bring
     (the rival of PMJoin's Fig. 7).
     """
-    left = _reduced(rates, arrivals(sites), always=True)
-    while len(left) > 1:
-        left.sort(key=lambda one: (rates.rate(one.streams), one.streams))
-        left.append(_settled(rates, left))
-    return left[0]
+    return _placed(rates, _reduced(rates, arrivals(sites), always=True))
 
 
 def _reduced(rates: Rates, streams: Sequence[Operator], *, always: bool = False) -> list[Operator]:
@@ -69,6 +61,14 @@ def _reduced(rates: Rates, streams: Sequence[Operator], *, always: bool = False)
             at += 1
         found += here
     return found
+
+
+def _placed(rates: Rates, left: list[Operator]) -> Operator:
+    """Lines 10 to 29: all that is ``left``, the slowest first."""
+    while len(left) > 1:
+        left.sort(key=lambda one: (rates.rate(one.streams), one.streams))
+        left.append(_settled(rates, left))
+    return left[0]
 
 
 def _settled(rates: Rates, left: list[Operator]) -> Operator:

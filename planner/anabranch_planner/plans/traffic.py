@@ -60,11 +60,12 @@ def traffic(
         PlanError: the ruleset is not one of ``queries``.
     """
     routes, subs = Routes(ruleset), SubJoins(queries)
-    needs, users = Needs(routes), _users(ruleset, routes, subs)
+    needs, paths = Needs(routes), ruleset.paths
+    users = _users(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
     found = {}
-    for rule in ruleset.paths:
+    for rule in paths:
         query, spec = users[rule.out], routes.specs[rule.store]
         head = heads.get(rule.edge, frozenset({rule.start}))
         heads[rule.out] = head | frozenset(rule.members)
@@ -75,10 +76,10 @@ def traffic(
     return found
 
 
-def _users(ruleset: Ruleset, routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
+def _users(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
     """Edge -> a query that contains all that travels over it."""
     found: dict[Edge, JoinQuery] = {}
-    for rule in reversed(ruleset.paths):
+    for rule in reversed(paths):
         query = found.get(rule.out)
         for output in routes.outputs.get(rule.out, ()):
             query = query or subs.query(output.query)
@@ -118,9 +119,7 @@ def _width(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
 ) -> float:
     """Bytes of a tuple over ``head``, of which that is ``needed``."""
-    stream = routes.stream(start)
-    read = needed.columns | {one for one in needed.starts if one[0] == start}
-    read |= {one for one in needed.alike if routes.stream(one[0]) == stream}
+    read = needed.columns_of(start, routes.stream)
     times = sum(1 for label in needed.taus & head if routes.has_event_time(label))
     arrivals = len((needed.sigmas | {start}) & head)
     relation = routes.relation_of

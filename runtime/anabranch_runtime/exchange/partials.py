@@ -27,10 +27,7 @@ _LABELS = b"labels"
 def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
     """The tuples of ``partial`` with what of them is ``needed``."""
     names, arrays = [], []
-    stream = layout.stream(partial.start)
-    ranked = {one for one in needed.starts if one[0] == partial.start}
-    ranked |= {one for one in needed.alike if layout.stream(one[0]) == stream}
-    for label, column in sorted(needed.columns | ranked):
+    for label, column in sorted(needed.columns_of(partial.start, layout.stream)):
         if label in partial.place:
             names.append(f"{label}.{column}")
             arrays.append(partial.column(label, column))
