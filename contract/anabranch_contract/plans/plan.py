@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import AttrRef, Label, QueryId
     from anabranch_contract.queries.mirs import Mir, MirId
 
@@ -97,6 +98,7 @@ class ProbeOrder:
 
     ``goal`` is a query id, or an MIR id when ``maintains`` is true. ``owner`` is empty for
     shared orders; an optimiser that shares nothing writes the query that the order works for.
+    ``substream`` says which of the start's tuples take the order (``Plan.substreams``).
     """
 
     goal: str
@@ -104,6 +106,12 @@ class ProbeOrder:
     start: Label
     steps: tuple[Step, ...]
     owner: str = ""
+    substream: int = 0
+
+    @property
+    def rank(self) -> tuple[str, bool, str, Label, int]:
+        """What orders of a plan are sorted by."""
+        return self.owner, self.maintains, self.goal, self.start, self.substream
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,8 @@ class Plan:
         bound: proven lower bound of cost and switching together. ``gap``: relative distance.
         method: how it was found, e.g. ``"highs"``, ``"greedy"``.
         candidates, variables, constraints: the size of the problem that was solved.
+        substreams: of the starts whose tuples are told apart: each goal of such a start has an
+            order per substream. The orders of other starts are all of substream 0.
     """
 
     optimizer: Optimizer
@@ -144,3 +154,4 @@ class Plan:
     variables: int = 0
     constraints: int = 0
     switching: float = 0.0
+    substreams: tuple[Substreams, ...] = ()

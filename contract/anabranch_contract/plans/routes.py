@@ -52,6 +52,7 @@ class Routes:
         self.sketches: dict[RelationId, list[tuple[tuple[str, str], ...]]] = defaultdict(list)
         for owner, parts in ruleset.sketches:
             self.sketches[owner].append(parts)
+        self.substreams = {one.start: one for one in ruleset.substreams}
         self.latest = {rule.stream: rule for rule in ruleset.latest_rules}
         self.levels = ruleset.levels
         self.conjuncts = {r.id: tuple((str(f), f) for f in r.filter) for r in ruleset.relations}

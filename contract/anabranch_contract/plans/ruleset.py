@@ -20,7 +20,7 @@ import hashlib
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NewType, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NewType, TypeAlias, cast
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Row
@@ -41,11 +41,15 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import View
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 #: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
 #: latest per key; in version 4 queries were joins only; up to version 5
-#: expressions did not name the kinds of their terms.
-VERSION, _UNMARKED = 6, 5
+#: expressions did not name the kinds of their terms; up to version 6 all tuples of a start took
+#: the same orders.
+VERSION, _UNMARKED = 7, 5
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
@@ -93,6 +97,31 @@ class KeyPart(Row, frozen=True):
 
 #: A local index of a store: (attribute in the store's namespace, key type), sorted.
 IndexSpec: TypeAlias = tuple[tuple[AttrRef, str], ...]
+
+
+class Substreams(Row, frozen=True):
+    """How the tuples that arrive for ``start`` are told apart (PMJoin, section 4).
+
+    Any function will do: every tuple follows one order per goal, whichever it is. So two values of
+    one hash share their orders, and the function may change with every ruleset.
+
+    Attributes:
+        attribute, type: the key attribute of ``start`` that decides, and its key type.
+        groups: sets of key hashes, one for each of the last substreams.
+        others: how many substreams come first: all other tuples, by equal ranges of their hash;
+            those without a key are substream 0.
+    """
+
+    start: Label
+    attribute: str
+    type: str
+    groups: tuple[tuple[int, ...], ...] = ()
+    others: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many substreams there are."""
+        return self.others + len(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +173,8 @@ class ProbeRule:
         level: the stage in which the probe runs (0: base stores suffice).
         fill: for an MIR the order in which its members are probed one by one where no
             container of the MIR covers an epoch: base probes that together replace the MIR.
+        substreams: the substreams of ``start`` whose tuples take the probe, where it is the first
+            of its order; empty: all of them. Absent in documents of earlier releases.
     """
 
     edge: Edge
@@ -158,6 +189,7 @@ class ProbeRule:
     residuals: tuple[Expr, ...] = ()
     level: int = 0
     fill: tuple[FillStep, ...] = ()
+    substreams: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +299,7 @@ class Ruleset:
         sketches: attribute combinations per relation whose distinct counts are to be measured.
         backfill_rules: at most one per MIR store; absent in documents of earlier releases.
         latest_rules: one per stream that queries read and that keeps the latest; likewise.
+        substreams: at most one per start; likewise.
         revision: 0 for the ruleset with which the epoch begins, then 1, 2, ...; likewise.
     """
 
@@ -282,6 +315,7 @@ class Ruleset:
     sketches: tuple[tuple[RelationId, tuple[tuple[str, str], ...]], ...] = ()
     backfill_rules: tuple[BackfillRule, ...] = ()
     latest_rules: tuple[LatestRule, ...] = ()
+    substreams: tuple[Substreams, ...] = ()
     revision: int = 0
     version: int = VERSION
 
@@ -329,12 +363,18 @@ class Ruleset:
         for probe in self.probe_rules:
             _require(probe.store in stores and probe.edge in edges, "dangling", probe)
             _require(bool(probe.key), "cross product on edge", probe.out)
+        counts = {one.start: one.count for one in self.substreams}
+        _require(len(counts) == len(self.substreams), "a start has two functions")
+        for probe in self.probe_rules:
+            for number in probe.substreams:
+                known = 0 <= number < counts.get(probe.start, 0)
+                _require(known and probe.edge not in outs, "no such substream", probe)
         for output in self.output_rules:
             _require(output.query in queries and output.edge in edges, "dangling", output)
         for latest in self.latest_rules:
-            known = next((s for s in self.stores if s.id == latest.store), None)
-            _require(known is not None and latest.relation in relations, "dangling", latest)
-            _require(known is None or latest.index in known.indexes, "no index for", latest)
+            there = next((s for s in self.stores if s.id == latest.store), None)
+            _require(there is not None and latest.relation in relations, "dangling", latest)
+            _require(there is None or latest.index in there.indexes, "no index for", latest)
         for backfill in self.backfill_rules:
             _require(backfill.store in stores, "dangling", backfill)
             _require(
@@ -344,6 +384,14 @@ class Ruleset:
                 "dangling",
                 backfill,
             )
+
+
+def used_substreams(
+    functions: Iterable[Substreams], probes: Iterable[ProbeRule]
+) -> tuple[Substreams, ...]:
+    """Those of ``functions`` whose starts' tuples do not all take the same ``probes``; sorted."""
+    divided = {rule.start for rule in probes if rule.substreams}
+    return tuple(sorted({one for one in functions if one.start in divided}))
 
 
 def arrival_edge(relation: RelationId) -> Edge:

@@ -7,6 +7,7 @@ sub-join that the path has reached, hence its canonical id.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationId
@@ -36,6 +37,27 @@ def steps_of(ruleset: Ruleset) -> dict[str, Step]:
         joined = canonical(classes, relation_of, labels).id
         found[rule.out] = (joined, tuple(sorted(head)), tuple(sorted(rule.members)))
     return found
+
+
+def steps_of_all(ruleset: Ruleset) -> dict[str, Step]:
+    """Edge -> its step, without the steps that only some of a start's tuples take.
+
+    What is counted on the others says how selective a step is for their substreams, not for all.
+    Where every substream takes a step, be it on edges of their own, their counts add up.
+    """
+    found = steps_of(ruleset)
+    counts = {one.start: one.count for one in ruleset.substreams}
+    whose: dict[Edge, tuple[int, ...]] = {}
+    taken: dict[tuple[Label, Step], set[int]] = defaultdict(set)
+    divided = [rule for rule in ruleset.paths if rule.start in counts]
+    for rule in divided:
+        whose[rule.out] = whose.get(rule.edge) or rule.substreams
+        numbers = whose[rule.out] or range(counts[rule.start])
+        taken[rule.start, found[rule.out]].update(numbers)
+    partial = {
+        rule.out for rule in divided if len(taken[rule.start, found[rule.out]]) < counts[rule.start]
+    }
+    return {edge: step for edge, step in found.items() if edge not in partial}
 
 
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:

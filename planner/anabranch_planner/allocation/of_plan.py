@@ -41,7 +41,7 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
     """
     found = trails(plan, queries)
     mirs = {mir.id: mir for mir in plan.mirs}
-    ordered = sorted(found.steps, key=lambda prefix: (len(prefix[2]), prefix))
+    ordered = sorted(found.steps, key=lambda prefix: (len(prefix.path), prefix))
     number: dict[Prefix, int] = {prefix: at for at, prefix in enumerate(ordered)}
     kept: set[Prefix] = set()
     goals = []
@@ -50,12 +50,12 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
             kept.update(prefixes)
             continue
         last = found.steps[prefixes[-1]] if prefixes else None
-        results = 0.0 if last is None else model.probe(last.after, order.start)
+        results = 0.0 if last is None else model.probe(last.after, order.start, order.substream)
         step = number[prefixes[-1]] if prefixes else None
         goals.append(Goal(*goal_name(order.goal, order.start), step, 0.0, results))
     steps = []
     for prefix in ordered:
         price = 0.0 if prefix in kept else step_price(found.steps[prefix], mirs, model)
-        parent = (prefix[0], prefix[1], prefix[2][:-1])
+        parent = prefix._replace(path=prefix.path[:-1])
         steps.append(Step(number.get(parent), price))
     return Forest(tuple(steps), tuple(sorted(goals, key=lambda g: (g.query, g.start))))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
+from anabranch_planner.cost.values import Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ class Figures:
     """Checked statistics; memoised.
 
     Attributes:
+        values: the shares of the values of keys.
         assumed, contradictions: what had to be assumed and put right so far, in sentences.
     """
 
@@ -49,6 +51,7 @@ class Figures:
         self._ahead = statistics.ahead()
         self._sizes: dict[RelationId, float] = {}
         self._links: dict[Keys, tuple[bool, float]] = {}
+        self.values = Values(statistics, self.distinct)
         self.assumed: set[str] = set()
         self.contradictions: set[str] = set()
 
@@ -104,7 +107,8 @@ class Figures:
     ) -> tuple[bool, float]:
         """Selectivity of one composite equality between two labels; whether it is stated.
 
-        Parts without a stated selectivity together divide by the greater distinct count.
+        Parts without a stated selectivity together divide by the greater distinct count; where
+        there is one such part and its frequent values are measured, it goes by its values.
         """
         found = self._links.get(keys)
         if found is None:
@@ -124,6 +128,10 @@ class Figures:
             if sane(stated, what) > 1:
                 self.contradictions.add(f"{what} is {stated:g}, above 1: taken as 1")
             product *= min(float(stated), 1.0)
+        if len(derived) == 1:
+            columns = [(relation_of[ref.label], ref.attribute) for ref in derived[0]]
+            if all(map(self.values.are_known, columns)):
+                return False, product * self.values.selectivity(columns)
         if derived:
             sides = ([k[0] for k in derived], [k[1] for k in derived])
             product /= max(self._distinct(relation_of[s[0].label], s) for s in sides)
@@ -133,6 +141,10 @@ class Figures:
         names = tuple(sorted({a.attribute for a in attributes}))
         parts = [self._single(relation, name) for name in names]
         return parts[0] if len(parts) == 1 else self._composite(relation, names, parts)
+
+    def distinct(self, relation: RelationId, name: str) -> float:
+        """Distinct values of one attribute, at least 1."""
+        return self._single(relation, name)
 
     def _single(self, relation: RelationId, name: str) -> float:
         size = self._largest(relation)

@@ -48,6 +48,7 @@ class StepKey:
         start: the label that arrived.
         before, after: the sub-joins before and after the step.
         target, members: the store that is probed, and the labels that it fills.
+        substream: which of the tuples that arrive; 0 in documents of earlier releases.
     """
 
     start: Label
@@ -55,6 +56,7 @@ class StepKey:
     after: MirId
     target: MirId
     members: tuple[Label, ...]
+    substream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def step_key(trail: Trail) -> StepKey:
         after=trail.after.id,
         target=trail.step.target,
         members=trail.step.members,
+        substream=trail.substream,
     )
 
 
@@ -123,7 +126,15 @@ def to_json(found: Footprint) -> dict[str, Any]:
     return {
         "version": VERSION,
         "steps": sorted(
-            [k.start, k.before, k.after, k.target, list(k.members)] for k in found.steps
+            [
+                k.start,
+                k.before,
+                k.after,
+                k.target,
+                list(k.members),
+                *([k.substream] if k.substream else []),
+            ]
+            for k in found.steps
         ),
         "copies": [
             [mir, None if attribute is None else [attribute.label, attribute.attribute]]
@@ -155,8 +166,9 @@ def from_json(document: Mapping[str, Any]) -> Footprint:
                     MirId(_text(after)),
                     MirId(_text(target)),
                     tuple(Label(_text(m)) for m in members),
+                    *map(int, substream),
                 )
-                for start, before, after, target, members in document["steps"]
+                for start, before, after, target, members, *substream in document["steps"]
             ),
             copies=frozenset(
                 (MirId(_text(mir)), None if attribute is None else _attribute(*attribute))

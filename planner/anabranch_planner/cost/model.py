@@ -48,11 +48,16 @@ from anabranch_planner.cost.exchange import Crossing
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.cost.selectivity import PartNames, Selectivities
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
+from anabranch_planner.cost.values import SubstreamShares
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import Label, RelationId
     from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.statistics import Statistics
+    from anabranch_planner.cost.values import Values
 
 #: What costs are added up of stays far from infinity, however many relations are joined.
 LARGEST_PRODUCT = 1e250
@@ -71,6 +76,8 @@ class CostModel:
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: the time bounds of the queries that are planned; without any, all is full history.
         parts: the sub-joins' parts, where several models of them are made.
+        substreams: how the tuples of some starts are told apart
+            (:mod:`~anabranch_planner.cost.values`).
 
     Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
     the relation's cardinality (as if it were a key), which makes an unknown selectivity
@@ -87,6 +94,7 @@ class CostModel:
         partitioning: bool = True,
         bounds: LoosestBounds | None = None,
         parts: PartNames | None = None,
+        substreams: Sequence[Substreams] = (),
     ) -> None:
         if parallelism < 1:
             raise StatisticsError(
@@ -112,6 +120,8 @@ class CostModel:
         if exchange is not None and exchange.hosts > 1:
             self._crossing = Crossing(exchange, None if bounds is None else bounds.users)
         self._figures = Figures(statistics)
+        self.substreams = tuple(substreams)
+        self._divided = SubstreamShares(self._figures.values, substreams)
         self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
@@ -128,13 +138,27 @@ class CostModel:
         """Corrections so far of contradictory statistics, sorted."""
         return tuple(sorted(self._figures.contradictions))
 
-    def probe(self, head: Mir, start: Label | None = None) -> float:
+    def substreams_of(self, start: Label) -> int:
+        """How many substreams the tuples of ``start`` are told apart in."""
+        return self._divided.count(start)
+
+    @property
+    def values(self) -> Values:
+        """The shares of the values of keys."""
+        return self._figures.values
+
+    def probe(self, head: Mir, start: Label | None = None, substream: int = 0) -> float:
         """Tuples per unit of time that one path sends out with ``head`` joined so far.
 
         Args:
             head: the sub-join.
             start: the label whose tuples set out on the path; None: the mean over all of them.
+            substream: which of them.
         """
+        found = self._probe(head, start)
+        return found if start is None else found * self._divided.of(head, start, substream)
+
+    def _probe(self, head: Mir, start: Label | None) -> float:
         if self._figures.period is not None:
             sent = self._ahead(head, self._figures.period)
             if start is None or head.is_base:
@@ -166,11 +190,18 @@ class CostModel:
         return self.constants.step(sent, made, store, chi)
 
     def step(
-        self, before: Mir, after: Mir, store: MirId, start: Label | None, *, broadcast: bool
+        self,
+        before: Mir,
+        after: Mir,
+        store: MirId,
+        start: Label | None,
+        substream: int = 0,
+        *,
+        broadcast: bool,
     ) -> float:
         """The cost per unit of time of the step that probes ``store`` between two sub-joins."""
-        sent = self.probe(before, start)
-        made = 0.0 if self.constants is None else self.probe(after, start)
+        sent = self.probe(before, start, substream)
+        made = 0.0 if self.constants is None else self.probe(after, start, substream)
         price = self.price(sent, made, store, broadcast=broadcast)
         return price + self.hop(sent, before, after, start, broadcast=broadcast)
 

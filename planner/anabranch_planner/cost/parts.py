@@ -133,6 +133,7 @@ def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
     """
     return (
         plan.optimizer,
+        plan.substreams,
         *map(id, queries),
         *map(id, plan.orders),
         *((c.owner, c.mir, c.partition, c.insert_cost) for c in plan.copies),

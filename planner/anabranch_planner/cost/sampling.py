@@ -23,7 +23,7 @@ from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.protocol.samples import StreamSample, Value
     from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
     from anabranch_planner.cost.constants import CostConstants
@@ -300,6 +300,10 @@ class SampledStatistics:
     def exchange(self) -> Exchange | None:
         """As ``base``."""
         return self.base.exchange()
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As ``base``."""
+        return self.base.frequent(relation, attribute)
 
     def ahead(self) -> Ahead | None:
         """As ``base``; a relation that is estimated brings its share of what its stream brings."""

@@ -3,7 +3,9 @@
 **Estimate.** Relations are linked into a maximum spanning tree: pairs that share most key classes
 first (so that a composite key counts as one key, not as independent parts), stated selectivities
 before derived ones, weak ones before strong ones. The last rule makes a class of k attributes
-divide by all but its smallest distinct count (containment of value sets). Each class is spanned
+divide by all but its smallest distinct count (containment of value sets). Where frequent values are
+measured, a class goes by its values instead (:mod:`~anabranch_planner.cost.values`): what is
+frequent on both sides of one pair need not be so in a third relation. Each class is spanned
 exactly once, so equalities that follow from others are not counted twice, and a cycle of classes
 counts every class.
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import AttrRef, Label
     from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.figures import Figures, Keys
+    from anabranch_planner.cost.values import Column
 
 #: Probes below which what was seen of a step is not used.
 MIN_PROBES = 30
@@ -135,19 +138,33 @@ class Selectivities:
         for shared_pair, numbers in shared.items():
             offer(shared_pair, numbers)
         found = []
+        alone: dict[int, list[float]] = defaultdict(list)
         # A link only gets worse as its classes close, so one that is still as it was is the best.
         while links:
-            _, _, value, pair, classes = heapq.heappop(links)
+            _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])
             if still != classes:
                 if still:
                     offer(pair, still)
                 continue
             found.append(-value)
+            if derived and len(classes) == 1:
+                alone[classes[0]].append(-value)
             for i in classes:
                 old, new = group[i][pair[0]], group[i][pair[1]]
                 group[i] = {label: new if g == old else g for label, g in group[i].items()}
+        for i, by_pairs in sorted(alone.items()):
+            columns = [(relation_of[ref.label], ref.attribute) for ref in attribute[i].values()]
+            if len(columns) > 2 and len(by_pairs) == len(columns) - 1:
+                found += self._by_values(columns, math.prod(by_pairs))
         return tuple(found)
+
+    def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
+        """By what a class of three or more is more selective than ``by_pairs``, its pairs."""
+        values = self._figures.values
+        if by_pairs <= 0 or not all(map(values.are_known, columns)):
+            return []
+        return [values.selectivity(columns) / by_pairs]
 
     def _corrected(self, mir: Mir, tree: tuple[float, ...]) -> tuple[float, ...]:
         plain = math.prod(tree)

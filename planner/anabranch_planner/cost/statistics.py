@@ -11,7 +11,7 @@ from anabranch_contract.errors import StatisticsError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -78,6 +78,9 @@ class Statistics(Protocol):
     def exchange(self) -> Exchange | None:
         """Between how many hosts tuples travel; None: there is one."""
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """The frequent values of a key attribute of ``relation``."""
+
 
 class NoStatistics:
     """Knows nothing."""
@@ -111,6 +114,10 @@ class NoStatistics:
     def exchange(self) -> None:
         """There is one host."""
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Unknown."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
@@ -123,6 +130,7 @@ class TableStatistics:
             says nothing about, alone or combined.
         history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
         costs: CPU time per operation. ``hosts``: between which tuples travel.
+        values: (relation, attribute) -> its frequent values.
 
     >>> from anabranch_contract.queries.joins import RelationId
     >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
@@ -139,6 +147,7 @@ class TableStatistics:
     history: float | None = None
     costs: CostConstants | None = None
     hosts: Exchange | None = None
+    values: Mapping[tuple[RelationId, str], FrequentValues] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As written down."""
@@ -172,6 +181,10 @@ class TableStatistics:
     def exchange(self) -> Exchange | None:
         """As written down."""
         return self.hosts
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As written down."""
+        return self.values.get((relation, attribute))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +229,7 @@ class ForecastStatistics:
     def exchange(self) -> Exchange | None:
         """As it is given."""
         return self.hosts
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As ``base``."""
+        return self.base.frequent(relation, attribute)

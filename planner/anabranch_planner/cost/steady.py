@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -71,19 +71,19 @@ class Steady:
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Tuples per unit of time."""
-        return self._figure(("cardinality", relation))
+        return cast("float | None", self._figure(("cardinality", relation)))
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """Distinct values of an attribute combination."""
-        return self._figure(("distinct", relation, attributes))
+        return cast("float | None", self._figure(("distinct", relation, attributes)))
 
     def selectivity(self, predicate: Equality) -> float | None:
         """Matches of one predicate over the size of the cross product."""
-        return self._figure(("selectivity", predicate))
+        return cast("float | None", self._figure(("selectivity", predicate)))
 
     def span(self, relation: RelationId) -> float | None:
         """Microseconds over which a unit's tuples are spread."""
-        return self._figure(("span", relation))
+        return cast("float | None", self._figure(("span", relation)))
 
     def samples(self) -> Sequence[JoinSample]:
         """Measured steps between sub-joins."""
@@ -101,7 +101,11 @@ class Steady:
         """Between how many hosts tuples travel."""
         return self._exchange
 
-    def _figure(self, key: tuple[Any, ...]) -> float | None:
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """The frequent values of a key attribute."""
+        return cast("FrequentValues | None", self._figure(("frequent", relation, attribute)))
+
+    def _figure(self, key: tuple[Any, ...]) -> Any:
         if key not in self._figures:
             self._figures[key] = getattr(self._newest, key[0])(*key[1:])
         return self._figures[key]
@@ -112,8 +116,7 @@ class Steady:
         moved: set[str] = set()
         for key, was in before._figures.items():
             now = getattr(self._newest, key[0])(*key[1:])
-            near = self._near_counts if key[0] in _COUNTS else self._near
-            if near(now, was):
+            if self._is_near(key[0], now, was):
                 now = was
             else:
                 moved.update(_concerned(key))
@@ -125,6 +128,24 @@ class Steady:
         if everything or coming is None:
             return None
         return frozenset(moved | coming)
+
+    def _is_near(self, kind: str, now: Any, was: Any) -> bool:
+        if kind == "frequent":
+            return self._near_values(now, was)
+        return self._near_counts(now, was) if kind in _COUNTS else self._near(now, was)
+
+    def _near_values(self, now: FrequentValues | None, was: FrequentValues | None) -> bool:
+        """Whether no value has moved by more than what its shares may be wrong by."""
+        if now is None or was is None:
+            return now is was
+        error = max(now.error, was.error)
+        for fresh, known in ((now.arriving, was.arriving), (now.stored, was.stored)):
+            shares = dict(zip(now.hashes, fresh, strict=True))
+            before = dict(zip(was.hashes, known, strict=True))
+            for value in shares.keys() | before.keys():
+                if not self._near(shares.get(value, 0.0), before.get(value, 0.0), error):
+                    return False
+        return True
 
     def _near(self, now: float | None, was: float | None, error: float = 0.0) -> bool:
         if now is None or was is None:

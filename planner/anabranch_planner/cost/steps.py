@@ -7,7 +7,7 @@ Two orders of one owner that begin alike run their common steps once. A step is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
 
 Labels = frozenset[Label]
-#: (owner, start, (target, members, resulting sub-join) per step): what is executed once.
-Prefix = tuple[str, Label, tuple[tuple[MirId, tuple[Label, ...], MirId], ...]]
+#: (target, members, resulting sub-join) per step.
+Path = tuple[tuple[MirId, tuple[Label, ...], MirId], ...]
+
+
+class Prefix(NamedTuple):
+    """What is executed once: whose it is, which tuples set out, and the steps that they take."""
+
+    owner: str
+    start: Label
+    path: Path
+    substream: int = 0
 
 
 class PlanError(PlannerError):
@@ -32,7 +41,7 @@ class Trail:
     """One step as it is executed.
 
     Attributes:
-        owner, start: whose it is (empty: shared), and what arrived.
+        owner, start: whose it is (empty: shared), and what arrived. ``substream``: which of it.
         before, after: the sub-joins that the step leads from and to.
         head: the labels of ``before``, as the query names them.
         query: a query that contains the step, for its predicates.
@@ -45,6 +54,7 @@ class Trail:
     after: Mir
     head: Labels
     query: JoinQuery
+    substream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +143,18 @@ def trails(plan: Plan, queries: Sequence[JoinQuery], subs: SubJoins | None = Non
     for order in plan.orders:
         query = _witness(order, members, subs)
         head: Labels = frozenset({order.start})
-        path: tuple[tuple[MirId, tuple[Label, ...], MirId], ...] = ()
+        path: Path = ()
         prefixes = []
         for step in order.steps:
             grown = head | frozenset(step.members)
             after = subs.of(query, grown)
             path = (*path, (step.target, step.members, after.id))
-            prefix = order.owner, order.start, path
+            prefix = Prefix(order.owner, order.start, path, order.substream)
             if prefix not in steps:
                 before = subs.of(query, head)
-                steps[prefix] = Trail(order.owner, order.start, step, before, after, head, query)
+                steps[prefix] = Trail(
+                    order.owner, order.start, step, before, after, head, query, order.substream
+                )
             prefixes.append(prefix)
             head = grown
         orders.append(tuple(prefixes))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -131,3 +131,6 @@ class _Assuming:
 
     def exchange(self) -> Exchange | None:
         return self.base.exchange()
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        return self.base.frequent(relation, attribute)

@@ -45,6 +45,7 @@ def cost_of(
         parallelism=parallelism,
         partitioning=partitioning,
         bounds=LoosestBounds(queries),
+        substreams=plan.substreams,
     )
     return priced(plan, trails(plan, queries), model)
 
@@ -74,7 +75,10 @@ def with_costs(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Pl
     """``plan`` with what it costs under ``model``, and each of its steps and copies."""
     mirs, found = {m.id: m for m in plan.mirs}, trails(plan, queries)
     figures = {
-        prefix: (step_price(trail, mirs, model), model.probe(trail.after, trail.start))
+        prefix: (
+            step_price(trail, mirs, model),
+            model.probe(trail.after, trail.start, trail.substream),
+        )
         for prefix, trail in found.steps.items()
     }
     orders = []
@@ -91,7 +95,12 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
     """The cost of one step of a plan that has ``mirs``, per unit of time."""
     routed = knows(trail.query, trail.head, trail.step, mirs)
     return model.step(
-        trail.before, trail.after, trail.step.target, trail.start, broadcast=not routed
+        trail.before,
+        trail.after,
+        trail.step.target,
+        trail.start,
+        trail.substream,
+        broadcast=not routed,
     )
 
 
@@ -109,7 +118,8 @@ def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId
 def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> None:
     """Check that ``plan``, whose trails are ``found``, answers ``queries``.
 
-    * one order per query and label, and per owner, kept MIR and member; each covers its goal
+    * one order per query and label, and per owner, kept MIR and member, and of each of these one
+      per substream of the label; each covers its goal
     * every step can be joined with what is covered, fills labels that are not, and probes the
       store that holds exactly those
     * every probed MIR is maintained (recursively), every probed copy is kept, and each base
@@ -122,11 +132,15 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
     mirs = {m.id: m for m in plan.mirs}
     copies = {(c.owner, c.mir, c.partition) for c in plan.copies}
     _require(len(copies) == len(plan.copies), "a copy is listed twice")
-    done = [(o.owner, o.goal, o.maintains, o.start) for o in plan.orders]
+    counts = {one.start: one.count for one in plan.substreams}
+    done = [(o.owner, o.goal, o.maintains, o.start, o.substream) for o in plan.orders]
     _require(len(done) == len(set(done)), "an order is listed twice")
     owners = {o.goal: o.owner for o in plan.orders if not o.maintains}
     wanted = {
-        (owners.get(q.id, ""), str(q.id), False, label) for q in queries for label in q.labels
+        (owners.get(q.id, ""), str(q.id), False, label, n)
+        for q in queries
+        for label in q.labels
+        for n in range(counts.get(label, 1))
     }
     _require(wanted == {d for d in done if not d[2]}, "orders and queries do not match")
     _require(plan.queries == tuple(sorted(q.id for q in queries)), "the plan's queries differ")
@@ -157,7 +171,12 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
             covered |= members
         _require(covered == labels[order.maintains, order.goal], f"{where} misses a label")
     kept = {(o, m) for o, m in probed if not mirs[m].is_base}
-    upkeep = {(o, str(m), True, label) for o, m in kept for label in mirs[m].members}
+    upkeep = {
+        (o, str(m), True, label, n)
+        for o, m in kept
+        for label in mirs[m].members
+        for n in range(counts.get(label, 1))
+    }
     _require(upkeep == {d for d in done if d[2]}, "maintenance and probed MIRs do not match")
     stored = {(o, m) for o, m, _ in copies}
     _require(kept <= stored, "a kept MIR has no copy")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_contract.queries.mirs import Mir, MirId, join_keys
-from anabranch_planner.cost.steps import Labels, Prefix, SubJoins, Trail, Trails
+from anabranch_planner.cost.steps import Labels, Path, Prefix, SubJoins, Trail, Trails
 from anabranch_planner.cost.validate import knows
 from anabranch_planner.search.copies import attribute_rank
 
@@ -50,7 +50,7 @@ class Ledger:
             if order.maintains:
                 self._upkeep.setdefault((order.owner, MirId(order.goal)), []).append(index)
         self._accesses = Counter(_access(p, step) for p, step in self._known.items())
-        self._probes = Counter((p[0], step.target) for p, step in self._known.items())
+        self._probes = Counter((p.owner, step.target) for p, step in self._known.items())
         self._copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
         for copy in plan.copies:
             self._copies.setdefault((copy.owner, copy.mir), []).append(copy)
@@ -120,7 +120,7 @@ class Ledger:
 
 
 def _access(prefix: Prefix, step: Step) -> Access:
-    return prefix[0], step.target, step.partition
+    return prefix.owner, step.target, step.partition
 
 
 class Detours:
@@ -155,12 +155,13 @@ class Detours:
             taken += self.around(trail) if around else [trail.step]
         query = path[-1].query
         head: Labels = frozenset({order.start})
-        prefix: tuple[tuple[MirId, tuple[Label, ...], MirId], ...] = ()
+        path_taken: Path = ()
         chosen = {}
         for step in taken:
             head |= frozenset(step.members)
-            prefix = (*prefix, (step.target, step.members, self._subs.of(query, head).id))
-            key = (order.owner, order.start, prefix)
+            after = self._subs.of(query, head).id
+            path_taken = (*path_taken, (step.target, step.members, after))
+            key = Prefix(order.owner, order.start, path_taken, order.substream)
             chosen[key] = known[key] if key in known else new.setdefault(key, step)
         return chosen
 
@@ -214,8 +215,10 @@ class Detours:
             bare,
             partition=routed[0] if routed else kept[0],
             broadcast=not routed,
-            cost=self._model.step(before, after, store.id, trail.start, broadcast=not routed),
-            cardinality=self._model.probe(after, trail.start),
+            cost=self._model.step(
+                before, after, store.id, trail.start, trail.substream, broadcast=not routed
+            ),
+            cardinality=self._model.probe(after, trail.start, trail.substream),
         )
 
 

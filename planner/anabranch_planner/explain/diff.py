@@ -76,6 +76,8 @@ class StoreChange:
 
 
 Change = StepChange | StoreChange
+#: Start, substream and sub-join.
+_State = tuple[Label, int, MirId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
     mirs: dict[MirId, Mir] = {}
     steps: dict[StepKey, StepChange] = {}
     for key in sorted(found.steps):
-        head = heads.get((key.start, key.before))
+        head = heads.get((key.start, key.substream, key.before))
         price = None
         query = None
         if head is not None:
@@ -272,6 +274,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
                 subs.of(query, head | frozenset(key.members)),
                 key.target,
                 Label(start),
+                key.substream,
                 broadcast=not routed,
             )
         steps[key] = StepChange(key, _step_label(key, head), price, price)
@@ -288,28 +291,28 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
     return _Side(steps, copies, fsum(known) if len(known) == len(prices) else None)
 
 
-def _heads(found: Footprint) -> dict[tuple[Label, MirId], Labels]:
-    """The labels of every state (start, sub-join) that the footprint's steps lead from or to.
+def _heads(found: Footprint) -> dict[_State, Labels]:
+    """The labels of every state that the footprint's steps lead from or to.
 
     A path begins where no step of the same start leads to, with the label that arrived; every
     step adds its members. Steps only lead to larger sub-joins, so as many rounds as a path has
     steps are enough.
     """
-    reached = {(k.start, k.after) for k in found.steps}
-    heads: dict[tuple[Label, MirId], Labels] = {
-        (k.start, k.before): frozenset({Label(unqualified(k.start)[1])})
+    reached = {(k.start, k.substream, k.after) for k in found.steps}
+    heads: dict[_State, Labels] = {
+        (k.start, k.substream, k.before): frozenset({Label(unqualified(k.start)[1])})
         for k in sorted(found.steps)
-        if (k.start, k.before) not in reached
+        if (k.start, k.substream, k.before) not in reached
     }
     pending = sorted(found.steps)
     while pending:
         rest = []
         for key in pending:
-            head = heads.get((key.start, key.before))
+            head = heads.get((key.start, key.substream, key.before))
             if head is None:
                 rest.append(key)
             else:
-                heads[key.start, key.after] = head | frozenset(key.members)
+                heads[key.start, key.substream, key.after] = head | frozenset(key.members)
         if len(rest) == len(pending):
             break
         pending = rest
@@ -325,7 +328,8 @@ def _routed(
 
 def _step_label(key: StepKey, head: Labels | None) -> str:
     before = key.before if head is None else mir_label(sorted(head))
-    return f"from {key.start}: {before} probes {mir_label(key.members)}"
+    start = f"{key.start}%{key.substream}" if key.substream else key.start
+    return f"from {start}: {before} probes {mir_label(key.members)}"
 
 
 def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from anabranch_contract.plans.ruleset import (
     StoreSpec,
     TimeBound,
     arrival_edge,
+    used_substreams,
 )
 from anabranch_contract.queries.expressions import Expr, columns
 from anabranch_contract.queries.joins import (
@@ -76,6 +77,8 @@ _K = TypeVar("_K")
 _Place = tuple[str, MirId, AttrRef | None]
 #: A relation, and the (attribute, key type) of a combination.
 _Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
+#: The store that is probed, the labels that it fills, and the sub-join that this leads to.
+_NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,26 @@ class _Goal:
 
 @dataclass(slots=True)
 class _Node:
-    """A node of a probe tree under construction: the partial result over ``labels``."""
+    """A node of a probe tree under construction: the partial result over ``labels``.
+
+    Attributes:
+        substreams: of the start's tuples those that get to it; empty: all.
+    """
 
     edge: Edge
     labels: frozenset[Label]
     goals: list[_Goal] = field(default_factory=list)
     ends: list[_Goal] = field(default_factory=list)
-    children: dict[tuple[MirId, tuple[Label, ...], MirId], _Node] = field(default_factory=dict)
+    children: dict[_NodeKey, _Node] = field(default_factory=dict)
     step: Step | None = None
+    substreams: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> object:
+        """What two trees are alike by, whatever their edges are called."""
+        ends = [(goal.order.goal, goal.order.maintains) for goal in self.ends]
+        partition = None if self.step is None else self.step.partition
+        return ends, partition, [(key, c.shape) for key, c in sorted(self.children.items())]
 
 
 def compile_ruleset(
@@ -273,6 +288,10 @@ def _merged(
             sorted((b for one in made for b in one.backfills), key=lambda b: b.store)
         ),
         latest_rules=rules,
+        substreams=used_substreams(
+            (one for part in parts for one in part.plan.substreams),
+            (rule for one in made for rule in one.probes),
+        ),
     )
     ruleset.validate()
     return ruleset
@@ -504,26 +523,55 @@ class _Compiler:
         """(owner, arriving relation, root) of every probe tree, in a stable order.
 
         Labels of one relation (``S``, ``S#1``) have trees of their own over the same arrival
-        edge; a tree's start label is its root's only label.
+        edge; a tree's start label is its root's only label. So have the substreams of a start.
         """
-        roots: dict[tuple[str, Label], tuple[RelationId, _Node]] = {}
+        roots: dict[tuple[str, Label, int], tuple[RelationId, _Node]] = {}
         taken: set[Edge] = set()
-        ordered = sorted(self.plan.orders, key=lambda o: (o.owner, o.start, o.maintains, o.goal))
+        ordered = sorted(
+            self.plan.orders, key=lambda o: (o.owner, o.start, o.substream, o.maintains, o.goal)
+        )
         for order in ordered:
             goal = self._goal(order)
             relation = goal.relation_of[order.start]
             root = roots.setdefault(
-                (order.owner, order.start),
+                (order.owner, order.start, order.substream),
                 (relation, _Node(arrival_edge(relation), frozenset({order.start}))),
             )[1]
             self._insert(root, goal, taken)
-        return [(owner, rel, node) for (owner, _), (rel, node) in sorted(roots.items(), key=_first)]
+        self._merge(roots)
+        found = sorted(roots.items(), key=_first)
+        return [(owner, rel, node) for (owner, _, _), (rel, node) in found]
+
+    def _merge(self, roots: Mapping[tuple[str, Label, int], tuple[RelationId, _Node]]) -> None:
+        """Leave to the first of several substreams what they all do alike: the tuples are sent
+        together then. It says of each probe that begins a tree whose it is.
+        """
+        counts = {one.start: one.count for one in self.plan.substreams}
+        alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, _Node, _NodeKey]]] = (
+            defaultdict(list)
+        )
+        for (owner, start, substream), (_, root) in sorted(roots.items(), key=_first):
+            if start in counts:
+                # Whatever takes no probe is the same for all of them.
+                root.ends = root.ends if substream == 0 else []
+                for key, child in root.children.items():
+                    shape = owner, start, key, repr(child.shape)
+                    alike[shape].append((substream, root, key))
+        for (_, start, *_), members in alike.items():
+            whose = tuple(sorted(substream for substream, _, _ in members))
+            (_, root, key), *others = members
+            if len(whose) < counts[start]:
+                root.children[key].substreams = whose
+            for _, other, same in others:
+                del other.children[same]
 
     def _insert(self, root: _Node, goal: _Goal, taken: set[Edge]) -> None:
         node = root
         node.goals.append(goal)
         owner = f"{goal.order.owner}:" if goal.order.owner else ""
         path = owner + goal.order.start
+        if goal.order.substream:
+            path += f"%{goal.order.substream}"
         for step in goal.order.steps:
             labels = node.labels | frozenset(step.members)
             joined = self._joined(goal, labels)
@@ -647,6 +695,7 @@ class _Compiler:
             residuals=residuals,
             level=levels[child.edge],
             fill=() if target.is_base else self._fill(owner, goal, start, node, step, fresh),
+            substreams=child.substreams,
         )
 
     def _key(
@@ -825,6 +874,7 @@ class _Reviser(_Compiler):
             probe_rules=_sorted_probes(probes),
             output_rules=_sorted_outputs(outputs),
             backfill_rules=tuple(b for b in running.backfill_rules if b.store in there),
+            substreams=used_substreams(self.plan.substreams, probes),
             revision=revision,
         )
         ruleset.validate()

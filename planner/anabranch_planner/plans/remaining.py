@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import arrival_edge, used_substreams
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import knows
@@ -65,6 +65,7 @@ def choices(plan: Plan) -> dict[str, Any]:
             order.maintains,
             order.start,
             [[s.target, list(s.members), _written(s.partition)] for s in order.steps],
+            *([order.substream] if order.substream else []),
         ]
         # Whatever arrives of a query over one relation is a result: there is nothing to choose.
         for order in plan.orders
@@ -105,6 +106,7 @@ def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
             kept.add(probe.store)
             pending += upkeep[probe.store]
     kept |= _of_relations(ruleset, queries, {stores[name] for name in kept})
+    left = tuple(rule for rule in ruleset.probe_rules if rule.out in probes)
     return replace(
         ruleset,
         stores=tuple(store for store in ruleset.stores if store.id in kept),
@@ -113,8 +115,9 @@ def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
             for rule in ruleset.store_rules
             if rule.store in kept and (rule.edge in arriving or rule.edge in probes)
         ),
-        probe_rules=tuple(rule for rule in ruleset.probe_rules if rule.out in probes),
+        probe_rules=left,
         output_rules=outputs,
+        substreams=used_substreams(ruleset.substreams, left),
         backfill_rules=(),
         latest_rules=(),
     )

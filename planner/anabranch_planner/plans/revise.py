@@ -105,6 +105,7 @@ def revise(request: RevisionRequest) -> Revised | None:
         parallelism=max((s.partitions for s in running.ruleset.stores), default=1),
         bounds=running.bounds,
         parts=running.names,
+        substreams=before.substreams,
     )
     found = _solve(request, model)
     after = _assembled(before, found)
@@ -180,7 +181,7 @@ def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
     used = {c.mir for c in copies}
     return replace(
         before,
-        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+        orders=tuple(sorted(orders, key=lambda o: o.rank)),
         copies=tuple(sorted(copies, key=_rank)),
         mirs=tuple(m for m in before.mirs if m.id in used),
         method="; ".join(dict.fromkeys(o.method for _, o in found)) or "nothing to choose",

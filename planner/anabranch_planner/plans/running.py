@@ -128,13 +128,14 @@ def plan_of(
         optimizer=optimizer,
         objective=objective,
         queries=tuple(sorted(q.id for q in queries)),
-        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+        orders=tuple(sorted(orders, key=lambda o: o.rank)),
         mirs=tuple(reader.mirs[m] for m in sorted(reader.mirs)),
         copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
         cost=0.0,
         bound=0.0,
         gap=0.0,
         method="read from rules",
+        substreams=ruleset.substreams,
     )
 
 
@@ -146,6 +147,7 @@ class _Reader:
         self._queries = {q.id: q for q in queries}
         self._subs = SubJoins(queries)
         self._stores: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
+        self._counts = {one.start: one.count for one in ruleset.substreams}
         self._probes: dict[Edge, ProbeRule] = {p.out: p for p in ruleset.probe_rules}
         self.mirs: dict[MirId, Mir] = {s.mir: self._mir(s) for s in self.stores()}
 
@@ -167,7 +169,7 @@ class _Reader:
         return query
 
     def query_orders(self) -> list[ProbeOrder]:
-        """One per query and label."""
+        """One per query, label and substream."""
         found = []
         for rule in self._ruleset.output_rules:
             query = self._queries.get(rule.query)
@@ -175,20 +177,28 @@ class _Reader:
                 raise RulesetError("bad-ruleset", f"query {rule.query} is not among those given")
             path = self._path(rule.edge)
             start = path[0].start if path else query.labels[0]
-            found.append(self._order(str(rule.query), query, path, start, maintains=False))
+            order = self._order(str(rule.query), query, path, start, maintains=False)
+            found += self._by_substream(order, path)
         return found
 
     def upkeep_orders(self) -> list[ProbeOrder]:
-        """One per intermediate result and member, however many copies it has."""
-        found: dict[tuple[str, MirId, Label], ProbeOrder] = {}
+        """One per intermediate result, member and substream, however many copies it has."""
+        found: dict[tuple[str, MirId, Label, int], ProbeOrder] = {}
         arriving = {arrival_edge(r.id) for r in self._ruleset.relations}
         for rule in self._ruleset.store_rules:
             if rule.edge not in arriving:
                 store, path = self._stores[rule.store], self._path(rule.edge)
                 query = self._containing(store)
                 order = self._order(str(store.mir), query, path, path[0].start, maintains=True)
-                found[store.owner, store.mir, path[0].start] = order
+                for one in self._by_substream(order, path):
+                    found[store.owner, store.mir, one.start, one.substream] = one
         return list(found.values())
+
+    def _by_substream(self, order: ProbeOrder, path: Sequence[ProbeRule]) -> list[ProbeOrder]:
+        """``order`` for each substream of its start that takes it."""
+        count = self._counts.get(order.start, 1)
+        numbers = path[0].substreams if path and path[0].substreams else range(count)
+        return [replace(order, substream=number) for number in numbers]
 
     def _path(self, edge: Edge) -> list[ProbeRule]:
         """The probes from an arriving tuple to ``edge``."""

@@ -120,7 +120,7 @@ def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) 
     for query in sorted(queries, key=lambda q: q.id):
         needed = _closure(own.get(query.id, []), upkeep, found)
         probed = {
-            (prefix[0], found.steps[prefix].step.target, found.steps[prefix].step.partition)
+            (prefix.owner, found.steps[prefix].step.target, found.steps[prefix].step.partition)
             for prefix in needed
         }
         stored = {(owner, store) for owner, store, _ in probed}
@@ -160,7 +160,7 @@ def _closure(
         if prefix in needed:
             continue
         needed.add(prefix)
-        goal = (prefix[0], str(found.steps[prefix].step.target))
+        goal = (prefix.owner, str(found.steps[prefix].step.target))
         if goal not in maintained:
             maintained.add(goal)
             pending.extend(upkeep.get(goal, ()))

@@ -169,7 +169,7 @@ def _order(
         if step is None:
             step = steps[key] = _step(problem, e, access)
         made.append(step)
-    return ProbeOrder(goal.name, goal.maintains, goal.start, tuple(made), owner)
+    return ProbeOrder(goal.name, goal.maintains, goal.start, tuple(made), owner, goal.substream)
 
 
 def _step(problem: Problem, e: EdgeId, access: Access) -> Step:
@@ -180,7 +180,7 @@ def _step(problem: Problem, e: EdgeId, access: Access) -> Step:
         partition=access.partition,
         broadcast=access.broadcast,
         cost=graph.cost[e] + (graph.spread[e] if access.broadcast else 0.0),
-        cardinality=model.probe(graph.mir(graph.after[e]), graph.start[e]),
+        cardinality=model.probe(graph.mir(graph.after[e]), graph.start[e], graph.substream[e]),
     )
 
 
@@ -225,7 +225,7 @@ def make_plan(
         optimizer=optimizer,
         objective=objective,
         queries=tuple(sorted(q for o in outcomes for q in o.problem.queries)),
-        orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+        orders=tuple(sorted(orders, key=lambda o: o.rank)),
         mirs=tuple(stores[m] for m in sorted(used)),
         copies=tuple(sorted(copies, key=lambda c: (c.owner, c.mir, attribute_rank(c.partition)))),
         cost=cost - switching,
@@ -238,6 +238,7 @@ def make_plan(
         ),
         variables=sum(o.variables for o in outcomes),
         constraints=sum(o.constraints for o in outcomes),
+        substreams=outcomes[0].problem.model.substreams if outcomes else (),
     )
 
 

@@ -40,7 +40,7 @@ def broken(problem: Problem, made: Variables, values: list[float]) -> list[Row]:
     """Rows of the kind above that ``values`` break, each once."""
     target, subs = problem.graph.target, problem.graph.subs
     upkeep = {
-        (m, problem.goals[g].start): problem.goals[g] for m, gs in problem.mirs.items() for g in gs
+        (m, problem.goals[g].origin): problem.goals[g] for m, gs in problem.mirs.items() for g in gs
     }
     found: dict[Row, None] = {}
     for goal, flows in zip(problem.goals, made.flows, strict=True):
@@ -51,8 +51,9 @@ def broken(problem: Problem, made: Variables, values: list[float]) -> list[Row]:
         parts = {m: part for m, i in over.items() if (part := sum(values[f] for f in i)) > BROKEN}
         if len(parts) < 2:
             continue
-        for label in sorted({x for m in parts for x in subs[m].labels}):
-            some = {m: upkeep[m, label] for m in parts if label in subs[m].labels}
+        labels = {x for m in parts for x in subs[m].labels}
+        for origin in sorted({o for _, o in upkeep if o[0] in labels}):
+            some = {m: upkeep[m, origin] for m in parts if origin[0] in subs[m].labels}
             if len(some) > 1:
                 cut = _cut(problem, made, values, some, parts)
                 if cut is not None:

@@ -131,6 +131,7 @@ def _new_steps(problem: Problem, switching: Switching) -> dict[EdgeId, float]:
             graph.mir(graph.after[e]).id,
             graph.mir(graph.target[e]).id,
             graph.members(e),
+            graph.substream[e],
         )
         if key not in running:
             charged[e] = switching.weight * graph.cost[e]

@@ -2,7 +2,8 @@
 
 A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
 started; an *edge* probes a store and leads to a larger state. Equal states of different queries
-are one node, because what a step costs and finds depends on the state and the store only. A
+are one node, because what a step costs and finds depends on the state and the store only. Where
+the tuples of ``r`` are told apart, each substream has states, edges and goals of its own. A
 *goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
 query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
@@ -41,8 +42,10 @@ MAX_SETS = 600
 #: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
 Sub = int
 EdgeId = int
-#: A goal whatever problem it is listed in: (maintained MIR, name, start).
-GoalKey = tuple["Sub | None", str, Label]
+#: The tuples that set out: the label that they fill, and which substream of it they are.
+Origin = tuple[Label, int]
+#: A goal whatever problem it is listed in: (maintained MIR, name, origin).
+GoalKey = tuple["Sub | None", str, Origin]
 
 
 class StoresKept(Protocol):
@@ -99,6 +102,12 @@ class Goal:
     sink: int
     edges: tuple[EdgeId, ...]
     limited: bool = False
+    substream: int = 0
+
+    @property
+    def origin(self) -> Origin:
+        """The tuples that set out on it."""
+        return self.start, self.substream
 
     @property
     def maintains(self) -> bool:
@@ -108,7 +117,7 @@ class Goal:
     @property
     def key(self) -> GoalKey:
         """The identity of the goal within its graph."""
-        return self.mir, self.name, self.start
+        return self.mir, self.name, self.origin
 
 
 @dataclass(slots=True)
@@ -117,8 +126,8 @@ class Graph:
 
     Attributes:
         subs: sub-joins. ``bases``: the subset that are base relations' stores.
-        start, before, after, target: per edge: the label of the tuple that set out, the sub-join
-            before and after the step, and the store that is probed.
+        start, substream, before, after, target: per edge: the label and substream of the tuple
+            that set out, the sub-join before and after the step, and the store that is probed.
         tail, head: per edge: the states before and after.
         size: per edge: how many relations are joined before the step.
         cost: the cost of the step to one partition (chi = 1).
@@ -132,6 +141,7 @@ class Graph:
     subs: list[SubJoin] = field(default_factory=list)
     bases: set[Sub] = field(default_factory=set)
     start: list[Label] = field(default_factory=list)
+    substream: list[int] = field(default_factory=list)
     before: list[Sub] = field(default_factory=list)
     after: list[Sub] = field(default_factory=list)
     target: list[Sub] = field(default_factory=list)
@@ -317,7 +327,7 @@ class Builder:
         self._upkeep: dict[Sub, list[Goal]] = {}
         self._inserts: dict[Sub, float] = {}
         self._subs: dict[object, Sub] = {}
-        self._states: dict[tuple[Label, Sub], int] = {}
+        self._states: dict[tuple[Origin, Sub], int] = {}
         self._edges: dict[tuple[int, int], EdgeId] = {}
         self._sizes: dict[int, float] = {}
         #: How many queries there are with each store, and with each partition attribute of it.
@@ -350,7 +360,7 @@ class Builder:
             self._price(
                 graph.tail[e],
                 graph.head[e],
-                graph.start[e],
+                (graph.start[e], graph.substream[e]),
                 graph.before[e],
                 graph.after[e],
                 graph.target[e],
@@ -370,8 +380,9 @@ class Builder:
         for e, (before, after) in enumerate(zip(graph.before, graph.after, strict=True)):
             if before in subs or after in subs:
                 was = graph.cost[e] + graph.spread[e]
+                origin = graph.start[e], graph.substream[e]
                 graph.cost[e], graph.spread[e] = self._priced(
-                    graph.tail[e], graph.head[e], graph.start[e], before, after, graph.target[e]
+                    graph.tail[e], graph.head[e], origin, before, after, graph.target[e]
                 )
                 now = graph.cost[e] + graph.spread[e]
                 if now < was:
@@ -459,64 +470,65 @@ class Builder:
             self.graph.subs.append(SubJoin(query, labels))
         return found
 
-    def state(self, start: Label, sub: Sub) -> int:
+    def state(self, origin: Origin, sub: Sub) -> int:
         """The index of a state."""
-        key = (start, sub)
+        key = (origin, sub)
         found = self._states.get(key)
         if found is None:
             found = self._states[key] = self.graph.states
             self.graph.states += 1
         return found
 
-    def edge(self, start: Label, before: Sub, after: Sub, target: Sub, known: int) -> EdgeId:
+    def edge(self, origin: Origin, before: Sub, after: Sub, target: Sub, known: int) -> EdgeId:
         """The edge of that step, new or known."""
         graph = self.graph
-        tail = self.state(start, before)
-        head = self.state(start, after)
+        tail = self.state(origin, before)
+        head = self.state(origin, after)
         found = self._edges.get((tail, head))
         if found is None:
             found = self._edges[tail, head] = len(graph.cost)
-            graph.start.append(start)
+            graph.start.append(origin[0])
+            graph.substream.append(origin[1])
             graph.before.append(before)
             graph.after.append(after)
             graph.target.append(target)
             graph.tail.append(tail)
             graph.head.append(head)
             graph.size.append(len(graph.subs[before].labels))
-            self._price(tail, head, start, before, after, target)
+            self._price(tail, head, origin, before, after, target)
             graph.known.append(known)
         return found
 
     def _price(
-        self, tail: int, head: int, start: Label, before: Sub, after: Sub, target: Sub
+        self, tail: int, head: int, origin: Origin, before: Sub, after: Sub, target: Sub
     ) -> None:
-        cost, spread = self._priced(tail, head, start, before, after, target)
+        cost, spread = self._priced(tail, head, origin, before, after, target)
         self.graph.cost.append(cost)
         self.graph.spread.append(spread)
 
     def _priced(
-        self, tail: int, head: int, start: Label, before: Sub, after: Sub, target: Sub
+        self, tail: int, head: int, origin: Origin, before: Sub, after: Sub, target: Sub
     ) -> tuple[float, float]:
         """The cost of an edge, and how much more it is where it is broadcast."""
         model = self.model
-        sent = self._sent(tail, start, before)
+        sent = self._sent(tail, origin, before)
         if model.constants is None and model.on_one_host:
             # As below, without the names of the sub-joins that a path ends with.
             return sent, sent * (model.chi(broadcast=True) - 1)
-        made, store = self._sent(head, start, after), self.graph.mir(target).id
+        made, store = self._sent(head, origin, after), self.graph.mir(target).id
         over, joined = self.graph.mir(before), self.graph.mir(after)
         routed, spread = (
             model.price(sent, made, store, broadcast=everywhere)
-            + model.hop(sent, over, joined, start, broadcast=everywhere)
+            + model.hop(sent, over, joined, origin[0], broadcast=everywhere)
             for everywhere in (False, True)
         )
         return routed, spread - routed
 
-    def _sent(self, state: int, start: Label, sub: Sub) -> float:
+    def _sent(self, state: int, origin: Origin, sub: Sub) -> float:
         """Tuples per unit of time that a state holds."""
         found = self._sizes.get(state)
         if found is None:
-            found = self._sizes[state] = self.model.probe(self.graph.mir(sub), start)
+            found = self._sizes[state] = self.model.probe(self.graph.mir(sub), *origin)
         return found
 
 
@@ -557,8 +569,11 @@ class _Scope:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        #: Per start: (mask after, edge), smaller heads first.
-        self.edges: list[list[tuple[int, EdgeId]]] = [[] for _ in self.labels]
+        #: Per label the tuples that set out, each with (mask after, edge), smaller heads first.
+        self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
+            {(label, n): [] for n in range(builder.model.substreams_of(label))}
+            for label in self.labels
+        ]
 
     def _connected(self, limit: int) -> list[int] | None:
         """Connected masks, smaller first; None if more than ``limit``.
@@ -658,21 +673,26 @@ class _Scope:
         for head in self.sets:
             around = self.around(head)
             before = subs[head]
-            starts = [(i, x) for i, x in enumerate(self.labels) if head >> i & 1]
+            starts = [
+                (origin, edges)
+                for i, found in enumerate(self.edges)
+                if head >> i & 1
+                for origin, edges in found.items()
+            ]
             for target, store in self.targets.items():
                 if target & head or not target & around:
                     continue
                 after = head | target
                 known = self._known(head, target) if partitioned else 0
-                for i, start in starts:
-                    self.edges[i].append((after, edge(start, before, subs[after], store, known)))
+                for origin, edges in starts:
+                    edges.append((after, edge(origin, before, subs[after], store, known)))
         return None
 
     def _add_one_order(self) -> None:
         """Beyond the cap: from every start the cheapest next relation first."""
         builder = self.builder
         model, graph = builder.model, builder.graph
-        for i, start in enumerate(self.labels):
+        for i, found in enumerate(self.edges):
             head = 1 << i
             while head != self.whole:
                 around = self.around(head) & ~head
@@ -680,31 +700,41 @@ class _Scope:
                 _, target = min((model.added(graph.mir(self.sub(head | t))), t) for t in options)
                 known = self._known(head, target) if builder.partitioned else 0
                 after = head | target
-                step = builder.edge(
-                    start, self.sub(head), self.sub(after), self.targets[target], known
-                )
-                self.edges[i].append((after, step))
+                for origin, edges in found.items():
+                    step = builder.edge(
+                        origin, self.sub(head), self.sub(after), self.targets[target], known
+                    )
+                    edges.append((after, step))
                 head = after
 
     def query_goals(self) -> list[Goal]:
-        """One goal per label."""
-        return [self._goal(self.query.id, i, self.whole, None) for i in range(len(self.labels))]
+        """One goal per label and substream."""
+        return self._goals(self.query.id, self.whole, None)
 
-    def _goal(self, name: str, i: int, mask: int, mir: Sub | None) -> Goal:
-        builder, start = self.builder, self.labels[i]
-        within = [e for after, e in self.edges[i] if not after & ~mask]
+    def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
+        return [
+            self._goal(name, i, origin, mask, mir)
+            for i, found in enumerate(self.edges)
+            if mask >> i & 1
+            for origin in found
+        ]
+
+    def _goal(self, name: str, i: int, origin: Origin, mask: int, mir: Sub | None) -> Goal:
+        builder = self.builder
+        within = [e for after, e in self.edges[i][origin] if not after & ~mask]
         edges = within
         if builder.there is not None:
             target = builder.graph.target
             edges = [e for e in within if self._may_probe(mir, target[e])]
         return Goal(
             name,
-            start,
+            origin[0],
             mir,
-            builder.state(start, self.sub(1 << i)),
-            builder.state(start, self.sub(mask)),
+            builder.state(origin, self.sub(1 << i)),
+            builder.state(origin, self.sub(mask)),
             tuple(edges),
             limited=len(edges) < len(within),
+            substream=origin[1],
         )
 
     def _may_probe(self, goal: Sub | None, store: Sub) -> bool:
@@ -720,6 +750,4 @@ class _Scope:
         for mask, sub in self.targets.items():
             if mask & (mask - 1) and sub not in kept:
                 name = self.builder.graph.mir(sub).id
-                kept[sub] = [
-                    self._goal(name, i, mask, sub) for i in range(len(self.labels)) if mask >> i & 1
-                ]
+                kept[sub] = self._goals(name, mask, sub)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+    from anabranch_planner.search.problem import EdgeId, Origin, Problem, Sub
 
 
 def drop_unprofitable(problem: Problem) -> Problem:
@@ -83,8 +83,8 @@ def _worth(
     gains: dict[EdgeId, float],
 ) -> float:
     """The most that keeping one MIR can save, before its inserts."""
-    distinct: dict[str, dict[EdgeId, float]] = defaultdict(dict)
-    per_goal: dict[str, float] = defaultdict(float)
+    distinct: dict[Origin, dict[EdgeId, float]] = defaultdict(dict)
+    per_goal: dict[Origin, float] = defaultdict(float)
     for index, edges in users:
         goal = problem.goals[index]
         if goal.mir is not None and goal.mir not in alive:
@@ -93,9 +93,9 @@ def _worth(
         for e in edges:
             gain = gains[e]
             if gain > 0.0:
-                distinct[goal.start][e] = gain
+                distinct[goal.origin][e] = gain
                 best = max(best, gain)
-        per_goal[goal.start] += best
+        per_goal[goal.origin] += best
     return sum(min(per_goal[r], sum(found.values())) for r, found in distinct.items())
 
 

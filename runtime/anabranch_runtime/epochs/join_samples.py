@@ -8,7 +8,9 @@ stood for and the hits among them, before time bounds and residuals are checked
 (``EdgeStatistics``). So ``hits / pairs`` depends on keys only: not
 on how long history is, on bounds, residuals, partitioning, or which start's path it was; samples of
 equal steps are added up. What the pairs stand for is what was stored: rows that retention keeps
-beyond a window are among them. A probe of an MIR that is answered by its parts is not counted.
+beyond a window are among them. Steps that only some substreams of a start take are left out: what
+holds for these need not hold for all. A probe of an MIR that is answered by its parts is not
+counted.
 
 What is remembered. A plan that changes because of what was seen may no longer take the step that
 was seen, so samples outlive their epoch. Where a step was seen again, what was known counts half
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.plans.steps import Step, steps_of_all
 from anabranch_contract.protocol.measurements import JoinSample
 
 if TYPE_CHECKING:
@@ -41,9 +43,9 @@ class Steps:
         self._steps: Mapping[str, Step] = {}
 
     def of(self, ruleset: Ruleset) -> Mapping[str, Step]:
-        """Edge -> the step that leads to it."""
+        """Edge -> the step that leads to it, where all tuples of a start take it."""
         if ruleset is not self._ruleset:
-            self._ruleset, self._steps = ruleset, steps_of(ruleset)
+            self._ruleset, self._steps = ruleset, steps_of_all(ruleset)
         return self._steps
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ProbeRule,
         Ruleset,
         StoreSpec,
+        Substreams,
     )
     from anabranch_contract.queries.expressions import Expr
     from anabranch_runtime.state.manifest import State, StoreState
@@ -98,6 +99,7 @@ class Layout:
         probes: incoming edge -> probe rules, in level order. ``outputs``: -> output rules.
         inserts: incoming edge -> stores that keep what arrives on it.
         starts: relation -> the labels that its arriving tuples fill as starting tuples.
+        substreams: label -> how its starting tuples are told apart.
         sketches: relation -> (attribute, key type) of the keys that are counted.
         levels: stages of probes (0 where nothing is probed).
     """
@@ -113,6 +115,7 @@ class Layout:
         self.outputs: Mapping[str, list[OutputRule]] = found.outputs
         self.inserts: Mapping[str, list[StoreSpec]] = found.inserts
         self.starts: Mapping[RelationId, list[Label]] = found.starts
+        self.substreams: Mapping[Label, Substreams] = found.substreams
         self.sketches: Mapping[RelationId, list[tuple[tuple[str, str], ...]]] = found.sketches
         self.levels = found.levels
         self._conjuncts = found.conjuncts

@@ -20,6 +20,7 @@ from anabranch_runtime.epochs.rationing import least_limits
 from anabranch_runtime.index.ranks import limit
 from anabranch_runtime.task.courier import Work
 from anabranch_runtime.task.rations import Ranks
+from anabranch_runtime.task.substreams import Divided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -128,10 +129,12 @@ class Walk:
             own = self.goals.get((output.query, found.start))
             if own is not None:
                 self.payer.emit(self._withheld(found, output.query, own), output)
+        divided = Divided(layout, found)
         for rule in layout.probes.get(edge, ()):
             limits = self.edges.get(rule.out)
             if limits and rule.start == found.start:
-                self._probe(found.where(self._reached(found, found.start, limits)), rule)
+                some = divided.of(rule.substreams)
+                self._probe(some.where(self._reached(some, some.start, limits)), rule)
 
     def _probe(self, found: Partial, rule: ProbeRule) -> None:
         if found.length:

@@ -1,9 +1,10 @@
 """The probe rules of a ruleset that are executed in rounds, as tables for a kernel.
 
 A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and
-time bounds decides about its pairs, it runs in the first stage, and its tuples come from arrivals
-or from such a rule. All that a batch does not change is worked out here, once per ruleset. A
-ruleset with few rules has an empty program: its rounds would cost more than the calls they spare.
+time bounds decides about its pairs, it runs in the first stage, all of a start's tuples take it,
+and its tuples come from arrivals or from such a rule. All that a batch does not change is worked
+out here, once per ruleset. A ruleset with few rules has an empty program: its rounds would cost
+more than the calls they spare.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def program(ruleset: Ruleset) -> Program:
 
     def add(rule: ProbeRule, before: tuple[Label, ...]) -> bool:
         step = step_of(layout, rule)
-        if step is None or rule.level or rule.residuals or not _plain(layout, step):
+        apart = rule.level or rule.residuals or rule.substreams
+        if step is None or apart or not _plain(layout, step):
             return False
         steps.append(step)
         rules.append(rule)

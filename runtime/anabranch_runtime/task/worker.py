@@ -59,6 +59,7 @@ from anabranch_runtime.task.probe import Prober
 from anabranch_runtime.task.rations import Ranks, Wanted
 from anabranch_runtime.task.rounds import Rounds
 from anabranch_runtime.task.stores import combination_rows
+from anabranch_runtime.task.substreams import Divided
 from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -417,7 +418,9 @@ class _Task:
     def _arrive(self, partial: Partial) -> None:
         """Send starting tuples down their label's trees, and out for one-relation queries."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
-        wanted = Wanted(partial, None, self.ranks)
+        divided = Divided(self.layout, partial)
+        parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}
+        wanted = parts[()]
         for output in self.layout.outputs.get(edge, ()):
             if self.layout.queries[output.query].members[0][1] == partial.start:
                 self.emission.output(wanted, output)
@@ -429,7 +432,10 @@ class _Task:
                 if oldest is None and rule.out in roots:
                     together.append(roots[rule.out])
                     continue
-                start = wanted.by(self.rationing.edge(rule.out))
+                if rule.substreams not in parts:
+                    some = divided.of(rule.substreams)
+                    parts[rule.substreams] = Wanted(some, None, self.ranks)
+                start = parts[rule.substreams].by(self.rationing.edge(rule.out))
                 if oldest is not None:
                     start = start.where(start.tau(start.start) >= oldest)
                 self._probe(start, rule)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
@@ -75,6 +75,10 @@ class AssumedStatistics:
     def exchange(self) -> Exchange | None:
         """As ``base``."""
         return self.base.exchange()
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As ``base``."""
+        return self.base.frequent(relation, attribute)
 
 
 class Names:

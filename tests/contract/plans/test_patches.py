@@ -23,6 +23,7 @@ from anabranch_contract.plans.ruleset import (
     Ruleset,
     RulesetId,
     StoreId,
+    Substreams,
     TimeBound,
 )
 from anabranch_contract.queries.expressions import Literal
@@ -62,6 +63,10 @@ def made() -> list[Ruleset]:
         "backfill_rules": (
             BackfillRule(store.id, Label("R"), (fill,)),
             BackfillRule(StoreId("x"), Label("S"), (replace(fill, bounds=(bound,)),)),
+        ),
+        "substreams": (
+            Substreams(Label("R"), "a", "bigint", ((3, 1 << 63),), 2),
+            Substreams(Label("S"), "b", "string", others=3),
         ),
         "latest_rules": (
             LatestRule(StreamName("R"), RelationId("R"), store.id, (("a", "bigint"),)),

@@ -37,14 +37,16 @@ def test_orders_of_those_that_remain_are_those_that_they_had(seed: int) -> None:
     compile_ruleset(found, left, (), epoch=1, parallelism=2, sinks={}).validate()
     names = {q.id for q in left}
     before = {
-        (o.goal, o.start): [(s.target, s.members) for s in o.steps]
+        (o.goal, o.start, o.substream): [(s.target, s.members) for s in o.steps]
         for o in plan.orders
         if not o.maintains
     }
     own = [o for o in found.orders if not o.maintains]
     assert {o.goal for o in own} == names
     for order in own:
-        assert before[order.goal, order.start] == [(s.target, s.members) for s in order.steps]
+        assert before[order.goal, order.start, order.substream] == [
+            (s.target, s.members) for s in order.steps
+        ]
     if len(left) == len(queries):
         assert {(c.owner, c.mir, c.partition) for c in found.copies} <= {
             (c.owner, c.mir, c.partition) for c in plan.copies

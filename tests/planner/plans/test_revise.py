@@ -96,7 +96,10 @@ def test_the_plan_is_read_back_from_its_rules(seed: int) -> None:
     found = plan_of(running, queries)
 
     validate_plan(found, queries)
-    assert footprint(found, queries) == footprint(plan, queries)
+    told_apart = {one.start for one in found.substreams}
+    # Where all substreams of a start do the same, they are not told apart.
+    orders = tuple(o for o in plan.orders if not o.substream or o.start in told_apart)
+    assert footprint(found, queries) == footprint(replace(plan, orders=orders), queries)
     assert set(found.copies) == set(plan.copies)
     assert steps_of(found) == steps_of(plan)
 

@@ -25,7 +25,7 @@ from tests.support.oracles.closure import equal_groups
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
     from anabranch_planner.cost.statistics import Ahead
@@ -112,6 +112,7 @@ class FixedStatistics:
     coming: Ahead | None = None
     costs: CostConstants | None = None
     hosts: Exchange | None = None
+    values: Mapping[tuple[str, str], FrequentValues] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
         return self.cardinalities.get(relation, self.default)
@@ -140,3 +141,6 @@ class FixedStatistics:
 
     def exchange(self) -> Exchange | None:
         return self.hosts
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        return self.values.get((relation, attribute))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from msgspec import structs
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreRule
+from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreRule, Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import (
     Mir,
@@ -26,6 +27,7 @@ from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.running import plan_of
 from anabranch_planner.plans.there import StoresThere, owners
+from anabranch_runtime.index.keys import key_vector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +41,30 @@ def random_plan(queries: Sequence[JoinQuery], rng: Random, *, mirs: float = 0.5)
         mirs: the probability with which a step probes an intermediate result where it can.
     """
     return _Builder(queries, rng, mirs).build()
+
+
+def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substreams, ...]:
+    """Random ways to tell apart the tuples of some starts, by any key attribute of theirs."""
+    chance, found = rng.choice((0.0, 0.0, 0.3, 1.0)), {}
+    for query in queries:
+        for key_class in query.classes:
+            for ref in key_class.members:
+                if ref.label not in found and rng.random() < chance:
+                    groups = _groups(key_class.type, rng)
+                    others = rng.randint(1 if groups else 2, 3)
+                    one = Substreams(ref.label, ref.attribute, key_class.type, groups, others)
+                    found[ref.label] = one
+    return tuple(found[label] for label in sorted(found))
+
+
+def _groups(kind: str, rng: Random) -> tuple[tuple[int, ...], ...]:
+    """Sets of hashes of small numbers, which scenarios have a lot of."""
+    if kind != "bigint":
+        return ()
+    numbers = rng.sample(range(12), rng.randint(0, 6))
+    hashes = key_vector([pa.array(numbers, pa.int64())], [kind]).hashes.tolist()
+    cut = rng.randint(0, len(hashes))
+    return tuple(tuple(sorted(some)) for some in (hashes[:cut], hashes[cut:]) if some)
 
 
 def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
@@ -97,7 +123,13 @@ class _Builder:
         self.rng = rng
         self.share = mirs
         self.mirs: dict[MirId, Mir] = {}
-        self.orders: dict[tuple[str, str, Label], ProbeOrder] = {}
+        self.orders: dict[tuple[str, str, Label, int], ProbeOrder] = {}
+        self.substreams = random_substreams(queries, rng)
+        #: Start -> for each of its substreams the one whose orders it takes.
+        self.twins = {
+            one.start: [n if rng.random() < 0.7 else 0 for n in range(one.count)]
+            for one in self.substreams
+        }
         self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
         self.access: dict[tuple[str, Label, tuple[object, ...]], StoreCopy] = {}
         #: (owner, start, path) -> what orders have probed there, so that prefixes are shared.
@@ -110,13 +142,7 @@ class _Builder:
             for relation in query.relations:
                 self._maintain(owner, base_mir(relation.id))
             for label in query.labels:
-                self.orders[owner, query.id, label] = ProbeOrder(
-                    goal=query.id,
-                    maintains=False,
-                    start=label,
-                    steps=self._steps(owner, query.classes, relation_of, label),
-                    owner=owner,
-                )
+                self._order(owner, query.id, query.classes, relation_of, label, maintains=False)
         return Plan(
             optimizer=Optimizer.CLASH,
             objective=Objective.DEFAULT,
@@ -128,7 +154,27 @@ class _Builder:
             bound=0.0,
             gap=0.0,
             method="random",
+            substreams=self.substreams,
         )
+
+    def _order(
+        self,
+        owner: str,
+        goal: str,
+        classes: tuple[KeyClass, ...],
+        relation_of: Mapping[Label, RelationId],
+        start: Label,
+        *,
+        maintains: bool,
+    ) -> None:
+        """Choose the orders of one goal and start, one per substream."""
+        for number, twin in enumerate(self.twins.get(start, [0])):
+            if twin != number:
+                order = replace(self.orders[owner, goal, start, twin], substream=number)
+            else:
+                steps = self._steps(owner, classes, relation_of, start, number)
+                order = ProbeOrder(goal, maintains, start, steps, owner, number)
+            self.orders[owner, goal, start, number] = order
 
     def _steps(
         self,
@@ -136,9 +182,10 @@ class _Builder:
         classes: tuple[KeyClass, ...],
         relation_of: Mapping[Label, RelationId],
         start: Label,
+        substream: int,
     ) -> tuple[Step, ...]:
         head, left, steps = frozenset({start}), set(relation_of) - {start}, []
-        path: tuple[object, ...] = ()
+        path: tuple[object, ...] = (substream,)
         while left:
             known_here = self.probed.setdefault((owner, start, path), [])
             members = self._again(classes, relation_of, head, left, known_here)
@@ -218,13 +265,7 @@ class _Builder:
         for relation in mir.relations:
             self._maintain(owner, base_mir(relation))
         for label in mir.members:
-            self.orders[owner, mir.id, label] = ProbeOrder(
-                goal=mir.id,
-                maintains=True,
-                start=label,
-                steps=self._steps(owner, mir.classes, relation_of, label),
-                owner=owner,
-            )
+            self._order(owner, mir.id, mir.classes, relation_of, label, maintains=True)
 
     def _attributes(self, mir: Mir) -> list[AttrRef]:
         """Attributes of the store that some query joins by, in the store's namespace."""
@@ -254,7 +295,10 @@ def random_revision(
 class _Reviser:
     def __init__(self, running: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> None:
         self.running, self.queries, self.rng = running, queries, rng
-        self.plan = plan_of(running, queries)
+        #: A revision may tell tuples apart otherwise.
+        again = random_substreams(queries, rng)
+        self.plan = replace(plan_of(running, queries), substreams=again)
+        self.counts = {one.start: one.count for one in again}
         self.owners = owners(running)
         self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
         self.mirs = {m.id: m for m in self.plan.mirs}
@@ -275,8 +319,9 @@ class _Reviser:
             relation_of = {m.label: m.relation for m in query.members}
             usable = [m for (o, _), m in self.kept.items() if o == owner and self._serves(query, m)]
             for label in query.labels:
-                steps = self._steps(owner, query.classes, relation_of, label, usable)
-                orders.append(ProbeOrder(str(query.id), False, label, steps, owner))
+                for number in range(self.counts.get(label, 1)):
+                    steps = self._steps(owner, query.classes, relation_of, label, usable, number)
+                    orders.append(ProbeOrder(str(query.id), False, label, steps, owner, number))
         pending, done = sorted(self.probed), set[tuple[str, MirId]]()
         while pending:
             owner, name = key = pending.pop(0)
@@ -300,13 +345,14 @@ class _Reviser:
                 )
             ]
             for label in larger.members:
-                steps = self._steps(owner, larger.classes, relation_of, label, usable)
-                orders.append(ProbeOrder(str(name), True, label, steps, owner))
+                for number in range(self.counts.get(label, 1)):
+                    steps = self._steps(owner, larger.classes, relation_of, label, usable, number)
+                    orders.append(ProbeOrder(str(name), True, label, steps, owner, number))
             pending = sorted({*pending, *self.probed} - done)
         used = {key for key in self.kept if self.kept[key].is_base or key in done}
         plan = replace(
             self.plan,
-            orders=tuple(sorted(orders, key=lambda o: (o.owner, o.maintains, o.goal, o.start))),
+            orders=tuple(sorted(orders, key=lambda o: o.rank)),
             copies=tuple(c for c in self.plan.copies if (c.owner, c.mir) in used),
             mirs=tuple(m for m in self.plan.mirs if any(name == m.id for _, name in used)),
         )
@@ -330,9 +376,10 @@ class _Reviser:
         relation_of: Mapping[Label, RelationId],
         start: Label,
         usable: Sequence[Mir],
+        substream: int,
     ) -> tuple[Step, ...]:
         head, left, steps = frozenset({start}), set(relation_of) - {start}, []
-        path: tuple[object, ...] = ()
+        path: tuple[object, ...] = (substream,)
         while left:
             options = []
             for mir in usable:

@@ -9,6 +9,7 @@ an index or a store rule that is missing.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -177,6 +178,7 @@ class _Batch:
         self.queries = {q.id: q for q in ruleset.queries}
         self.stream_of = {r.id: r.stream for r in ruleset.relations}
         self.derived = {(s, a): e for s, a, e in ruleset.derived}
+        self.substreams = {one.start: one for one in ruleset.substreams}
         self.edges: dict[Edge, list[_Partial]] = {}
         self.arrived: dict[Edge, list[Arrival]] = {}
         self.inserted: set[tuple[Edge, StoreId]] = set()
@@ -236,7 +238,11 @@ class _Batch:
     def _probe(self, rule: ProbeRule) -> list[_Partial]:
         incoming = self.edges.get(rule.edge)
         if incoming is None:
-            incoming = [_Partial(rule.start, {rule.start: row}) for row in self.arrived[rule.edge]]
+            incoming = [
+                _Partial(rule.start, {rule.start: row})
+                for row in self.arrived[rule.edge]
+                if not rule.substreams or self._substream(rule.start, row) in rule.substreams
+            ]
         store = self.stores[rule.store]
         assert store.mir == rule.mir, f"{rule.out} probes {rule.mir} in {rule.store}"
         self._require_index(store, rule.key)
@@ -251,6 +257,12 @@ class _Batch:
             for p in found
             if _within(p.rows, rule.bounds) and self._all_hold(p.rows, rule.residuals)
         ]
+
+    def _substream(self, start: Label, row: Arrival) -> int:
+        """Some number, the same whenever it is asked: whatever tells tuples apart will do."""
+        one = self.substreams[start]
+        value = self._key({start: row}, AttrRef(start, one.attribute), one.type)
+        return zlib.crc32(repr(value).encode()) % one.count
 
     def _base_matches(
         self,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
-from anabranch_planner.cost.steps import PlanError
+from anabranch_planner.cost.steps import PlanError, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
     from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_planner.cost.steps import Prefix
 
 
 def witness(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> JoinQuery:
@@ -50,5 +49,6 @@ def walk(
     for step in order.steps:
         after = head | frozenset(step.members)
         trail = (*trail, (step.target, step.members, sub_join(query, after).id))
-        yield (order.owner, order.start, trail), step, sub_join(query, head), head, query
+        prefix = Prefix(order.owner, order.start, trail, order.substream)
+        yield prefix, step, sub_join(query, head), head, query
         head = after

@@ -1,0 +1,73 @@
+"""Starting tuples by substream: which of them take a probe that begins a tree.
+
+A start is divided once per chunk, by the hash of one key attribute (``Ruleset.substreams``). Below
+the first probe nothing knows of substreams.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.keys import key_vector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import Substreams
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.storage.partial import Partial
+
+
+_HALF = np.uint64(32)
+
+
+class Divided:
+    """Starting tuples of one label.
+
+    Attributes:
+        whole: all of them.
+    """
+
+    def __init__(self, layout: Layout, whole: Partial) -> None:
+        self.whole = whole
+        self._layout = layout
+        self._numbers: NDArray[np.int64] | None = None
+        self._parts: dict[tuple[int, ...], Partial] = {(): whole}
+
+    def of(self, substreams: tuple[int, ...]) -> Partial:
+        """Those of ``substreams``; all where none is named."""
+        found = self._parts.get(substreams)
+        if found is None:
+            if self._numbers is None:
+                function = self._layout.substreams[self.whole.start]
+                self._numbers = numbers(self._layout, self.whole, function)
+            mask = np.isin(self._numbers, substreams)
+            found = self._parts[substreams] = self.whole.where(mask)
+        return found
+
+
+def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
+    """The substream of each of ``starts``."""
+    try:
+        column = layout.probed(starts, AttrRef(function.start, function.attribute))
+        keys = key_vector([column], [function.type])
+    except EVALUATION:
+        # Any division is right; whoever needs the key finds out by itself that it can't be had.
+        return np.zeros(starts.length, np.int64)
+    others = np.uint64(function.others)
+    found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)
+    listed = [(h, n) for n, group in enumerate(function.groups, function.others) for h in group]
+    if listed:
+        listed.sort()
+        known = np.array([h for h, _ in listed], np.uint64)
+        at = np.searchsorted(known, keys.hashes)
+        at[at == len(known)] = 0
+        numbered = np.array([n for _, n in listed], np.int64)
+        found = np.where(known[at] == keys.hashes, numbered[at], found)
+    if keys.valid is not None:
+        found[~keys.valid] = 0
+    return found
