@@ -23,7 +23,7 @@ from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.protocol.samples import StreamSample, Value
     from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
     from anabranch_planner.cost.constants import CostConstants
@@ -277,6 +277,13 @@ class SampledStatistics:
         rest = 1.0 - min(self.shares[relation], 1.0)
         expected: float = values * (1.0 - rest ** (everything / values))
         return max(expected, 1.0)
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Those of ``base``, else the stream's, as if the filter knew nothing of the attribute."""
+        known = self.base.frequent(relation, attribute)
+        if known is not None or relation not in self.shares:
+            return known
+        return self.base.frequent(self._stream(relation), attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         """As ``base``."""

@@ -11,7 +11,7 @@ from anabranch_contract.errors import StatisticsError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -60,6 +60,9 @@ class Statistics(Protocol):
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """Distinct values of the (sorted) attribute combination among ``relation``'s tuples."""
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Frequent values of one attribute among ``relation``'s tuples."""
+
     def selectivity(self, predicate: Equality) -> float | None:
         """Matches of one predicate over the size of the cross product."""
 
@@ -87,6 +90,10 @@ class NoStatistics:
         return None
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """Unknown."""
+        return None
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
         """Unknown."""
         return None
 
@@ -123,6 +130,7 @@ class TableStatistics:
             says nothing about, alone or combined.
         history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
         costs: CPU time per operation. ``hosts``: between which tuples travel.
+        values: (relation, attribute) -> its frequent values.
 
     >>> from anabranch_contract.queries.joins import RelationId
     >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
@@ -139,6 +147,7 @@ class TableStatistics:
     history: float | None = None
     costs: CostConstants | None = None
     hosts: Exchange | None = None
+    values: Mapping[tuple[RelationId, str], FrequentValues] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As written down."""
@@ -148,6 +157,10 @@ class TableStatistics:
         """As written down."""
         known = self.distincts.get((relation, attributes))
         return self.every_distinct.get(relation) if known is None else known
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As written down."""
+        return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
         """As written down."""
@@ -192,6 +205,10 @@ class ForecastStatistics:
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """As ``base``."""
         return self.base.distinct(relation, attributes)
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As ``base``."""
+        return self.base.frequent(relation, attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         """As ``base``."""

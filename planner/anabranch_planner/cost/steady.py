@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.queries.joins import Equality, RelationId
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -76,6 +76,10 @@ class Steady:
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """Distinct values of an attribute combination."""
         return self._figure(("distinct", relation, attributes))
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Frequent values, as they are now: no figure that is to hold still depends on them."""
+        return self._newest.frequent(relation, attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         """Matches of one predicate over the size of the cross product."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -112,6 +112,9 @@ class _Assuming:
         if self.distinct_share == 1:
             return None  # the model's own assumption is the greatest possible already
         return max(self.distinct(relation, (name,)) or 1.0 for name in attributes)
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        return self.base.frequent(relation, attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         return self.base.selectivity(predicate)

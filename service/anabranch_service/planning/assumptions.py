@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
@@ -48,6 +48,10 @@ class AssumedStatistics:
         """The stated count, else that of ``base``."""
         stated = self.distincts.get((relation, tuple(sorted(attributes))))
         return self.base.distinct(relation, attributes) if stated is None else stated
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Those of ``base``."""
+        return self.base.frequent(relation, attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         """The stated selectivity, else that of ``base``."""

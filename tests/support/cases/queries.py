@@ -25,7 +25,7 @@ from tests.support.oracles.closure import equal_groups
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from anabranch_contract.protocol.measurements import JoinSample
+    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
     from anabranch_planner.cost.statistics import Ahead
@@ -112,12 +112,16 @@ class FixedStatistics:
     coming: Ahead | None = None
     costs: CostConstants | None = None
     hosts: Exchange | None = None
+    values: Mapping[tuple[str, str], FrequentValues] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
         return self.cardinalities.get(relation, self.default)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         return self.distincts.get((relation, ",".join(attributes)))
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
         for text, value in self.selectivities.items():
