@@ -6,7 +6,8 @@ has had ``n`` hashes and ``v`` votes are left to its candidate, the candidate oc
 ``(n + v) / 2`` times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so a
 slot has a thousandth of the hashes that are rare. A candidate that may be frequent is known from
 then on, and the hashes are passed over again: that gives its exact count, and votes without it,
-where a hash may show that shared its slot. Where nothing new is frequent there is one pass.
+where a hash may show that shared its slot. This ends when a pass has made none known that is
+frequent; mostly there is one pass.
 
 What is found depends on the order of the hashes; the counts and the bound hold for any order.
 """
@@ -58,17 +59,18 @@ def frequent(hashes: U64, known: U64, least: int, most: int) -> Found:
     >>> found.counts.tolist(), found.fresh.tolist(), found.fresh_counts.tolist(), found.rest
     ([2], [7], [3], 1)
     """
-    hashes, counted = np.ascontiguousarray(hashes), known
+    hashes, counted, new = np.ascontiguousarray(hashes), known, 0
     candidates, above = np.empty(SLOTS, np.uint64), np.empty(SLOTS, np.int32)
     for number in range(_PASSES):
         counts, positions = np.zeros(len(counted), np.int64), np.zeros(len(counted), np.int64)
         rest = _pass(hashes, counted, counts, positions, candidates, above)
-        if rest < least or number == _PASSES - 1:
+        idle = number > 0 and counts[-new:].max() < least
+        if rest < least or number == _PASSES - 1 or idle:
             break
         likely = np.flatnonzero(above >= least)
         if len(likely) > _CANDIDATES:
             likely = likely[np.argsort(-above[likely], kind="stable")[:_CANDIDATES]]
-        counted = np.concatenate([counted, candidates[likely]])
+        counted, new = np.concatenate([counted, candidates[likely]]), len(likely)
     if len(counted) == len(known):
         none = np.empty(0, np.int64)
         return Found(counts, none.view(np.uint64), none, none, rest)

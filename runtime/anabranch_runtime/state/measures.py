@@ -92,11 +92,13 @@ class KnownValues:
 
     Attributes:
         hashes: of the values, packed.
-        worth: share of a task's tuples from which another value is reported.
+        worth: share of a task's tuples from which another value is reported, and ``least`` how
+            many tuples.
     """
 
     hashes: str
     worth: float
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)

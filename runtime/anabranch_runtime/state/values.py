@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.columns.arrays import U64, Ints
 
-#: Values of a key that are kept, and shares of tuples below which a value is not worth it.
-MOST, WORTH = 64, 0.002
+#: Values of a key that are kept, the share of tuples from which a value is worth it, and from which
+#: it stays so: less, because letting go of a value that comes back adds to the error.
+MOST, WORTH, STAYS = 64, 0.002, 0.001
 #: Batches (of those that bring tuples) after which a tuple counts half. Two epochs of the default
 #: length: plans are made per epoch, so what has changed shows in the next and rules in the third.
 HALF_LIFE = 8
@@ -69,6 +70,7 @@ class KeyValues:
         missed, missed_recent: by how much a count may be too low.
         hashes: of the values, packed (``measures.pack``), in the order in which they were found;
             ``texts``: for people, ``counts`` and ``recents``: of each, packed as well.
+        spans: of each, the tuples since it was found that have not faded, packed.
     """
 
     tuples: int = 0
@@ -78,6 +80,7 @@ class KeyValues:
     hashes: str = ""
     counts: str = ""
     recents: str = ""
+    spans: str = ""
     texts: tuple[str, ...] = ()
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
@@ -87,15 +90,15 @@ class KeyValues:
             return self
         came = parts[0].counts if len(parts) == 1 else np.sum([p.counts for p in parts], axis=0)
         rest = sum(part.rest for part in parts)
-        counts, recents = _ints(self.counts) + came, _floats(self.recents) * _FADED + came
         now = KeyValues(
             self.tuples + tuples,
             self.recent * _FADED + tuples,
             self.missed + rest,
             self.missed_recent * _FADED + rest,
             self.hashes,
-            _packed(counts),
-            _packed(recents),
+            _packed(_ints(self.counts) + came) if self.texts else "",
+            _packed(_floats(self.recents) * _FADED + came) if self.texts else "",
+            _packed(_floats(self.spans) * _FADED + tuples) if self.texts else "",
             self.texts,
         )
         if any(len(part.fresh) for part in parts):
@@ -105,11 +108,13 @@ class KeyValues:
     @property
     def known(self) -> KnownValues:
         """What tasks are told of it."""
+        # What a single tuple has is no news any more once it would not be kept.
+        least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
-            return KnownValues(self.hashes, WORTH)
-        stored, arriving = _ints(self.counts) / self.tuples, _floats(self.recents) / self.recent
-        rarest = float((stored + arriving).min()) / 2
-        return KnownValues(self.hashes, max(WORTH, _BETTER * rarest))
+            return KnownValues(self.hashes, WORTH, least)
+        recents, spans = _floats(self.recents), _floats(self.spans)
+        rarest = float(_worth(_ints(self.counts) / self.tuples, recents, spans).min())
+        return KnownValues(self.hashes, max(WORTH, _BETTER * rarest), least)
 
     def published(self) -> FrequentValues:
         """As the control plane reads it."""
@@ -147,12 +152,13 @@ def _admitted(
     hashes = np.concatenate([unpack(now.hashes), fresh])
     counts = np.concatenate([_ints(now.counts), came])
     recents = np.concatenate([_floats(now.recents), came])
+    spans = np.concatenate([_floats(now.spans), np.full(len(fresh), now.tuples - before.tuples)])
     texts = [*now.texts, *(names[place] for place in first.tolist())]
-    stored, arriving = counts / now.tuples, recents / now.recent
-    # The mean of both shares: what has become frequent counts as much as what was so.
-    rank = np.lexsort((hashes, -(stored + arriving)))
-    worth = np.maximum(stored, arriving)[rank] >= WORTH / 2
-    kept = np.sort(rank[:MOST][worth[:MOST]])
+    stored = counts / now.tuples
+    rank = np.lexsort((hashes, -_worth(stored, recents, spans)))
+    wanted = np.repeat([STAYS, WORTH], [len(now.texts), len(fresh)])
+    frequent = np.maximum(stored, recents / spans) >= wanted
+    kept = np.sort(rank[frequent[rank]][:MOST])
     gone = np.ones(len(hashes), np.bool_)
     gone[kept] = False
     # What a value that goes has had beside its count: in this batch where a task did not report it.
@@ -167,12 +173,23 @@ def _admitted(
         pack(hashes[kept]),
         _packed(counts[kept]),
         _packed(recents[kept]),
+        _packed(spans[kept]),
         tuple(texts[place] for place in kept.tolist()),
     )
 
 
+def _worth(
+    stored: NDArray[np.float64], recents: NDArray[np.float64], spans: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """By what values are ranked: their share since they were found, as far as it is no chance (one
+    standard deviation), and half their share of all tuples: what has become frequent displaces what
+    was so, but only once that has faded.
+    """
+    return (recents - np.sqrt(recents)) / spans + stored / 2
+
+
 def _packed(numbers: NDArray[np.int64] | NDArray[np.float64]) -> str:
-    return pack(numbers.view(np.uint64)) if len(numbers) else ""
+    return pack(numbers.view(np.uint64))
 
 
 def _ints(text: str) -> Ints:
