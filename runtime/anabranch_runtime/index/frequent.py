@@ -1,13 +1,13 @@
 """Frequent keys among hashes: exact counts of those that are known, and search for others.
 
-Every hash that is not known votes in one of :data:`SLOTS` slots, which its low bits choose, for the
+Every hash that is not known votes in one of some slots, which its low bits choose, for the
 majority of its slot (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot
 has had ``n`` hashes and ``v`` votes are left to its candidate, the candidate occurs at most
-``(n + v) / 2`` times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so a
-slot has a thousandth of the hashes that are rare. A candidate that may be frequent is known from
-then on, and the hashes are passed over again: that gives its exact count, and votes without it,
-where a hash may show that shared its slot. This ends when a pass has made none known that is
-frequent; mostly there is one pass.
+``(n + v) / 2`` times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so
+few of those that are rare share a slot. A candidate that may be frequent is known from then on, and
+the hashes are passed over again: that gives its exact count, and votes without it, where a hash may
+show that shared its slot. This ends when none that a pass has counted for the first time is
+frequent, or after :data:`_PASSES`; mostly there is one pass.
 
 What is found depends on the order of the hashes; the counts and the bound hold for any order.
 """
@@ -25,8 +25,9 @@ from numba import njit
 if TYPE_CHECKING:
     from anabranch_runtime.columns.arrays import U64, Ints
 
-#: Slots in which hashes vote: their tables fit the fastest cache.
-SLOTS = 1024
+#: Slots in which hashes vote: their tables fit the fastest cache. Of so many hashes that it pays to
+#: keep them apart, four times as many, whose tables fit the second.
+SLOTS, _MANY = 1024, 1 << 14
 #: Places of the table of known hashes: several times as many as there are known ones.
 _PLACES = 1024
 #: Passes over the hashes at most, and candidates that one pass makes known at most.
@@ -60,7 +61,8 @@ def frequent(hashes: U64, known: U64, least: int, most: int) -> Found:
     ([2], [7], [3], 1)
     """
     hashes, counted, new = np.ascontiguousarray(hashes), known, 0
-    candidates, above = np.empty(SLOTS, np.uint64), np.empty(SLOTS, np.int32)
+    slots = SLOTS if len(hashes) < _MANY else 4 * SLOTS
+    candidates, above = np.empty(slots, np.uint64), np.empty(slots, np.int32)
     for number in range(_PASSES):
         counts, positions = np.zeros(len(counted), np.int64), np.zeros(len(counted), np.int64)
         rest = _pass(hashes, counted, counts, positions, candidates, above)
@@ -105,26 +107,28 @@ def _pass(
             place = (place + np.uint64(1)) & last
         table[place] = known[k]
         owner[place] = k
-    votes = np.zeros(SLOTS, np.int32)
-    sizes = np.zeros(SLOTS, np.int32)
+    votes = np.zeros(len(above), np.int32)
+    sizes = np.zeros(len(above), np.int32)
     candidates[:] = 0
+    low = np.uint64(len(above) - 1)
     for i in range(len(hashes)):
         wanted = hashes[i]
-        place = (wanted >> np.uint64(32)) & last
-        while owner[place] >= 0 and table[place] != wanted:
-            place = (place + np.uint64(1)) & last
-        if owner[place] >= 0:
-            counts[owner[place]] += 1
-            positions[owner[place]] = i
-            continue
-        slot = wanted & np.uint64(SLOTS - 1)
+        if len(known) > 0:
+            place = (wanted >> np.uint64(32)) & last
+            while owner[place] >= 0 and table[place] != wanted:
+                place = (place + np.uint64(1)) & last
+            if owner[place] >= 0:
+                counts[owner[place]] += 1
+                positions[owner[place]] = i
+                continue
+        slot = wanted & low
         # Without branches: on hashes that are all different nobody could predict them.
         vote, held = votes[slot], candidates[slot]
         sizes[slot] += 1
         candidates[slot] = wanted if vote == 0 else held
         votes[slot] = vote + 1 if vote == 0 or held == wanted else vote - 1
     greatest = 0
-    for slot in range(SLOTS):
+    for slot in range(len(above)):
         above[slot] = (sizes[slot] + votes[slot]) // 2
         greatest = max(greatest, above[slot])
     return greatest
