@@ -2,16 +2,18 @@
 
 A task counts the values that the state has (:class:`KnownValues`) exactly, and reports other values
 that are frequent in its share of a batch, with a bound for all that it does not report
-(``index.frequent``). For every value ``v`` the state keeps this true::
+(``index.frequent``). The state keeps this true::
 
-    count(v) <= tuples that had v <= count(v) + missed        (count(v) = 0 where it has none)
+    count(v) <= tuples that had v <= count(v) + under(v)    of each value v that it counts
+                tuples that had v <= missed                 of any other
 
-because ``missed`` grows by what a value that is not counted can have had at most: the sum of the
-tasks' bounds, or the count of the most frequent value that has been let go, if that is more. A
-value that enters misses what came before it entered, which is within ``missed`` too. The same
-holds for the *recent* counts, which halve with every :data:`HALF_LIFE` batches that bring tuples.
-So the error is stated, whatever tasks and batches tuples came in; a value's own growth depends on
-them only in the batch in which it is found.
+In every batch ``missed`` grows by the sum of the tasks' bounds; a value that is let go may have had
+``count(v) + under(v)``, so it is at least that; and of a value that enters ``under`` is what was
+``missed`` before, with the bounds of tasks that have not reported it. This is SpaceSaving
+(Metwally, Agrawal, El Abbadi, 2005) with exact counts of what is known. The same holds for *recent*
+counts, which halve with every :data:`HALF_LIFE` batches that bring tuples. So the error is stated,
+whatever tasks and batches tuples came in; a count depends on them only in the batch in which its
+value is found.
 """
 
 from __future__ import annotations
@@ -38,6 +40,10 @@ MOST, WORTH, STAYS = 64, 0.002, 0.001
 #: length: plans are made per epoch, so what has changed shows in the next and rules in the third.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
+#: Figures of a value: tuples that had it, all and recent ones; recent tuples of the relation since
+#: it was found; and by how much both counts may be too low.
+COUNT, RECENT, SPAN, UNDER, UNDER_RECENT = range(5)
+_FADING = np.array([[1.0], [_FADED], [_FADED], [1.0], [_FADED]])
 #: A value has to be more frequent than the rarest that is kept by this factor to take its place.
 _BETTER = 1.25
 
@@ -67,10 +73,10 @@ class KeyValues:
 
     Attributes:
         tuples: of the relation since the key is counted. ``recent``: those that have not faded.
-        missed, missed_recent: by how much a count may be too low.
+        missed, missed_recent: what any other value had at most.
         hashes: of the values, packed (``measures.pack``), in the order in which they were found;
-            ``texts``: for people, ``counts`` and ``recents``: of each, packed as well.
-        spans: of each, the tuples since it was found that have not faded, packed.
+            ``texts``: for people.
+        figures: of the values, packed doubles, a row each (:data:`COUNT` and so on).
     """
 
     tuples: int = 0
@@ -78,9 +84,7 @@ class KeyValues:
     missed: int = 0
     missed_recent: float = 0.0
     hashes: str = ""
-    counts: str = ""
-    recents: str = ""
-    spans: str = ""
+    figures: str = ""
     texts: tuple[str, ...] = ()
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
@@ -88,21 +92,24 @@ class KeyValues:
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
-        came = parts[0].counts if len(parts) == 1 else np.sum([p.counts for p in parts], axis=0)
         rest = sum(part.rest for part in parts)
+        figures = self.figures
+        if self.texts:
+            rows = _rows(figures) * _FADING
+            rows[:SPAN] += parts[0].counts if len(parts) == 1 else sum(p.counts for p in parts)
+            rows[SPAN] += tuples
+            figures = _packed(rows)
         now = KeyValues(
             self.tuples + tuples,
             self.recent * _FADED + tuples,
             self.missed + rest,
             self.missed_recent * _FADED + rest,
             self.hashes,
-            _packed(_ints(self.counts) + came) if self.texts else "",
-            _packed(_floats(self.recents) * _FADED + came) if self.texts else "",
-            _packed(_floats(self.spans) * _FADED + tuples) if self.texts else "",
+            figures,
             self.texts,
         )
         if any(len(part.fresh) for part in parts):
-            return _admitted(self, now, parts, rest)
+            return _admitted(now, parts, tuples, rest)
         return now
 
     @property
@@ -112,13 +119,12 @@ class KeyValues:
         least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
             return KnownValues(self.hashes, WORTH, least)
-        recents, spans = _floats(self.recents), _floats(self.spans)
-        rarest = float(_worth(_ints(self.counts) / self.tuples, recents, spans).min())
+        rarest = float(_worth(_rows(self.figures), self.tuples).min())
         return KnownValues(self.hashes, max(WORTH, _BETTER * rarest), least)
 
     def published(self) -> FrequentValues:
         """As the control plane reads it."""
-        counts, recents = _ints(self.counts), _floats(self.recents)
+        counts, recents = _rows(self.figures)[:SPAN]
         hashes = unpack(self.hashes)
         order = np.lexsort((hashes, -counts, -recents))
         total, recent = max(self.tuples, 1), max(self.recent, 1.0)
@@ -136,65 +142,54 @@ class KeyValues:
 _DIGITS, _ROUNDED = 6, 1e-6
 
 
-def _admitted(
-    before: KeyValues, now: KeyValues, parts: Sequence[ValueCounts], rest: int
-) -> KeyValues:
-    """``now`` with the fresh values of ``parts``, less those that are not worth keeping.
-
-    ``before`` is the state before the batch, ``rest`` the sum of the tasks' bounds.
+def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: int) -> KeyValues:
+    """``now``, of which the batch's ``tuples`` and the sum ``rest`` of the tasks' bounds are part,
+    with the fresh values of ``parts``, less those that are not worth keeping.
     """
     reported = np.concatenate([part.fresh for part in parts])
     fresh, first, which = np.unique(reported, return_index=True, return_inverse=True)
-    came, covered = np.zeros(len(fresh), np.int64), np.zeros(len(fresh), np.int64)
+    came, covered = np.zeros(len(fresh)), np.zeros(len(fresh))
     np.add.at(came, which, np.concatenate([part.fresh_counts for part in parts]))
     np.add.at(covered, which, np.repeat([p.rest for p in parts], [len(p.fresh) for p in parts]))
     names = [text for part in parts for text in part.texts]
-    hashes = np.concatenate([unpack(now.hashes), fresh])
-    counts = np.concatenate([_ints(now.counts), came])
-    recents = np.concatenate([_floats(now.recents), came])
-    spans = np.concatenate([_floats(now.spans), np.full(len(fresh), now.tuples - before.tuples)])
     texts = [*now.texts, *(names[place] for place in first.tolist())]
-    stored = counts / now.tuples
-    rank = np.lexsort((hashes, -_worth(stored, recents, spans)))
+    hashes = np.concatenate([unpack(now.hashes), fresh])
+    entering = np.empty((len(_FADING), len(fresh)))
+    entering[COUNT] = entering[RECENT] = came
+    entering[SPAN] = tuples
+    entering[UNDER], entering[UNDER_RECENT] = now.missed - covered, now.missed_recent - covered
+    rows = np.concatenate([_rows(now.figures), entering], axis=1)
+    rank = np.lexsort((hashes, -_worth(rows, now.tuples)))
     wanted = np.repeat([STAYS, WORTH], [len(now.texts), len(fresh)])
-    frequent = np.maximum(stored, recents / spans) >= wanted
+    frequent = np.maximum(rows[COUNT] / now.tuples, rows[RECENT] / rows[SPAN]) >= wanted
     kept = np.sort(rank[frequent[rank]][:MOST])
     gone = np.ones(len(hashes), np.bool_)
     gone[kept] = False
-    # What a value that goes has had beside its count: in this batch where a task did not report it.
-    unseen = np.concatenate([np.zeros(len(now.texts), np.int64), rest - covered])
-    missed = int((counts + unseen)[gone].max(initial=0))
-    missed_recent = float((recents + unseen)[gone].max(initial=0.0))
     return KeyValues(
         now.tuples,
         now.recent,
-        before.missed + max(rest, missed),
-        before.missed_recent * _FADED + max(rest, missed_recent),
+        max(now.missed, int((rows[COUNT] + rows[UNDER])[gone].max(initial=0))),
+        max(now.missed_recent, float((rows[RECENT] + rows[UNDER_RECENT])[gone].max(initial=0))),
         pack(hashes[kept]),
-        _packed(counts[kept]),
-        _packed(recents[kept]),
-        _packed(spans[kept]),
+        _packed(rows[:, kept]),
         tuple(texts[place] for place in kept.tolist()),
     )
 
 
-def _worth(
-    stored: NDArray[np.float64], recents: NDArray[np.float64], spans: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _worth(rows: NDArray[np.float64], tuples: int) -> NDArray[np.float64]:
     """By what values are ranked: their share since they were found, as far as it is no chance (one
-    standard deviation), and half their share of all tuples: what has become frequent displaces what
-    was so, but only once that has faded.
+    standard deviation), and half their share of all ``tuples``: what has become frequent displaces
+    what was so, but only once that has faded.
     """
-    return (recents - np.sqrt(recents)) / spans + stored / 2
+    recents = rows[RECENT]
+    ranked: NDArray[np.float64] = (recents - np.sqrt(recents)) / rows[SPAN]
+    ranked += rows[COUNT] / (2 * tuples)
+    return ranked
 
 
-def _packed(numbers: NDArray[np.int64] | NDArray[np.float64]) -> str:
-    return pack(numbers.view(np.uint64))
+def _packed(rows: NDArray[np.float64]) -> str:
+    return pack(np.ascontiguousarray(rows).view(np.uint64))
 
 
-def _ints(text: str) -> Ints:
-    return unpack(text).view(np.int64)
-
-
-def _floats(text: str) -> NDArray[np.float64]:
-    return unpack(text).view(np.float64)
+def _rows(text: str) -> NDArray[np.float64]:
+    return unpack(text).view(np.float64).reshape(len(_FADING), -1)

@@ -51,7 +51,7 @@ def full_state() -> State:
         },
         arrivals={"R": 3},
         sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},
-        values={"R": {"a": KeyValues(9, 8.5, 1, 0.5, "AAA=", "CQA=", "", "", ("Ä",))}},
+        values={"R": {"a": KeyValues(9, 8.5, 1, 0.5, "AAA=", "CQA=", ("Ä",))}},
         meters={"R": StreamMeter(7, 1, since=5, delays=(6, 0, 1))},
         ran=(1.5, 2.5),
         edges={"R>S": EdgeStatistics(1, 2, 0.5, 9, 2)},

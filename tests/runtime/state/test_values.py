@@ -136,6 +136,17 @@ def test_the_error_is_small_where_batches_are_large() -> None:
     check(known.published(), stream)
 
 
+@pytest.mark.parametrize("tuples", [1, 10, 40, 64, 100, 256])
+@pytest.mark.parametrize("shape", ["different", "mixed"])
+def test_the_error_of_small_batches_is_about_that_of_as_many_counters(
+    shape: str, tuples: int
+) -> None:
+    stream = drawn(shape, 40, tuples, 1)
+    found = after(stream).published()
+    assert found.error < 1.2 / MOST
+    check(found, stream)
+
+
 def test_what_has_become_frequent_shows_within_two_epochs_and_what_was_fades() -> None:
     before, later = [np.full(2_000, 1)] * 40, [np.full(2_000, 2)] * 8
     found = after([*before, *later]).published()
@@ -167,7 +178,7 @@ def test_what_is_no_longer_worth_it_is_let_go_and_bounded_in_size() -> None:
     stream = [random.permutation(values) for values in stream]
     known = after(stream)
     assert len(known.texts) == MOST
-    assert len(unpack(known.hashes)) == len(unpack(known.counts)) == len(unpack(known.recents))
+    assert len(unpack(known.hashes)) == len(unpack(known.figures)) / 5 == MOST
     check(known.published(), stream)
 
 
