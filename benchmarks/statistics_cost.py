@@ -156,10 +156,11 @@ def _metered() -> Iterator[list[float]]:
         return call
 
     owners: list[tuple[Any, str]] = [
-        *((Collector, name) for name in ("block", "keys", "stored", "sampled")),
+        *((Collector, name) for name in ("block", "keys", "frequent", "stored", "sampled")),
         *((Samples, name) for name in ("add", "bounds", "changed")),
         (fold, "measured"),
         (fold, "distincts"),
+        (fold, "frequent_values"),
         (fold, "store_statistics"),
         (fold, "stream_statistics"),
         (driver_module, "bounds"),

@@ -23,6 +23,8 @@ from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: Values of a key that are shown.
+FREQUENT = 3
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
@@ -71,7 +73,20 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
     facts = {"epoch": found.epoch, "batches": found.batches}
     if sent:
         facts["hosts"] = found.hosts
-    return Group(facts_table(facts), streams, stores, edges)
+    return Group(facts_table(facts), streams, stores, edges, *_values(found))
+
+
+def _values(found: StatisticsOut) -> tuple[RenderableType, ...]:
+    """The most frequent values of keys; nothing where none is frequent."""
+    shares = ("arriving", "stored", "± at most")
+    table = table_of("relation", "key", "frequent value", *shares, right=shares)
+    for relation, keys in found.values.items():
+        for key, frequent in keys.items():
+            for one in frequent.values[:FREQUENT]:
+                names = escape(relation), escape(key), shortened(one.value)
+                measured = (one.arriving, one.stored, frequent.error)
+                table.add_row(*names, *map(percent, measured))
+    return (table,) if table.row_count else ()
 
 
 def series_detail(found: SeriesOut) -> RenderableType:

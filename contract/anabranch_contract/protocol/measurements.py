@@ -242,6 +242,32 @@ class Counts(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class FrequentValues:
+    """Frequent values of one key attribute of a relation (``docs/statistics.md``).
+
+    All but ``error`` have an entry per value, the one with the greatest share of ``arriving``
+    first. A NULL is no value, but a tuple that has it counts as one of all.
+
+    Attributes:
+        hashes: 64-bit hashes, as they are computed where tuples are stored and probe
+            (``index.keys`` of the runtime): equal where values of one key type are equal.
+        texts: the values for people, at most 64 characters; "" where one has no text.
+        arriving: share of the relation's tuples that arrive (0..1); those of recent batches count
+            more.
+        stored: share of all its tuples since the key is counted (0..1), each of which counts the
+            same.
+        error: by how much a share may be too low (0..1). So a value that is not listed has no
+            greater share. Shares are not too high.
+    """
+
+    hashes: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+    arriving: tuple[float, ...] = ()
+    stored: tuple[float, ...] = ()
+    error: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The statistics of one epoch. Answers the protocol ``Statistics`` of the planner.
 
@@ -257,6 +283,8 @@ class Snapshot:
             (``join_samples`` of the runtime).
         measured: stream -> what it did in this epoch; absent from documents of earlier releases.
         on_hosts: hosts that the newest batch ran on; 1 in documents of earlier releases.
+        values: relation -> key attribute -> its frequent values; absent from documents of earlier
+            releases.
     """
 
     epoch: int
@@ -288,6 +316,10 @@ class Snapshot:
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """Distinct values seen so far of the sorted attribute combination."""
         return self.distincts.get(relation, {}).get(",".join(sorted(attributes)))
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Frequent values of a key attribute; None if they have not been counted."""
+        return self.values.get(relation, {}).get(attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         """Not measured per predicate: the cost model derives it from distinct counts."""

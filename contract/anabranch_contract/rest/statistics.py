@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from anabranch_contract.rest.documents import Document
 
@@ -89,9 +89,29 @@ class EdgeStatisticsOut(Document):
     predicted_sent_bytes: float | None = None
 
 
+class FrequentValueOut(Document):
+    """A value of a key attribute, its share of the tuples that arrive (recent ones count more) and
+    of all tuples so far.
+    """
+
+    value: str
+    arriving: float
+    stored: float
+
+
+class FrequentValuesOut(Document):
+    """Frequent values of a key attribute, most frequent first. A share may be too low by ``error``,
+    and no other value has a greater share.
+    """
+
+    values: list[FrequentValueOut]
+    error: float
+
+
 class StatisticsOut(Document):
     """Measurements of one epoch; ``distinct``: relation -> key -> distinct values so far,
-    ``hosts``: that its newest batch ran on.
+    ``hosts``: that its newest batch ran on, ``values``: relation -> key attribute -> its frequent
+    values.
     """
 
     epoch: int
@@ -101,6 +121,7 @@ class StatisticsOut(Document):
     stores: dict[str, StoreStatisticsOut]
     edges: dict[str, EdgeStatisticsOut]
     distinct: dict[str, dict[str, float]]
+    values: dict[str, dict[str, FrequentValuesOut]] = Field(default_factory=dict)
 
 
 class TopValueOut(Document):

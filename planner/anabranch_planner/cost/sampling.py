@@ -278,6 +278,13 @@ class SampledStatistics:
         expected: float = values * (1.0 - rest ** (everything / values))
         return max(expected, 1.0)
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Those of ``base``, else the stream's, as if the filter knew nothing of the attribute."""
+        known = self.base.frequent(relation, attribute)
+        if known is not None or relation not in self.shares:
+            return known
+        return self.base.frequent(self._stream(relation), attribute)
+
     def selectivity(self, predicate: Equality) -> float | None:
         """As ``base``."""
         return self.base.selectivity(predicate)

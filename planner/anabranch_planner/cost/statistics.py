@@ -60,6 +60,9 @@ class Statistics(Protocol):
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """Distinct values of the (sorted) attribute combination among ``relation``'s tuples."""
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Frequent values of one attribute among ``relation``'s tuples."""
+
     def selectivity(self, predicate: Equality) -> float | None:
         """Matches of one predicate over the size of the cross product."""
 
@@ -90,6 +93,10 @@ class NoStatistics:
         return None
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """Unknown."""
+        return None
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
         """Unknown."""
         return None
 
@@ -158,6 +165,10 @@ class TableStatistics:
         known = self.distincts.get((relation, attributes))
         return self.every_distinct.get(relation) if known is None else known
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As written down."""
+        return self.values.get((relation, attribute))
+
     def selectivity(self, predicate: Equality) -> float | None:
         """As written down."""
         return self.selectivities.get(predicate)
@@ -205,6 +216,10 @@ class ForecastStatistics:
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         """As ``base``."""
         return self.base.distinct(relation, attributes)
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """As ``base``."""
+        return self.base.frequent(relation, attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
         """As ``base``."""

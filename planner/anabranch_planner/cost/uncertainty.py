@@ -113,6 +113,9 @@ class _Assuming:
             return None  # the model's own assumption is the greatest possible already
         return max(self.distinct(relation, (name,)) or 1.0 for name in attributes)
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        return self.base.frequent(relation, attribute)
+
     def selectivity(self, predicate: Equality) -> float | None:
         return self.base.selectivity(predicate)
 

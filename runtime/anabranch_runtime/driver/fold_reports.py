@@ -10,6 +10,7 @@ from anabranch_runtime.epochs.idleness import clock_reading, pass_time
 from anabranch_runtime.epochs.join_samples import add_samples, remember, step_samples
 from anabranch_runtime.epochs.statistics import (
     distincts,
+    frequent_values,
     measured,
     store_statistics,
     stream_statistics,
@@ -87,6 +88,7 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         steps=steps,
         measured=stream_statistics(state),
         on_hosts=max(len(state.hosts), 1),
+        values=frequent_values(state),
     )
 
 

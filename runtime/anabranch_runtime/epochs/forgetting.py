@@ -9,7 +9,7 @@ runs, not by how long the pipeline has run or how many queries have ended.
 * **Event times by batch** of a stream (``StreamState.history``) are asked for the first batch that
   a store covers (``lifecycle``: what an activation may see), so one entry per such batch is enough.
   What is kept answers exactly as all entries would.
-* **Counts and sketches** of relations that no rule and no store is about.
+* **Counts, sketches and frequent values** of relations that no rule and no store is about.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def forget(state: State, ruleset: Ruleset) -> State:
             for owner, keys in state.sketches.items()
             if owner.startswith(STORE) or owner in relations
         },
+        values={owner: keys for owner, keys in state.values.items() if owner in relations},
     )
 
 

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch_contract.protocol.measurements import StoreStatistics, StreamStatistics
+from anabranch_contract.protocol.measurements import (
+    FrequentValues,
+    StoreStatistics,
+    StreamStatistics,
+)
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
@@ -28,12 +32,14 @@ from anabranch_runtime.state.measures import (
     merge_packed,
     unpack,
 )
+from anabranch_runtime.state.values import KeyValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.values import ValueCounts
 
 #: A sample is published again once this share of its tuples has changed.
 CHANGED = 0.1
@@ -48,6 +54,10 @@ def bounds(state: State, samples: Samples) -> Bounds:
         },
         ranks=samples.bounds(),
         newest={name: s.max_tau for name, s in state.streams.items() if s.max_tau is not None},
+        values={
+            owner: {key: found.known for key, found in keys.items()}
+            for owner, keys in state.values.items()
+        },
     )
 
 
@@ -66,6 +76,7 @@ def measured(
         meters=_meters(state, reports),
         ran=ran,
         sketches=_sketches(state, reports),
+        values=_values_so_far(state, reports),
     )
 
 
@@ -103,6 +114,20 @@ def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str
                     known[key] = sketch
                 elif sketch:
                     known[key] = merge_packed((known[key], sketch))
+    return merged
+
+
+def _values_so_far(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, KeyValues]]:
+    parts: dict[str, dict[str, list[ValueCounts]]] = {}
+    for report in reports:
+        for owner, keys in report.values.items():
+            for key, part in keys.items():
+                parts.setdefault(owner, {}).setdefault(key, []).append(part)
+    merged = dict(state.values)
+    for owner, found in parts.items():
+        known = merged[owner] = dict(merged.get(owner, {}))
+        for key, counts in found.items():
+            known[key] = known.get(key, KeyValues()).merge(counts)
     return merged
 
 
@@ -154,6 +179,14 @@ def distincts(state: State) -> dict[str, dict[str, float]]:
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
         for owner, keys in state.sketches.items()
         if not owner.startswith(STORE)
+    }
+
+
+def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
+    """Relation -> key attribute -> its frequent values."""
+    return {
+        owner: {key: found.published() for key, found in keys.items()}
+        for owner, keys in state.values.items()
     }
 
 

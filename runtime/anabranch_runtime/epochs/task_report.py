@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.reads import Reads
     from anabranch_runtime.sources.feed import UnreadNote
     from anabranch_runtime.state.measures import StreamMeter
+    from anabranch_runtime.state.values import ValueCounts
     from anabranch_runtime.storage.segment import Segment
 
 
@@ -38,6 +39,7 @@ class TaskReport:
         streams: stream -> what arrived on it; of the delays only those of tuples that were behind.
         arrivals: relation -> tuples.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
+        values: relation -> attribute -> counts of its values.
         edges: edge -> what happened on it.
         reads: store -> index -> what probes looked up there.
         inserts: of its rows into stores, those of a backfill left out.
@@ -67,6 +69,7 @@ class TaskReport:
     arrivals: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     samples: dict[str, SampledRows] = field(default_factory=dict)
+    values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
     edges: dict[str, EdgeStatistics] = field(default_factory=dict)
     reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
     inserts: Writes = field(default_factory=Writes)

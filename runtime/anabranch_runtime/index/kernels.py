@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from anabranch_runtime.index import filters, prefetch, sorting
+from anabranch_runtime.index import filters, frequent, prefetch, sorting
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load8, load16, load32, load64, store8, store32
 
@@ -372,6 +372,7 @@ def warm() -> None:
     one = words.ctypes.data
     filters.warm()
     prefetch.warm()
+    frequent.warm()
     segments = np.array([[one, small.ctypes.data, small.ctypes.data, 63, 1, one, 1]], np.int64)
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)

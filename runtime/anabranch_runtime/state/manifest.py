@@ -29,6 +29,7 @@ from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.unread import FeedState
+from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
@@ -168,6 +169,8 @@ class State:
             first batch began and its last one was folded in; None before the first.
         sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
             (:mod:`anabranch_runtime.state.measures`).
+        values: relation -> key attribute -> its frequent values
+            (:mod:`anabranch_runtime.state.values`); absent from manifests of earlier releases.
         steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from those of the
             current epoch before its ruleset was revised.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
@@ -215,6 +218,7 @@ class State:
     placement: Placement | None = None
     hosts: tuple[str, ...] = ()
     load: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    values: dict[str, dict[str, KeyValues]] = field(default_factory=dict)
 
     @property
     def ruleset(self) -> RulesetId:

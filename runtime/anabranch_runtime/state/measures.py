@@ -87,6 +87,21 @@ class KeyBound:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownValues:
+    """The values of a key that tasks count exactly.
+
+    Attributes:
+        hashes: of the values, packed.
+        worth: share of a task's tuples from which another value is reported, and ``least`` how
+            many tuples.
+    """
+
+    hashes: str
+    worth: float
+    least: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Bounds by which the tasks of a batch report only what is new to what has been measured.
 
@@ -95,11 +110,13 @@ class Bounds:
             is known.
         ranks: stream -> rank at or above which a tuple can't enter the sample.
         newest: stream -> greatest event time of earlier batches.
+        values: relation -> attribute -> its frequent values (``state.values``); absent: none.
     """
 
     keys: dict[str, dict[str, KeyBound]] = field(default_factory=dict)
     ranks: dict[str, int] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
+    values: dict[str, dict[str, KnownValues]] = field(default_factory=dict)
 
 
 def pack(hashes: U64) -> str:

@@ -8,14 +8,17 @@ its bound. What is reported does not depend on how tuples are cut into blocks an
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch_runtime.columns.arrays import plain
 from anabranch_runtime.epochs.task_report import SampledRows
+from anabranch_runtime.index.frequent import frequent
 from anabranch_runtime.index.hash_index import distinct, distinct_sketch
 from anabranch_runtime.index.keys import mix
 from anabranch_runtime.state.measures import (
@@ -30,8 +33,11 @@ from anabranch_runtime.state.measures import (
     pack,
     unpack,
 )
+from anabranch_runtime.state.values import MOST, KeyValues, ValueCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import StoreSpec
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.index.keys import KeyVector
     from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.state.measures import KnownValues
     from anabranch_runtime.task.stores import KeyCache
 
 #: One batch in so many is sampled once a stream's sample is full.
@@ -49,6 +56,8 @@ DELAYS = 2048
 COLUMNS = 64
 #: Characters (bytes) of a sampled text (binary) that are kept if texts are longer on average.
 TEXT = 128
+#: Characters of a frequent value's text.
+NAME = 64
 #: Hashes from which it pays to look for those that are known before sorting.
 _MANY = 4 * SIZE
 #: Hashes that are sorted to see whether there are few distinct ones.
@@ -67,6 +76,7 @@ class Collector:
         delays: stream -> tuples by class of delay; the classes of those behind only.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
             key's sketch.
+        values: relation -> attribute -> the counts of its values.
     """
 
     bounds: Bounds
@@ -74,6 +84,7 @@ class Collector:
     enabled: bool = True
     delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
+    values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
     _picked: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
@@ -128,6 +139,17 @@ class Collector:
         if len(found) or name not in sketches:
             sketches[name] = pack(found)
 
+    def frequent(
+        self, relation: str, name: str, keys: KeyVector, column: Callable[[], pa.Array]
+    ) -> None:
+        """The values of the key attribute ``name`` among a relation's arrivals; ``column`` has
+        them. An attribute that is a key of several types is counted by the first one.
+        """
+        if not self.enabled or name in self.values.setdefault(relation, {}):
+            return
+        known = self.bounds.values.get(relation, {}).get(name, _NO_VALUES)
+        self.values[relation][name] = value_counts(keys, known, column)
+
     def stored(self, spec: StoreSpec, cache: KeyCache) -> None:
         """Combinations that went into an MIR's store; ``cache`` has the keys of its indexes."""
         for index in spec.indexes if self.enabled else ():
@@ -145,6 +167,7 @@ class Collector:
 
 
 _UNKNOWN = KeyBound()
+_NO_VALUES = KeyValues().known
 
 
 def ranks_of(first: int, count: int) -> U64:
@@ -175,6 +198,56 @@ def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
         rest = rest[rest < head[SIZE - 1]]
     rest = rest[_unfamiliar(rest, head)]
     return distinct_sketch(np.concatenate([head, rest]), SIZE)
+
+
+def value_counts(
+    keys: KeyVector, known: KnownValues, column: Callable[[], pa.Array]
+) -> ValueCounts:
+    """How often the known values, and others that are frequent, are among ``keys``.
+
+    ``column`` has the values of the keys; it is called where there is a value to be named.
+    """
+    hashes, valid, tuples = keys.hashes, keys.valid, len(keys)
+    rows = None
+    if valid is not None:
+        rows = np.flatnonzero(valid)
+        hashes = hashes[rows]
+    least = max(known.least, 1 if tuples <= MOST else _least(known.worth * tuples))
+    found = frequent(hashes, unpack(known.hashes), least, MOST)
+    texts: tuple[str, ...] = ()
+    if len(found.fresh):
+        places = found.positions if rows is None else rows[found.positions]
+        texts = value_texts(plain(column()).take(pa.array(places)))
+    return ValueCounts(tuples, found.counts, found.fresh, found.fresh_counts, texts, found.rest)
+
+
+def _least(expected: float) -> int:
+    """The least count that, less one standard deviation, is not below ``expected``: of a thousand
+    values that are nearly frequent chance has some look so in every batch.
+
+    >>> [_least(expected) for expected in (0.2, 2, 100)]
+    [2, 4, 111]
+    """
+    return math.ceil(((1 + math.sqrt(1 + 4 * expected)) / 2) ** 2)
+
+
+def value_texts(column: pa.Array) -> tuple[str, ...]:
+    """Values as people read them, shortened; "" where they have no text.
+
+    >>> value_texts(pa.array(["a", "b" * 99])), value_texts(pa.array([b"\x01"]))
+    (('a', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb…'), ('01',))
+    """
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        texts = [value.hex() for value in pc.binary_slice(column, 0, NAME).to_pylist()]
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        texts = pc.utf8_slice_codeunits(column, 0, NAME + 1).to_pylist()
+    else:
+        try:
+            texts = column.cast(pa.string()).to_pylist()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            texts = [""] * len(column)
+    return tuple(text if len(text) <= NAME else f"{text[: NAME - 1]}…" for text in texts)
 
 
 def _unfamiliar(hashes: U64, seen: U64) -> Bools:
@@ -209,7 +282,7 @@ def _short(column: pa.Array) -> pa.Array:
     if column.nbytes <= TEXT * len(column):
         return column
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.compute.utf8_slice_codeunits(column, 0, TEXT)
+        return pc.utf8_slice_codeunits(column, 0, TEXT)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pa.compute.binary_slice(column, 0, TEXT)
+        return pc.binary_slice(column, 0, TEXT)
     return column

@@ -14,6 +14,7 @@ hosts that keep them, partial results to those that have what they are probed wi
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections import defaultdict
@@ -530,8 +531,8 @@ class _Task:
         for parts in self.layout.sketches.get(relation, ()):
             refs = tuple(AttrRef(Label(relation), a) for a, _ in parts)
             types = tuple(t for _, t in parts)
+            rows = table.batch.num_rows
             if (refs, types) not in cache:
-                rows = table.batch.num_rows
                 try:
                     arrays = [self.layout.stored(store, table, rows, r) for r in refs]
                     cache[refs, types] = key_vector(arrays, types)
@@ -540,6 +541,9 @@ class _Task:
                     continue
             name = ",".join(sorted(a for a, _ in parts))
             self.collector.keys(relation, name, cache[refs, types])
+            if len(parts) == 1:
+                stored = functools.partial(self.layout.stored, store, table, rows, refs[0])
+                self.collector.frequent(relation, name, cache[refs, types], stored)
 
     def _load(self) -> dict[int, list[float]]:
         """The CPU time of probes, divided among partitions by what was looked for and found."""
@@ -558,6 +562,7 @@ class _Task:
         self.report.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
         self.report.sketches = self.collector.sketches
         self.report.samples = self.collector.sampled()
+        self.report.values = self.collector.values
         self.report.fetched_bytes = self.durable.fetched - self.fetched
         if self.traffic is not None:
             self.report.sent, self.report.sent_bytes = self.traffic.rows, self.traffic.bytes

@@ -49,6 +49,10 @@ class AssumedStatistics:
         stated = self.distincts.get((relation, tuple(sorted(attributes))))
         return self.base.distinct(relation, attributes) if stated is None else stated
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Those of ``base``."""
+        return self.base.frequent(relation, attribute)
+
     def selectivity(self, predicate: Equality) -> float | None:
         """The stated selectivity, else that of ``base``."""
         stated = self.selectivities.get(predicate)

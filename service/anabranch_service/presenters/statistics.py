@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StreamStatistics
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    FrequentValues,
+    Snapshot,
+    StreamStatistics,
+)
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.rest.statistics import (
     ColumnSampleOut,
     DelayOut,
     EdgeStatisticsOut,
+    FrequentValueOut,
+    FrequentValuesOut,
     SampleOut,
     StatisticsOut,
     StoreStatisticsOut,
@@ -39,6 +46,19 @@ def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut
             for name, edge in sorted(found.edges.items())
         },
         distinct={name: keys for name, keys in sorted(found.distincts.items()) if keys},
+        values={
+            name: {key: _values_out(one) for key, one in sorted(keys.items())}
+            for name, keys in sorted(found.values.items())
+            if keys
+        },
+    )
+
+
+def _values_out(found: FrequentValues) -> FrequentValuesOut:
+    each = zip(found.texts, found.arriving, found.stored, strict=True)
+    return FrequentValuesOut(
+        values=[FrequentValueOut(value=v, arriving=a, stored=s) for v, a, s in each],
+        error=found.error,
     )
 
 

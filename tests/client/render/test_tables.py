@@ -162,6 +162,22 @@ def test_statistics_of_several_hosts_have_what_was_sent_and_predicted() -> None:
     assert "KiB" not in text(statistics_detail(StatisticsOut.read(document)))
 
 
+def test_statistics_have_the_most_frequent_values_of_each_key() -> None:
+    document = {"epoch": 3, "batches": 4, "streams": {}, "stores": {}, "distinct": {}, "edges": {}}
+    assert "frequent" not in text(statistics_detail(StatisticsOut.read(document)))
+    shares = [("a [b]", 0.25, 0.5), ("x", 0.125, 0.1), ("y", 0.1, 0.1), ("z", 0.01, 0.1)]
+    values = [{"value": v, "arriving": a, "stored": s} for v, a, s in shares]
+    frequent = {"orders": {"item": {"values": values, "error": 0.001}, "user": {
+        "values": [], "error": 0.002}}}  # fmt: skip
+    shown = text(statistics_detail(StatisticsOut.read({**document, "values": frequent})))
+    lines = [line.split() for line in shown.splitlines() if "orders" in line]
+    assert lines == [
+        ["orders", "item", "a", "[b]", "25.00%", "50.00%", "0.10%"],
+        ["orders", "item", "x", "12.50%", "10.00%", "0.10%"],
+        ["orders", "item", "y", "10.00%", "10.00%", "0.10%"],
+    ]
+
+
 def test_an_epoch_says_what_it_will_send_between_hosts() -> None:
     edges = {
         "a>b": {"tuples": 10.0, "bytes": 2048.0},

@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from anabranch_contract.codec import dumps
+from anabranch_contract.codec import dumps, loads
 from anabranch_contract.protocol.measurements import (
     Counts,
     EdgeStatistics,
+    FrequentValues,
     JoinSample,
     Snapshot,
     StreamStatistics,
@@ -56,3 +57,12 @@ def test_a_delay_is_the_end_of_its_class() -> None:
     found = StreamStatistics(10, delays=(5, 0, 0, 5))
     assert [found.delay(share) for share in (0.5, 0.6, 1.0)] == [0, 7, 7]
     assert StreamStatistics(10).delay(0.5) is None
+
+
+def test_frequent_values_are_found_by_relation_and_attribute() -> None:
+    found = FrequentValues((1, (1 << 64) - 1), ("a", ""), (0.5, 0.25), (0.4, 0.3), 0.01)
+    whole = Snapshot(0, 1, 1, values={"R": {"a": found}})
+    assert whole.frequent(RelationId("R"), "a") == found
+    assert whole.frequent(RelationId("R"), "b") is None
+    assert whole.frequent(RelationId("S"), "a") is None
+    assert loads(dumps(whole), Snapshot) == whole

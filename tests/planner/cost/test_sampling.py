@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
@@ -125,6 +127,22 @@ def test_estimates_stand_in_only_for_what_is_not_known() -> None:
     counted = TableStatistics({**whole.cardinalities, name: 77.0})
     assert estimate(counted, [query("R.n > 5")], {"R": sample(drawn)}) is counted
     assert estimate(whole, [query("R.n > 5")], {}) is whole
+
+
+def test_frequent_values_of_a_filtered_relation_are_its_streams_until_it_is_counted() -> None:
+    name, _ = filtered("R.n > 5")
+    stream = RelationId("R")
+    whole, part = (FrequentValues((9,), ("5",), (s,), (s,), 0.01) for s in (0.5, 0.25))
+    known = TableStatistics({stream: 10_000.0}, values={(stream, "k"): whole})
+    drawn = {"R": sample(rows(256, 1), 10_000)}
+    found = estimate(known, [query("R.n > 5")], drawn)
+    assert isinstance(found, SampledStatistics)
+    assert found.frequent(stream, "k") == found.frequent(name, "k") == whole
+    assert found.frequent(name, "n") is None
+    assert found.frequent(RelationId("S"), "k") is None
+    counted = replace(known, values={(stream, "k"): whole, (name, "k"): part})
+    again = estimate(ForecastStatistics(counted, None), [query("R.n > 5")], drawn)
+    assert again.frequent(name, "k") == part
 
 
 def test_an_estimated_relation_brings_its_share_of_its_stream() -> None:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.exchange import Exchange
-from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, TableStatistics
+from anabranch_planner.cost.statistics import (
+    Ahead,
+    ForecastStatistics,
+    NoStatistics,
+    TableStatistics,
+)
 from anabranch_planner.cost.steady import Steady
 
 R, S = RelationId("r"), RelationId("s")
@@ -85,3 +91,12 @@ def test_widths_hold_still_and_another_number_of_hosts_concerns_all() -> None:
     assert exchange.widths == {R: {"a": 30.0, "b": 8.0}, S: {"a": 8.0}}
     assert on_hosts(4, 20.0, first).moved is None
     assert Steady(TableStatistics(), first, 0.1).moved is None
+
+
+def test_frequent_values_are_those_of_now() -> None:
+    was, now = (FrequentValues((9,), ("5",), (s,), (s,), 0.0) for s in (0.5, 0.51))
+    first = Steady(TableStatistics(values={(R, "a"): was}), None, 0.1)
+    second = Steady(ForecastStatistics(TableStatistics(values={(R, "a"): now}), None), first, 0.1)
+    assert (first.frequent(R, "a"), second.frequent(R, "a")) == (was, now)
+    assert second.frequent(R, "b") is None
+    assert NoStatistics().frequent(R, "a") is None

@@ -11,6 +11,7 @@ from anabranch_contract.protocol.activations import Activation, Failure, PastRes
 from anabranch_runtime.epochs.forgetting import GRACE, forget
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State, StoreState
+from anabranch_runtime.state.values import KeyValues
 from tests.support.cases.states import MINUTE, RS, ST, rules
 
 ENDED = Activation(0, {}, expired_batch=1)
@@ -56,10 +57,12 @@ def test_counts_of_relations_that_nothing_is_about_go() -> None:
     known = dict.fromkeys([*relations, "elsewhere"], 3)
     sketches: dict[str, dict[str, str]] = {name: {"a": ""} for name in [*known, "store:R/1"]}
     state = replace(state, arrivals=known, sketches=sketches)
+    state = replace(state, values={name: {"a": KeyValues(3)} for name in known})
     found = forget(state, rules(1, {}))
     # Their stores are still there.
     assert found.arrivals == dict.fromkeys(relations, 3)
     assert set(found.sketches) == {*relations, "store:R/1"}
+    assert set(found.values) == relations
     assert forget(replace(state, stores={}), rules(1, {})).arrivals == {}
 
 

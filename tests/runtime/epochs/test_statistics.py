@@ -13,7 +13,9 @@ from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import delay_class
 from anabranch_runtime.task.worker import run_task
@@ -145,6 +147,31 @@ def test_keys_and_tuples_of_stores_are_exact_while_there_are_few(
     assert snapshots[1].distincts["S"] == {"a": 4.0}
 
 
+def test_frequent_values_are_exact_while_there_are_few(
+    reported: tuple[str, list[Snapshot]],
+) -> None:
+    _, snapshots = reported
+    for epoch, snapshot in enumerate(snapshots):
+        kept: list[int] = []
+        for batch in range((epoch + 1) * EVERY):
+            newest = max((t for ts in TIMES[:batch] for t in ts if t is not None), default=None)
+            for time, value in zip(TIMES[batch], rows(batch).column("a").to_pylist(), strict=True):
+                if time is not None and (newest is None or time >= newest - LATENESS // 1_000_000):
+                    kept.append(value)
+        found = snapshot.frequent(RelationId("R"), "a")
+        assert found is not None
+        shares = dict(zip(found.texts, found.stored, strict=True))
+        counts = Counter(map(str, kept))
+        assert shares == {v: pytest.approx(n / len(kept), abs=1e-6) for v, n in counts.items()}
+        assert found.error == 0
+        hashes = key_vector([pa.array([int(t) for t in found.texts])], ["bigint"]).hashes
+        assert list(found.hashes) == hashes.tolist()
+        other = snapshot.frequent(RelationId("S"), "a")
+        assert other is not None
+        assert sorted(other.texts) == [str(n) for n in range((epoch + 1) * EVERY)]
+        assert max(other.arriving) > max(other.stored)
+
+
 def test_probes_hits_and_time_are_those_of_the_epoch(
     reported: tuple[str, list[Snapshot]],
 ) -> None:
@@ -181,6 +208,6 @@ def test_without_collecting_nothing_else_changes(redis: str, tmp_path: Path) -> 
             running.run(batch, job(batch, 1, collect=collect))
         state = running.state
         found.append((state.queries["q"].results, state.streams["R"].late, state.arrivals))
-        assert bool(state.sketches) == collect
+        assert bool(state.sketches) == bool(state.values) == collect
     assert found[0] == found[1]
     assert found[0][0] > 0

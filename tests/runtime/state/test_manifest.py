@@ -22,6 +22,7 @@ from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.slices import Source
 from anabranch_runtime.state.spelling import Speller
+from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import canonical
 from tests.support.cases.states import RS, base_store, mir_store, rules, segment
 
@@ -50,6 +51,7 @@ def full_state() -> State:
         },
         arrivals={"R": 3},
         sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},
+        values={"R": {"a": KeyValues(9, 8.5, 1, 0.5, "AAA=", "CQA=", ("Ä",))}},
         meters={"R": StreamMeter(7, 1, since=5, delays=(6, 0, 1))},
         ran=(1.5, 2.5),
         edges={"R>S": EdgeStatistics(1, 2, 0.5, 9, 2)},

@@ -12,6 +12,7 @@ from anabranch_contract import codec
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
+    FrequentValues,
     Snapshot,
     StoreStatistics,
     StreamStatistics,
@@ -30,6 +31,7 @@ READS = {
         1000, 250, 300, by_partition=2000, by_time=500, filtered=300, looked=200
     )
 }
+FREQUENT = FrequentValues((9, 1 << 63), ("7", "8"), (0.3, 0.1), (0.2, 0.15), 0.001)
 SNAPSHOT = Snapshot(
     0,
     4,
@@ -43,6 +45,7 @@ SNAPSHOT = Snapshot(
     edges={"orders>customers": EdgeStatistics(4000, 3900, 0.5, 8000, 3900, 2500)},
     stores={"orders/2": StoreStatistics(4000, 65536, 3, {"customer_id": 90.0}, READS)},
     measured={"orders": StreamStatistics(4000, 3, 1, 8.0, 100.0, (3000, 0, 900, 99))},
+    values={"orders": {"customer_id": FREQUENT}},
 )  # fmt: skip
 
 SAMPLE = StreamSample(
@@ -107,6 +110,22 @@ def test_an_epochs_statistics(shop: Service) -> None:
         "predicted_sent_bytes": None,
     }  # fmt: skip
     assert found["distinct"] == {"orders": {"customer_id": 90.0}}
+    assert found["values"] == {"orders": {"customer_id": {
+        "values": [
+            {"value": "7", "arriving": 0.3, "stored": 0.2},
+            {"value": "8", "arriving": 0.1, "stored": 0.15},
+        ],
+        "error": 0.001,
+    }}}  # fmt: skip
+
+
+def test_statistics_of_an_earlier_release_have_no_values(shop: Service) -> None:
+    shop.plan(-1)
+    document = codec.to_json(SNAPSHOT)
+    del document["values"]
+    shop.redis.set(shop.keys.statistics(0), json.dumps(document))
+    shop.plan(0, snapshot=SNAPSHOT)
+    assert shop.get("/v1/epochs/0/statistics")["values"] == {}
 
 
 def test_a_stream_says_what_it_did_last(shop: Service) -> None:

@@ -120,6 +120,9 @@ class FixedStatistics:
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
         return self.distincts.get((relation, ",".join(attributes)))
 
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        return self.values.get((relation, attribute))
+
     def selectivity(self, predicate: Equality) -> float | None:
         for text, value in self.selectivities.items():
             if equality(text) == predicate:

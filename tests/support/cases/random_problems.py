@@ -28,6 +28,9 @@ class UniformStatistics:
         del relation, attributes
         return None
 
+    def frequent(self, relation: RelationId, attribute: str) -> None:
+        """Unknown."""
+
     def selectivity(self, predicate: Equality) -> float | None:
         """The common selectivity."""
         del predicate

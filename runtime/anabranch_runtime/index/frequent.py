@@ -1,0 +1,139 @@
+"""Frequent keys among hashes: exact counts of those that are known, and search for others.
+
+Every hash that is not known votes in one of some slots, which its low bits choose, for the
+majority of its slot (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot
+has had ``n`` hashes and ``v`` votes are left to its candidate, the candidate occurs at most
+``(n + v) / 2`` times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so
+few of those that are rare share a slot. A candidate that may be frequent is known from then on, and
+the hashes are passed over again: that gives its exact count, and votes without it, where a hash may
+show that shared its slot. This ends when none that a pass has counted for the first time is
+frequent, or after :data:`_PASSES`; mostly there is one pass.
+
+What is found depends on the order of the hashes; the counts and the bound hold for any order.
+"""
+# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# mypy: disable-error-code="untyped-decorator"
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from anabranch_runtime.columns.arrays import U64, Ints
+
+#: Slots in which hashes vote: their tables fit the fastest cache. Of so many hashes that it pays to
+#: keep them apart, four times as many, whose tables fit the second.
+SLOTS, _MANY = 1024, 1 << 14
+#: Places of the table of known hashes: several times as many as there are known ones.
+_PLACES = 1024
+#: Passes over the hashes at most, and candidates that one pass makes known at most.
+_PASSES, _CANDIDATES = 4, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What :func:`frequent` has found.
+
+    Attributes:
+        counts: of each known hash.
+        fresh: other hashes that occur at least as often as asked, most frequent first;
+            ``fresh_counts``: how often. ``positions``: where each occurs, once.
+        rest: no hash that is in neither list occurs more often.
+    """
+
+    counts: Ints
+    fresh: U64
+    fresh_counts: Ints
+    positions: Ints
+    rest: int
+
+
+def frequent(hashes: U64, known: U64, least: int, most: int) -> Found:
+    """Count ``known`` among ``hashes``, and find at most ``most`` others that occur ``least`` times
+    or more, ``least`` at least 1. ``known`` has no hash twice, and at most 256.
+
+    >>> found = frequent(np.array([7, 5, 7, 9, 7, 5], np.uint64), np.array([5], np.uint64), 2, 8)
+    >>> found.counts.tolist(), found.fresh.tolist(), found.fresh_counts.tolist(), found.rest
+    ([2], [7], [3], 1)
+    """
+    hashes, counted, new = np.ascontiguousarray(hashes), known, 0
+    slots = SLOTS if len(hashes) < _MANY else 4 * SLOTS
+    candidates, above = np.empty(slots, np.uint64), np.empty(slots, np.int32)
+    for number in range(_PASSES):
+        counts, positions = np.zeros(len(counted), np.int64), np.zeros(len(counted), np.int64)
+        rest = _pass(hashes, counted, counts, positions, candidates, above)
+        idle = number > 0 and counts[-new:].max() < least
+        if rest < least or number == _PASSES - 1 or idle:
+            break
+        likely = np.flatnonzero(above >= least)
+        if len(likely) > _CANDIDATES:
+            likely = likely[np.argsort(-above[likely], kind="stable")[:_CANDIDATES]]
+        counted, new = np.concatenate([counted, candidates[likely]]), len(likely)
+    if len(counted) == len(known):
+        none = np.empty(0, np.int64)
+        return Found(counts, none.view(np.uint64), none, none, rest)
+    fresh, fresh_counts = counted[len(known) :], counts[len(known) :]
+    order = np.lexsort((fresh, -fresh_counts))
+    listed = min(int(np.count_nonzero(fresh_counts >= least)), most)
+    if listed < len(order):
+        rest = max(rest, int(fresh_counts[order[listed]]))
+    order = order[:listed]
+    places = positions[len(known) :][order]
+    return Found(counts[: len(known)], fresh[order], fresh_counts[order], places, rest)
+
+
+@njit(cache=True, nogil=True)
+def _pass(
+    hashes: U64,
+    known: U64,
+    counts: Ints,
+    positions: Ints,
+    candidates: U64,
+    above: np.typing.NDArray[np.int32],
+) -> int:
+    """One pass: adds to ``counts`` and writes where each of ``known`` was last, the candidate of
+    each slot, and above how many times it does not occur; returns the greatest of these.
+    """
+    table = np.empty(_PLACES, np.uint64)
+    owner = np.full(_PLACES, -1, np.int32)
+    last = np.uint64(_PLACES - 1)
+    for k in range(len(known)):
+        place = (known[k] >> np.uint64(32)) & last
+        while owner[place] >= 0:
+            place = (place + np.uint64(1)) & last
+        table[place] = known[k]
+        owner[place] = k
+    votes = np.zeros(len(above), np.int32)
+    sizes = np.zeros(len(above), np.int32)
+    candidates[:] = 0
+    low = np.uint64(len(above) - 1)
+    for i in range(len(hashes)):
+        wanted = hashes[i]
+        if len(known) > 0:
+            place = (wanted >> np.uint64(32)) & last
+            while owner[place] >= 0 and table[place] != wanted:
+                place = (place + np.uint64(1)) & last
+            if owner[place] >= 0:
+                counts[owner[place]] += 1
+                positions[owner[place]] = i
+                continue
+        slot = wanted & low
+        # Without branches: on hashes that are all different nobody could predict them.
+        vote, held = votes[slot], candidates[slot]
+        sizes[slot] += 1
+        candidates[slot] = wanted if vote == 0 else held
+        votes[slot] = vote + 1 if vote == 0 or held == wanted else vote - 1
+    greatest = 0
+    for slot in range(len(above)):
+        above[slot] = (sizes[slot] + votes[slot]) // 2
+        greatest = max(greatest, above[slot])
+    return greatest
+
+
+def warm() -> None:
+    """Compile, or load from the cache."""
+    frequent(np.zeros(1, np.uint64), np.empty(0, np.uint64), 1, 1)
