@@ -37,25 +37,6 @@ class JoinSample:
 
 
 @dataclass(frozen=True, slots=True)
-class FrequentValues:
-    """Frequent values of one key attribute of a relation.
-
-    Attributes:
-        hashes: 64-bit hashes of the values as keys, the most frequent first.
-        texts: the values, as people read them; "" where that is not known.
-        arriving: share of each among the relation's arriving tuples; recent ones count more.
-        stored: share of each among the rows that have been stored.
-        error: by how much a share may be too low, and the largest share of a value not listed.
-    """
-
-    hashes: tuple[int, ...] = ()
-    texts: tuple[str, ...] = ()
-    arriving: tuple[float, ...] = ()
-    stored: tuple[float, ...] = ()
-    error: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class EdgeStatistics:
     """One edge during one epoch.
 
@@ -342,7 +323,3 @@ class Snapshot:
 
     def exchange(self) -> None:
         """How wide tuples are follows from schemas and samples."""
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """The frequent values of an attribute, as far as they have been measured."""
-        return self.values.get(relation, {}).get(attribute)

@@ -308,10 +308,6 @@ class SampledStatistics:
         """As ``base``."""
         return self.base.exchange()
 
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """As ``base``."""
-        return self.base.frequent(relation, attribute)
-
     def ahead(self) -> Ahead | None:
         """As ``base``; a relation that is estimated brings its share of what its stream brings."""
         coming = self.base.ahead()

@@ -81,9 +81,6 @@ class Statistics(Protocol):
     def exchange(self) -> Exchange | None:
         """Between how many hosts tuples travel; None: there is one."""
 
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """The frequent values of a key attribute of ``relation``."""
-
 
 class NoStatistics:
     """Knows nothing."""
@@ -120,10 +117,6 @@ class NoStatistics:
 
     def exchange(self) -> None:
         """There is one host."""
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Unknown."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +186,6 @@ class TableStatistics:
         """As written down."""
         return self.hosts
 
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """As written down."""
-        return self.values.get((relation, attribute))
-
 
 @dataclass(frozen=True, slots=True)
 class ForecastStatistics:
@@ -244,7 +233,3 @@ class ForecastStatistics:
     def exchange(self) -> Exchange | None:
         """As it is given."""
         return self.hosts
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """As ``base``."""
-        return self.base.frequent(relation, attribute)

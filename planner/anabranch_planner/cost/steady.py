@@ -77,10 +77,6 @@ class Steady:
         """Distinct values of an attribute combination."""
         return cast("float | None", self._figure(("distinct", relation, attributes)))
 
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Frequent values, as they are now: no figure that is to hold still depends on them."""
-        return self._newest.frequent(relation, attribute)
-
     def selectivity(self, predicate: Equality) -> float | None:
         """Matches of one predicate over the size of the cross product."""
         return cast("float | None", self._figure(("selectivity", predicate)))

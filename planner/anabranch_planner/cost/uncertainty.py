@@ -134,6 +134,3 @@ class _Assuming:
 
     def exchange(self) -> Exchange | None:
         return self.base.exchange()
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        return self.base.frequent(relation, attribute)

@@ -80,10 +80,6 @@ class AssumedStatistics:
         """As ``base``."""
         return self.base.exchange()
 
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """As ``base``."""
-        return self.base.frequent(relation, attribute)
-
 
 class Names:
     """The relations, streams and join attributes of some queries, by what users call them."""

@@ -144,6 +144,3 @@ class FixedStatistics:
 
     def exchange(self) -> Exchange | None:
         return self.hosts
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        return self.values.get((relation, attribute))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks.planner.random_queries import tree
 
 if TYPE_CHECKING:
-    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
+    from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
 
 
@@ -53,11 +53,6 @@ class UniformStatistics:
 
     def exchange(self) -> None:
         """There is one host."""
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Unknown."""
-        del relation, attribute
-        return None
 
 
 def random_queries(
