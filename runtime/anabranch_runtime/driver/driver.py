@@ -625,8 +625,8 @@ class Driver:
         )
 
     def _costs(self) -> dict[str, float]:
-        """Stream -> seconds per tuple, as the last epoch's batches have measured; nothing where no
-        input is dealt by them.
+        """Stream -> seconds of probing per tuple, as the epoch's batches have measured; nothing
+        where no input is dealt by them.
         """
         sources = self.progress.sources
         rules = self._rules() if sources is not None and sources.feeds else None

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.state.manifest import State
 
-#: Seconds that a tuple takes whatever it is probed with: it is read, checked and stored.
-#: ``read`` and ``store`` of TPC-H at SF 1 (docs/performance.md), divided by the tuples.
-TAKEN_IN = 1e-6
+#: Seconds that a result takes: what is left of phase ``probe``, which edges do not have.
+GIVEN_OUT = 6e-8
 
 
 def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
-    """Stream -> expected seconds per tuple that is read, of streams that have brought some.
+    """Stream -> expected seconds of probing per tuple that is read, of streams that brought some.
 
-    Those are the CPU seconds of all probe trees of its labels, divided by the tuples, and what it
-    takes to take a tuple in. Edges are counted since the last revision of the ruleset, tuples since
-    the epoch began: after a revision probes count for less at first, for all streams alike.
+    Those are the CPU seconds of all probe trees of its labels, and what their results take, divided
+    by the tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch
+    began. After a revision probes count for less at first, for all streams alike.
 
     Args:
-        state: as committed. ``ruleset``: the one that it goes by.
+        state: as committed.
+        ruleset: the one that it goes by.
 
     Returns:
         Nothing where no probe has been measured yet.
@@ -39,11 +39,12 @@ def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
         measured = state.edges.get(rule.out)
         if measured is not None:
             relation = found.relation_of[rule.start]
-            seconds[found.relations[relation].stream] += measured.seconds
+            given = GIVEN_OUT * measured.made * len(found.outputs.get(rule.out, ()))
+            seconds[found.relations[relation].stream] += measured.seconds + given
     if not any(seconds.values()):
         return {}
     return {
-        name: TAKEN_IN + seconds[name] / meter.input
+        name: seconds[name] / meter.input
         for name, meter in sorted(state.meters.items())
         if meter.input
     }

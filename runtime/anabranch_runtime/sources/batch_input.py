@@ -24,7 +24,7 @@ import structlog
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.sources.dealing import WORTH, deal, is_uneven, prices
+from anabranch_runtime.sources.dealing import WORTH, deal, is_uneven, prices, together, weigh
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
 from anabranch_runtime.sources.planned import TRIALS
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.dealing import Weight
     from anabranch_runtime.sources.feed import Feed, UnreadNote
     from anabranch_runtime.sources.planned import Planned
 
@@ -170,7 +171,8 @@ class BatchInput:
             batch: its number.
             before, upto: Spark's texts of the offsets before and after the batch.
             left_out: feed -> what an earlier attempt has left out, as the journal has it.
-            costs: stream -> seconds per tuple, likewise: a repetition is dealt as the batch was.
+            costs: stream -> seconds of probing per tuple, likewise: a repetition is dealt as the
+                batch was.
 
         Raises:
             StateError: offsets that can't be read.
@@ -221,11 +223,11 @@ class BatchInput:
     def _readable(self) -> list[Piece]:
         return [p for found in self._feeds.values() for p in found.readable]
 
-    def _weigh(self, pieces: list[Piece]) -> tuple[list[float], list[float]]:
+    def _weigh(self, pieces: list[Piece]) -> tuple[list[Weight], list[Weight]]:
         """What each of ``pieces`` weighs, and what each task has before they are dealt."""
         price = prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
-        loads = [float(sum(p.rows * price[p.stream] for p in share)) for share in self._fixed]
-        return [p.rows * price[p.stream] for p in pieces], loads
+        loads = [together(weigh(share, price)) for share in self._fixed]
+        return weigh(pieces, price), loads
 
     def _number(self) -> None:
         number = 0

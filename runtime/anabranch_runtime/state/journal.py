@@ -55,8 +55,9 @@ class Choice:
         rations: of goals whose share of tuples is less than 1; likewise. ``owed``: whether what
             they withhold is to be made good.
         load: by what the budget of rations was chosen; None: not known, or there is none.
-        costs: stream -> expected seconds per tuple, by which input is dealt to tasks. Numbers of
-            tuples hang on the deal, and what rations withhold on the numbers. Likewise absent.
+        costs: stream -> expected seconds of probing per tuple, by which input is dealt to tasks.
+            Numbers of tuples hang on the deal, and what rations withhold on the numbers. Absent
+            from journals of earlier releases.
     """
 
     epoch: int
