@@ -48,6 +48,7 @@ from anabranch_runtime.driver.state_publisher import StatePublisher
 from anabranch_runtime.driver.telemetry import Counters
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
+from anabranch_runtime.epochs.arrival_costs import arrival_costs
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
 from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.join_samples import Steps
@@ -497,7 +498,13 @@ class Driver:
                 rations = ()
             owed = bool(rations) and self.rationer.catches_up
             load = self.rationer.known
-            choice = Choice(epoch, published, offsets, logs, rations=rations, owed=owed, load=load)
+            choice = Choice(
+                *(epoch, published, offsets, logs),
+                rations=rations,
+                owed=owed,
+                load=load,
+                costs=self._costs(),
+            )
             self.choices.record(number, choice)
             reach(Point.CHOSEN)
         elif choice.offsets not in (None, offsets):
@@ -614,7 +621,16 @@ class Driver:
             state.offsets,
             choice.offsets,
             choice.left_out,
+            choice.costs,
         )
+
+    def _costs(self) -> dict[str, float]:
+        """Stream -> seconds of probing per tuple, as the epoch's batches have measured; nothing
+        where no input is dealt by them.
+        """
+        sources = self.progress.sources
+        rules = self._rules() if sources is not None and sources.feeds else None
+        return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
         """Before anything is published: what a repetition has to leave out as well."""

@@ -24,6 +24,7 @@ import structlog
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.sources.dealing import WORTH, deal, is_uneven, prices, together, weigh
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
 from anabranch_runtime.sources.planned import TRIALS
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -35,10 +36,14 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import Stream
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.dealing import Weight
     from anabranch_runtime.sources.feed import Feed, UnreadNote
     from anabranch_runtime.sources.planned import Planned
 
     Shares = tuple[tuple[Piece, ...], ...]
+
+#: Where a deal would be uneven, feeds are divided into so many times as many pieces as tasks.
+FINER = 4
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -156,6 +161,7 @@ class BatchInput:
         before: str | None,
         upto: str,
         left_out: Mapping[str, LeftOut] | None = None,
+        costs: Mapping[str, float] | None = None,
     ) -> None:
         """Plan it.
 
@@ -165,11 +171,14 @@ class BatchInput:
             batch: its number.
             before, upto: Spark's texts of the offsets before and after the batch.
             left_out: feed -> what an earlier attempt has left out, as the journal has it.
+            costs: stream -> seconds of probing per tuple, likewise: a repetition is dealt as the
+                batch was.
 
         Raises:
             StateError: offsets that can't be read.
         """
         self._sources, self._known, self._tasks = sources, feeds, sources.tasks
+        self._costs = costs or {}
         self._fixed: list[list[Piece]] = [[] for _ in range(sources.tasks)]
         self._feeds: dict[str, _FeedInput] = {}
         start, end = source_offsets(before), source_offsets(upto)
@@ -196,7 +205,29 @@ class BatchInput:
                     found.skipped = {s: Problem(*why) for s, why in earlier.skipped.items()}
                 found.plan()
                 self._feeds[feed_id] = found
+        self._divide()
         self._number()
+
+    def _divide(self) -> None:
+        """Divide feeds finer where that is needed for an even deal, and worth it."""
+        pieces = self._readable
+        if sum(p.rows for p in pieces) < WORTH:
+            return
+        weights, loads = self._weigh(pieces)
+        if is_uneven(weights, deal(weights, loads), loads):
+            for found in self._feeds.values():
+                found.parts = FINER * self._tasks
+                found.plan()
+
+    @property
+    def _readable(self) -> list[Piece]:
+        return [p for found in self._feeds.values() for p in found.readable]
+
+    def _weigh(self, pieces: list[Piece]) -> tuple[list[Weight], list[Weight]]:
+        """What each of ``pieces`` weighs, and what each task has before they are dealt."""
+        price = prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
+        loads = [together(weigh(share, price)) for share in self._fixed]
+        return weigh(pieces, price), loads
 
     def _number(self) -> None:
         number = 0
@@ -205,14 +236,10 @@ class BatchInput:
             number += len(found.pieces)
 
     def shares(self) -> Shares:
-        """The pieces of each task: the largest piece first, each to the task that has least."""
-        pieces = [p for found in self._feeds.values() for p in found.readable]
-        loads = [(0, number) for number in range(self._tasks)]
-        shares = [list(share) for share in self._fixed]
-        for piece in sorted(pieces, key=lambda p: p.rows, reverse=True):
-            load, number = min(loads)
-            loads[number] = (load + piece.rows, number)
-            shares[number].append(piece)
+        """The pieces of each task, such that all are expected to take equally long."""
+        pieces, shares = self._readable, [list(share) for share in self._fixed]
+        for piece, task in zip(pieces, deal(*self._weigh(pieces)), strict=True):
+            shares[task].append(piece)
         return tuple(map(tuple, shares))
 
     def accept(self, notes: Iterable[UnreadNote]) -> bool:

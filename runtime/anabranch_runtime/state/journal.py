@@ -55,6 +55,9 @@ class Choice:
         rations: of goals whose share of tuples is less than 1; likewise. ``owed``: whether what
             they withhold is to be made good.
         load: by what the budget of rations was chosen; None: not known, or there is none.
+        costs: stream -> expected seconds of probing per tuple, by which input is dealt to tasks.
+            Numbers of tuples hang on the deal, and what rations withhold on the numbers. Absent
+            from journals of earlier releases.
     """
 
     epoch: int
@@ -65,6 +68,7 @@ class Choice:
     rations: tuple[Ration, ...] = ()
     owed: bool = False
     load: KnownLoad | None = None
+    costs: dict[str, float] = field(default_factory=dict)
 
 
 class Journal:
@@ -152,6 +156,7 @@ def _read(path: Path) -> dict[int, Choice]:
             codec.from_json(c.get("rations", []), tuple[Ration, ...]),
             c.get("owed", False),
             None if c.get("load") is None else codec.from_json(c["load"], KnownLoad),
+            c.get("costs", {}),
         )
         for c in body
     }

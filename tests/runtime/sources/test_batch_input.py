@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.protocol.intake import StreamIntake
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
 
 
 @pytest.fixture(autouse=True)
@@ -308,6 +310,42 @@ def die_at(monkeypatch: pytest.MonkeyPatch, point: Point) -> None:
             raise Killed
 
     monkeypatch.setattr("anabranch_runtime.driver.driver.reach", reach)
+
+
+def test_a_batch_that_is_killed_is_dealt_alike_when_it_is_repeated(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dealt: list[Any] = []
+    job = fed._job
+
+    def seen(context: BatchContext) -> list[TaskReport]:
+        dealt.append(context.shares)
+        return job(context)
+
+    monkeypatch.setattr(fed, "_job", seen)
+    monkeypatch.setattr("anabranch_runtime.sources.batch_input.WORTH", 0)
+    for name in "abc":
+        fed.file(name, [1] * 30)
+        fed.push([1] * 5)
+        fed.turn()
+    batch = fed.driver.state.next_batch - 1
+    choice = fed.driver.choices.get(batch)
+    assert choice is not None
+    assert choice.costs.keys() == {"R", "S"}
+    fed.file("d", [1] * 30)
+    fed.push([1] * 20)
+    with monkeypatch.context() as patch:
+        die_at(patch, Point.PUBLISHED)
+        with pytest.raises(Killed):
+            fed.turn()
+    fed.start()
+    # What has been measured since would have it dealt otherwise.
+    costs = {"R": 1e-9, "S": 1.0}
+    monkeypatch.setattr("anabranch_runtime.driver.driver.arrival_costs", lambda *_: costs)
+    fed.turn()
+    assert dealt[-1] == dealt[-2]
+    fed.drain()
+    fed.check()
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])

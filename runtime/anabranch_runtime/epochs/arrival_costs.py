@@ -1,0 +1,50 @@
+"""What a tuple of each stream costs, from what the epoch's batches have measured.
+
+A pure function of a committed state and its ruleset. Input is dealt to tasks by it
+(``sources.dealing``). It need not be right, for nothing but the tasks' waiting hangs on it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.epochs.layout import routes
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_runtime.state.manifest import State
+
+#: Seconds that a result takes: what is left of phase ``probe``, which edges do not have.
+GIVEN_OUT = 6e-8
+
+
+def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
+    """Stream -> expected seconds of probing per tuple that is read, of streams that brought some.
+
+    Those are the CPU seconds of all probe trees of its labels, and what their results take, divided
+    by the tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch
+    began. After a revision probes count for less at first, for all streams alike.
+
+    Args:
+        state: as committed.
+        ruleset: the one that it goes by.
+
+    Returns:
+        Nothing where no probe has been measured yet.
+    """
+    found = routes(ruleset)
+    seconds: dict[str, float] = defaultdict(float)
+    for rule in ruleset.probe_rules:
+        measured = state.edges.get(rule.out)
+        if measured is not None:
+            relation = found.relation_of[rule.start]
+            given = GIVEN_OUT * measured.made * len(found.outputs.get(rule.out, ()))
+            seconds[found.relations[relation].stream] += measured.seconds + given
+    if not any(seconds.values()):
+        return {}
+    return {
+        name: seconds[name] / meter.input
+        for name, meter in sorted(state.meters.items())
+        if meter.input
+    }
