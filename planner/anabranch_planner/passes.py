@@ -153,6 +153,7 @@ def decide_past(divided: Divided, request: EpochRequest) -> Decided:
         objective=request.objective,
         parallelism=request.parallelism,
         bounds=LoosestBounds(request.queries),
+        substreams=divided.plan.substreams,
     )
     backfills = decide(
         divided.plan,

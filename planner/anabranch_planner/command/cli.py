@@ -144,6 +144,10 @@ def plan(
         int | None,
         typer.Option(help="Copies of any store; default: the file's.", show_default=False),
     ] = None,
+    substreams: Annotated[
+        int,
+        typer.Option(min=1, max=16, help="Orders that frequent values of a key may have at most."),
+    ] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Of the solver.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the solver.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
@@ -177,6 +181,7 @@ def plan(
                 deadline=timed,
                 seed=seed,
                 threads=threads,
+                substreams=substreams,
             ),
         )
         return found, timed, time.perf_counter() - began

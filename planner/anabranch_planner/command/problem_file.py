@@ -32,6 +32,7 @@ from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_planner.command.problem_statistics import (
     Alias,
     Known,
+    frequent_values,
     make_statistics,
     read_distincts,
 )
@@ -177,10 +178,19 @@ def parse_problem(document: Any) -> Problem:
         duration(parts["span"], "span") if parts.get("span") is not None else None,
     )
     objective = parts.get("objective")
+    stated = {
+        key: rates
+        for name, entry in entries.items()
+        for key, rates in _values(name, entry, columns[name]).items()
+    }
     return Problem(
         streams=tuple(streams.values()),
         queries=tuple(queries),
-        statistics=replace(statistics, costs=_costs(parts.get("costs"))),
+        statistics=replace(
+            statistics,
+            costs=_costs(parts.get("costs")),
+            values=frequent_values(stated, statistics.cardinalities),
+        ),
         parallelism=count(parts.get("parallelism", 1), "parallelism"),
         mir=flag(parts.get("mir", True), "mir"),
         partitioning=flag(parts.get("partitioning", True), "partitioning"),
@@ -192,11 +202,7 @@ def parse_problem(document: Any) -> Problem:
             for name, entry in entries.items()
             if entry.get("host") is not None
         },
-        values={
-            key: values
-            for name, entry in entries.items()
-            for key, values in _values(name, entry, columns[name]).items()
-        },
+        values=stated,
     )
 
 

@@ -51,12 +51,17 @@ def document(planned: Planned) -> dict[str, Any]:
             kept.setdefault((order.owner, order.goal), []).append(order)
         else:
             answers[order.goal].append(order)
+    texts = {
+        value: text
+        for known in planned.problem.statistics.values.values()
+        for value, text in zip(known.hashes, known.texts, strict=True)
+    }
 
     def stores(order: ProbeOrder) -> list[str]:
         return [labels[step.target, step.partition] for step in order.steps]
 
     def by_alias(query: JoinQuery) -> dict[str, list[str]]:
-        found = {order.start: stores(order) for order in answers[query.id]}
+        found = {order.start: stores(order) for order in answers[query.id] if not order.substream}
         return {member.alias: found[member.label] for member in query.members}
 
     spread = _spread(planned.problem, plan)
@@ -86,9 +91,23 @@ def document(planned: Planned) -> dict[str, Any]:
                 "store": names[goal],
                 "id": goal,
                 "owner": owner,
-                "orders": {str(order.start): stores(order) for order in orders},
+                "orders": {str(o.start): stores(o) for o in orders if not o.substream},
             }
             for (owner, goal), orders in kept.items()
+        ],
+        "substreams": [
+            {
+                "start": function.start,
+                "attribute": function.attribute,
+                "values": [texts[value] for value in group],
+                "orders": {
+                    order.goal: stores(order)
+                    for order in plan.orders
+                    if (order.start, order.substream) == (function.start, number)
+                },
+            }
+            for function in plan.substreams
+            for number, group in enumerate(function.groups, function.others)
         ],
         "copies": [
             {
@@ -117,10 +136,17 @@ def facts(planned: Planned) -> dict[str, str]:
         "planned alone, shared": _beside(planned.shared, plan),
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
         f" {plan.constraints} constraints",
+        "told apart": _told_apart(plan),
         "method": plan.method,
         "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
         f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
     }
+
+
+def _told_apart(plan: Plan) -> str:
+    """Whose tuples have orders by their values."""
+    found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
+    return ", ".join(found) or "nothing"
 
 
 def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:

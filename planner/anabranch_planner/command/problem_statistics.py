@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sqlglot import exp
 
+from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, RelationId
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.documents.fields import amount, mapping, refused, share, within
@@ -126,6 +127,30 @@ def make_statistics(
     selectivities = _selectivities(mapping(selectivity, "selectivity", None), queries)
     statistics = TableStatistics(cardinalities, distincts, selectivities, every_distinct, span)
     return statistics, tuple(assumed)
+
+
+def frequent_values(
+    stated: Mapping[tuple[str, str], Mapping[str, float]], sizes: Mapping[RelationId, float]
+) -> dict[tuple[RelationId, str], FrequentValues]:
+    """The frequent values of columns, as shares.
+
+    Only which values are equal counts for a plan, so their numbers stand for hashes.
+
+    Args:
+        stated: (stream, column) -> value -> tuples per unit of time. ``sizes``: of streams.
+    """
+    texts = sorted({text for rates in stated.values() for text in rates})
+    number = {text: at for at, text in enumerate(texts, start=1)}
+    found = {}
+    for (stream, column), rates in stated.items():
+        relation = RelationId(stream)
+        size = sizes.get(relation, 0.0)
+        if size > 0:
+            ordered = sorted(rates, key=lambda text: (-rates[text], text))
+            shares = tuple(rates[text] / size for text in ordered)
+            hashes = tuple(number[text] for text in ordered)
+            found[relation, column] = FrequentValues(hashes, tuple(ordered), shares, shares, 0.0)
+    return found
 
 
 def _state(

@@ -169,6 +169,13 @@ class CostModel:
             return self.cardinality(head) / len(head.members)
         return self._product(head) * parts[start]
 
+    def divided(self, substreams: Sequence[Substreams]) -> CostModel:
+        """The same model where the tuples of some starts are told apart."""
+        found = copy(self)
+        found.substreams = tuple(substreams)
+        found._divided = SubstreamShares(self._figures.values, substreams)
+        return found
+
     def unpartitioned(self) -> CostModel:
         """The same model of stores that are not partitioned."""
         found = copy(self)

@@ -19,6 +19,7 @@ from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Pla
 from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.plans.substreams import choose
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import gap, make_plan
 from anabranch_planner.search.demands import Limits, Switching, demand
@@ -31,6 +32,7 @@ from anabranch_planner.solvers.deadline import Deadline
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.search.assemble import Reused
@@ -61,6 +63,9 @@ class Options:
         seed: of the solver's tie-breaking.
         threads: how many the solver may use.
         max_flows: beyond it the integer program is not built and local search decides.
+        substreams: into how many substreams the tuples of one start are told apart at most, where
+            that saves something (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
+            and not by the printed program.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
             the other optimisers are there for comparison and know neither.
     """
@@ -76,6 +81,7 @@ class Options:
     seed: int = 0
     threads: int = 1
     max_flows: int = MAX_FLOWS
+    substreams: int = 1
     limits: Limits | None = None
     switching: Switching | None = None
 
@@ -150,16 +156,30 @@ def build(queries: Sequence[JoinQuery], request: PlanRequest) -> Problem:
         return build_problem(queries, cost_model(queries, request), mir=options.mir)
 
 
-def cost_model(queries: Sequence[JoinQuery], request: PlanRequest) -> CostModel:
-    """The model by which ``queries`` are planned."""
+def cost_model(
+    queries: Sequence[JoinQuery],
+    request: PlanRequest,
+    substreams: Sequence[Substreams] | None = None,
+) -> CostModel:
+    """The model by which ``queries`` are planned.
+
+    Args:
+        substreams: how starts are told apart; None: as saves most.
+    """
     options = request.options
-    return CostModel(
+    model = CostModel(
         request.statistics,
         objective=options.objective,
         parallelism=options.parallelism,
         partitioning=options.partitioning,
         bounds=LoosestBounds(queries),
     )
+    if substreams is None:
+        joint = options.optimizer is Optimizer.CLASH
+        printed = options.formulation is Formulation.PAPER
+        most = options.substreams if joint and not printed else 1
+        substreams = [choice.function for choice in choose(queries, model, most)]
+    return model.divided(substreams) if substreams else model
 
 
 def charge(problem: Problem, request: PlanRequest) -> Problem:

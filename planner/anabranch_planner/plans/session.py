@@ -250,6 +250,7 @@ def _settings(options: Options) -> tuple[object, ...]:
         options.mir,
         options.partitioning,
         options.max_flows,
+        options.substreams,
     )
 
 
@@ -312,7 +313,8 @@ def _follow(
         for name in change.dropped:
             builder.drop(name)
         request = PlanRequest(tuple(queries), statistics, options)
-        builder.model = cost_model(queries, request)
+        # How tuples are told apart is chosen where all is planned anew.
+        builder.model = cost_model(queries, request, builder.model.substreams)
         builder.add(change.added)
         for query in change.added:
             stale |= builder.subs_of(query.id)

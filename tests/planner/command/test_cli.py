@@ -127,6 +127,20 @@ def test_aliases_of_one_stream_are_told_apart() -> None:
 # --- trouble -----------------------------------------------------------------------------------
 
 
+def test_values_that_are_told_apart() -> None:
+    name = str(EXAMPLES / "skewed-keys.yaml")
+    whole = json.loads(run("plan", name, "--json").stdout)
+    divided = json.loads(run("plan", name, "--substreams", "4", "--json").stdout)
+    assert (whole["substreams"], divided["cost"] < 0.85 * whole["cost"]) == ([], True)
+    found = {one["start"]: one for one in divided["substreams"]}
+    assert found["orders"]["values"] == ["ink"]
+    assert found["orders"]["orders"] == {"complaints": ["visits", "refunds"]}
+    assert divided["queries"]["complaints"]["orders"] == ["refunds", "visits"]
+    assert "orders by item (2 substreams)" in run("plan", name, "--substreams", "4").stdout
+    for refused in ("0", "17", "many"):
+        assert run("plan", name, "--substreams", refused).exit_code == 2
+
+
 def test_a_deadline_of_nothing_still_gives_a_plan() -> None:
     document = planned("-", "--deadline", "0", stdin=SMALL)
     proven = planned("-", stdin=SMALL)

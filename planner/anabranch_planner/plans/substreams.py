@@ -1,0 +1,248 @@
+"""Which tuples of a start are told apart: values whose cheapest orders differ (PMJoin, section 4).
+
+For a key attribute of a start, every frequent value has its own cheapest orders: one per query,
+over the relations' stores, by its own rates, rows and selectivities (:mod:`~..cost.values`).
+Values with equal orders are of one kind. Of these kinds at most so many are chosen that all values
+together cost least by the orders of the nearest, the calls of each further one included: exactly,
+among all selections. A start is told apart by the attribute that saves most, if that is worth it.
+
+The integer program then chooses the orders of the substreams, shared ones and those over
+intermediate results among them.
+
+Caps: queries of more than :data:`MOST_LABELS` labels, starts beyond the :data:`MOST_STARTS` that
+send most, kinds beyond the :data:`MOST_KINDS` of most cost. They take the orders of other values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
+from anabranch_planner.cost.values import joined_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_planner.cost.model import CostModel
+
+    Costs = NDArray[np.float64]
+    #: The labels in the order in which they are probed, per query.
+    Orders = tuple[tuple[Label, ...], ...]
+
+MOST_LABELS = 8
+MOST_STARTS = 16
+MOST_KINDS = 16
+#: Share of a start's cost that telling its tuples apart has to save.
+WORTH = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a start is told apart, and what that saves.
+
+    Attributes:
+        before, after: cost of the start's orders per unit of time, all alike and told apart.
+    """
+
+    function: Substreams
+    before: float
+    after: float
+
+
+def choose(queries: Sequence[JoinQuery], model: CostModel, most: int) -> tuple[Choice, ...]:
+    """The starts that are told apart into two to ``most`` substreams, sorted.
+
+    Args:
+        queries: those that are planned together.
+        model: of all their tuples.
+    """
+    if most < 2:
+        return ()
+    found = []
+    for start, using in _starts(queries, model):
+        options = [
+            choice
+            for attribute, kind in _attributes(start, using, model)
+            if (choice := _divided(start, attribute, kind, using, model, most)) is not None
+        ]
+        if options:
+            found.append(max(options, key=lambda c: c.before - c.after))
+    return tuple(sorted(found, key=lambda c: c.function))
+
+
+def _starts(
+    queries: Sequence[JoinQuery], model: CostModel
+) -> Iterable[tuple[Label, list[JoinQuery]]]:
+    """Starts with a choice of orders, and the queries that have it; what sends most first."""
+    using: dict[Label, list[JoinQuery]] = defaultdict(list)
+    for query in queries:
+        if 2 < len(query.labels) <= MOST_LABELS:
+            for label in query.labels:
+                using[label].append(query)
+
+    def rank(label: Label) -> tuple[float, Label]:
+        first = using[label][0]
+        sent = model.probe(sub_join(first, frozenset({label})), label)
+        return -sent * len(using[label]), label
+
+    return [(label, using[label]) for label in sorted(using, key=rank)[:MOST_STARTS]]
+
+
+def _attributes(
+    start: Label, queries: Sequence[JoinQuery], model: CostModel
+) -> list[tuple[str, str]]:
+    """(attribute, key type) of ``start`` by which some query joins what has frequent values."""
+    found = set()
+    for query in queries:
+        whole = sub_join(query, frozenset(query.labels))
+        for key_class in query.classes:
+            for member in key_class.members:
+                if member.label == start:
+                    columns = joined_columns(whole, member)
+                    if any(map(model.values.are_known, columns)):
+                        found.add((member.attribute, key_class.type))
+    return sorted(found)
+
+
+def _divided(
+    start: Label,
+    attribute: str,
+    kind: str,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    most: int,
+) -> Choice | None:
+    """The best way to tell ``start`` apart by ``attribute``; None: it is not worth it."""
+    key = AttrRef(start, attribute)
+    columns = [c for q in queries for c in joined_columns(sub_join(q, frozenset(q.labels)), key)]
+    hashes = model.values.frequent(columns)
+    goals = [_Goal(query, key, hashes, model) for query in queries]
+    # Those of each value, and those that are the cheapest for all together.
+    orders: list[Orders] = sorted(set(zip(*(goal.best for goal in goals), strict=True)))
+    prices = np.array(
+        [sum(goal.cost(order) for goal, order in zip(goals, one, strict=True)) for one in orders]
+    )
+    chosen, after = selected(prices, sum(goal.calls for goal in goals), most)
+    before = float(prices.sum(axis=1).min())
+    if len(chosen) < 2 or before - after < WORTH * before:
+        return None
+    nearest = prices[list(chosen)].argmin(axis=0)
+    # All other values are the first substream.
+    groups = [
+        tuple(int(hashes[v]) for v in np.flatnonzero(nearest[:-1] == number))
+        for number in range(len(chosen))
+        if number != nearest[-1]
+    ]
+    function = Substreams(start, attribute, kind, tuple(sorted(g for g in groups if g)))
+    return Choice(function, before, after) if function.groups else None
+
+
+def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], float]:
+    """The rows, at most ``most``, whose least entries per column have the least sum, with ``calls``
+    for each row beyond the first.
+
+    Args:
+        prices: kinds x values.
+
+    >>> selected(np.array([[1.0, 9.0], [9.0, 1.0], [4.0, 4.0]]), 0.5, 2)
+    ((0, 1), 2.5)
+    >>> selected(np.array([[1.0, 9.0], [9.0, 1.0], [4.0, 4.0]]), 7.0, 2)
+    ((2,), 8.0)
+    """
+    kept = sorted(range(len(prices)), key=lambda row: (prices[row].sum(), row))
+    if len(kept) > MOST_KINDS:
+        nearest = prices.argmin(axis=0)
+        gain = [float(prices[kept[0]][nearest == row].sum()) for row in range(len(prices))]
+        first, *others = kept
+        kept = [first, *sorted(others, key=lambda row: (-gain[row], row))[: MOST_KINDS - 1]]
+    best: tuple[tuple[int, ...], float] = ((kept[0],), float(prices[kept[0]].sum()))
+    for count in range(2, min(most, len(kept)) + 1):
+        for rows in combinations(sorted(kept), count):
+            total = float(prices[list(rows)].min(axis=0).sum()) + calls * (count - 1)
+            if total < best[1]:
+                best = rows, total
+    return best
+
+
+class _Goal:
+    """The orders of one query from one start, value by value; the last value is all others.
+
+    Attributes:
+        best: of each value the cheapest order, and last that of all together.
+        calls: what the calls of its steps cost.
+    """
+
+    def __init__(
+        self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], model: CostModel
+    ) -> None:
+        self._query, self._key, self._hashes, self._model = query, key, hashes, model
+        self._sent: dict[frozenset[Label], Costs] = {}
+        relation_of = {m.label: m.relation for m in query.members}
+        #: Label -> what a tuple costs that probes its store, and one that is found.
+        self._prices = {}
+        self.calls = 0.0
+        for label in query.labels:
+            store = base_mir(relation_of[label]).id
+            call = model.price(0.0, 0.0, store)
+            probe, match = (model.price(*x, store) - call for x in ((1.0, 0.0), (0.0, 1.0)))
+            self._prices[label] = probe, match
+            self.calls += call if label != key.label else 0.0
+        self.best = self._cheapest()
+
+    def cost(self, order: Sequence[Label]) -> Costs:
+        """What each value costs by ``order``, calls aside."""
+        total = np.zeros(len(self._hashes) + 1)
+        for at in range(1, len(order)):
+            total += self._step(frozenset(order[:at]), order[at])
+        return total
+
+    def _step(self, head: frozenset[Label], label: Label) -> Costs:
+        probe, match = self._prices[label]
+        return probe * self._of(head) + match * self._of(head | {label})
+
+    def _of(self, labels: frozenset[Label]) -> Costs:
+        """Tuples per unit of time over ``labels``, value by value."""
+        found = self._sent.get(labels)
+        if found is None:
+            mir = sub_join(self._query, labels)
+            columns = joined_columns(mir, self._key)
+            weights = self._model.values.weights(columns, self._hashes, first_arrives=True)
+            sent = self._model.probe(mir, self._key.label)
+            found = self._sent[labels] = sent * weights / max(float(weights.sum()), 1e-300)
+        return found
+
+    def _cheapest(self) -> list[tuple[Label, ...]]:
+        """Dynamic programming over the sets of labels that have been joined."""
+        start, labels = self._key.label, sorted(self._query.labels)
+        values = len(self._hashes) + 2
+        first: tuple[Label, ...] = (start,)
+        level = {frozenset(first): (np.zeros(values, np.float64), [first] * values)}
+        for _ in labels[1:]:
+            grown: dict[frozenset[Label], tuple[Costs, list[tuple[Label, ...]]]] = {}
+            for head, (cost, orders) in level.items():
+                for label in labels:
+                    one = frozenset({label})
+                    if label in head or not join_keys(self._query.classes, head, one):
+                        continue
+                    step = self._step(head, label)
+                    total = cost + np.append(step, step.sum())
+                    known = grown.get(head | one)
+                    better = np.ones(values, np.bool_) if known is None else total < known[0]
+                    before = orders if known is None else known[1]
+                    grown[head | one] = (
+                        np.where(better, total, total if known is None else known[0]),
+                        [(*orders[v], label) if better[v] else before[v] for v in range(values)],
+                    )
+            level = grown
+        ((_, found),) = level.values()
+        return found

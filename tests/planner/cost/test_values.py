@@ -1,0 +1,121 @@
+"""Figures by value of a key, compared with sums over all values."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.protocol.measurements import FrequentValues
+from anabranch_contract.queries.joins import Label, RelationId
+from anabranch_contract.queries.mirs import Mir, sub_join
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import TableStatistics
+from tests.support.cases.queries import chain
+
+STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
+
+
+def frequent(shares: np.typing.NDArray[np.float64], listed: int) -> FrequentValues:
+    """The ``listed`` most frequent of values whose hashes are 1, 2, ..."""
+    order = np.argsort(-shares, kind="stable")[:listed]
+    found = tuple(shares[order].tolist())
+    return FrequentValues(tuple((order + 1).tolist()), ("",) * listed, found, found, 0.0)
+
+
+def zipf(count: int, theta: float, rng: Random) -> np.typing.NDArray[np.float64]:
+    """Zipf shares of ``count`` values, dealt to them at random."""
+    shares = 1 / np.arange(1, count + 1) ** theta
+    order = list(range(count))
+    rng.shuffle(order)
+    dealt: np.typing.NDArray[np.float64] = (shares / shares.sum())[order]
+    return dealt
+
+
+def world(
+    seed: int, listed: int, count: int = 40
+) -> tuple[dict[str, np.typing.NDArray[np.float64]], TableStatistics]:
+    rng = Random(seed)
+    shares = {name: zipf(count, rng.uniform(0.0, 1.5), rng) for name in "RSTU"}
+    sizes = {RelationId(name): float(rng.randint(100, 2000)) for name in "RSTU"}
+    statistics = TableStatistics(
+        sizes,
+        every_distinct=dict.fromkeys(sizes, float(count)),
+        values={(RelationId(n), "a"): frequent(s, listed) for n, s in shares.items()},
+    )
+    return shares, statistics
+
+
+def over(names: str) -> Mir:
+    return sub_join(STAR, frozenset(map(Label, names)))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("names", ["RS", "RST", "RSTU", "TU"])
+def test_cardinalities_are_sums_over_values(seed: int, names: str) -> None:
+    shares, statistics = world(seed, listed=40)
+    sizes = np.prod([statistics.cardinalities[RelationId(n)] for n in names])
+    expected = sizes * np.prod([shares[n] for n in names], axis=0).sum()
+    assert CostModel(statistics).cardinality(over(names)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_values_that_are_not_listed_are_alike(seed: int) -> None:
+    """With half of the values listed a sum is closer to the truth than by distinct counts."""
+    shares, statistics = world(seed, listed=20)
+    bare = TableStatistics(statistics.cardinalities, every_distinct=statistics.every_distinct)
+    expected = np.prod([shares[n] for n in "RST"], axis=0).sum()
+    sizes = np.prod([statistics.cardinalities[RelationId(n)] for n in "RST"])
+    found, uniform = (CostModel(s).cardinality(over("RST")) / sizes for s in (statistics, bare))
+    assert abs(found - expected) <= abs(uniform - expected) + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("others", [1, 3])
+def test_substreams_send_what_their_values_do(seed: int, others: int) -> None:
+    shares, statistics = world(seed, listed=40)
+    groups = ((1, 2, 3), (7, 20))
+    function = Substreams(Label("R"), "a", "bigint", groups, others)
+    whole, divided = CostModel(statistics), CostModel(statistics, substreams=(function,))
+    assert divided.substreams_of(Label("R")) == others + 2
+    assert divided.substreams_of(Label("S")) == 1
+    for names in ("R", "RS", "RTU", "RSTU"):
+        mir = over(names)
+        sent = [divided.probe(mir, Label("R"), n) for n in range(others + 2)]
+        assert sum(sent) == pytest.approx(whole.probe(mir, Label("R")))
+        by_value = np.prod([shares[n] for n in names], axis=0)
+        for number, group in enumerate(groups, others):
+            part = by_value[np.array(group) - 1].sum() / by_value.sum()
+            assert sent[number] == pytest.approx(part * sum(sent))
+        assert sent[:others] == pytest.approx([sent[0]] * others)
+        # The tuples of other starts are not told apart.
+        if "S" in names:
+            assert divided.probe(mir, Label("S")) == whole.probe(mir, Label("S"))
+
+
+def test_what_is_not_joined_by_the_key_divides_as_arrivals_do() -> None:
+    query = chain("R.a=S.a", "R.b=T.b")
+    shares = np.array([0.5, 0.3, 0.2])
+    statistics = TableStatistics(
+        {RelationId(n): 100.0 for n in "RST"},
+        every_distinct={RelationId(n): 3.0 for n in "RST"},
+        values={(RelationId("R"), "a"): frequent(shares, 3)},
+    )
+    model = CostModel(
+        statistics, substreams=(Substreams(Label("R"), "a", "bigint", groups=((1,),)),)
+    )
+    both = sub_join(query, frozenset(map(Label, "RT")))
+    assert model.probe(both, Label("R"), 1) == pytest.approx(model.probe(both, Label("R"), 0))
+
+
+@pytest.mark.parametrize("known", [None, FrequentValues()])
+def test_nothing_known_of_values_is_as_by_distinct_counts(known: FrequentValues | None) -> None:
+    sizes = {RelationId(n): 100.0 for n in "RSTU"}
+    values = {} if known is None else {(RelationId(n), "a"): known for n in "RSTU"}
+    bare = CostModel(TableStatistics(sizes, every_distinct=dict.fromkeys(sizes, 25.0)))
+    found = CostModel(
+        TableStatistics(sizes, every_distinct=dict.fromkeys(sizes, 25.0), values=values)
+    )
+    assert found.cardinality(over("RSTU")) == pytest.approx(bare.cardinality(over("RSTU")))

@@ -1,0 +1,117 @@
+"""Which tuples are told apart: compared with all orders, and all selections of them."""
+
+from __future__ import annotations
+
+from itertools import chain as flat
+from itertools import combinations, permutations
+from random import Random
+
+import numpy as np
+import pytest
+
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.protocol.measurements import FrequentValues
+from anabranch_contract.queries.joins import Label, RelationId
+from anabranch_contract.queries.mirs import sub_join
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.plans.substreams import choose, selected
+from tests.support.cases.queries import chain
+
+STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
+
+
+def skewed(rng: Random, values: int = 6, costs: CostConstants | None = None) -> TableStatistics:
+    """A star over one key whose relations have frequent values of their own."""
+    known = {}
+    for name in "RSTU":
+        weights = np.array([rng.random() ** 6 for _ in range(values)])
+        shares = 0.9 * weights / weights.sum()
+        order = np.argsort(-shares)
+        stated = tuple(shares[order].tolist())
+        hashes = tuple((order + 1).tolist())
+        known[RelationId(name), "a"] = FrequentValues(hashes, ("",) * values, stated, stated, 0.0)
+    names = [RelationId(n) for n in "RSTU"]
+    return TableStatistics(
+        {n: rng.uniform(100, 10_000) for n in names},
+        every_distinct=dict.fromkeys(names, 200.0),
+        values=known,
+        costs=costs,
+    )
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_selections_are_the_best(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    prices = rng.random((rng.integers(1, 7), rng.integers(1, 9))) ** 3
+    calls, most = float(rng.random() * 0.3), int(rng.integers(1, 5))
+    rows, total = selected(prices, calls, most)
+    best = min(
+        prices[list(some)].min(axis=0).sum() + calls * (len(some) - 1)
+        for some in flat.from_iterable(
+            combinations(range(len(prices)), count) for count in range(1, most + 1)
+        )
+    )
+    assert total == pytest.approx(best)
+    assert len(rows) <= most
+    assert prices[list(rows)].min(axis=0).sum() + calls * (len(rows) - 1) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_with_room_every_value_has_its_cheapest_order(seed: int) -> None:
+    model = CostModel(skewed(Random(seed)))
+    for choice in choose([STAR], model, 16):
+        start = choice.function.start
+        others = [label for label in "RSTU" if label != start]
+        hashes = range(1, 7)
+        # One substream per value: what each order costs of it.
+        alone = Substreams(start, "a", "bigint", tuple((h,) for h in hashes))
+        divided = CostModel(skewed(Random(seed)), substreams=(alone,))
+        costs = np.array(
+            [
+                [
+                    sum(
+                        divided.probe(sub_join(STAR, frozenset({start, *order[:at]})), start, n)
+                        for at in range(len(order))
+                    )
+                    for n in range(7)
+                ]
+                for order in permutations(map(Label, others))
+            ]
+        )
+        assert choice.before == pytest.approx(costs.sum(axis=1).min(), rel=1e-6)
+        assert choice.after == pytest.approx(costs.min(axis=0).sum(), rel=1e-6)
+        assert choice.after < choice.before
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_fewer_substreams_never_save_more(seed: int) -> None:
+    model = CostModel(skewed(Random(seed)))
+    saved = [sum(c.before - c.after for c in choose([STAR], model, most)) for most in (1, 2, 3, 4)]
+    assert saved == sorted(saved)
+    assert saved[0] == 0
+    assert all(c.function.count <= 2 for c in choose([STAR], model, 2))
+
+
+def test_calls_that_cost_more_than_they_save_leave_tuples_alike() -> None:
+    dear = CostConstants(call=10.0, calls=1e6)
+    model = CostModel(skewed(Random(3), costs=dear), objective=Objective.SECONDS)
+    assert choose([STAR], model, 4) == ()
+
+
+def test_equal_distributions_are_not_told_apart() -> None:
+    known = skewed(Random(3)).values[RelationId("R"), "a"]
+    names = [RelationId(n) for n in "RSTU"]
+    statistics = TableStatistics(
+        dict(zip(names, (100.0, 1000.0, 3000.0, 9000.0), strict=True)),
+        every_distinct=dict.fromkeys(names, 200.0),
+        values={(n, "a"): known for n in names},
+    )
+    assert choose([STAR], CostModel(statistics), 4) == ()
+
+
+def test_without_frequent_values_nothing_is_told_apart() -> None:
+    assert choose([STAR], CostModel(TableStatistics()), 4) == ()
+    assert choose([chain("R.a=S.a")], CostModel(skewed(Random(1))), 4) == ()
