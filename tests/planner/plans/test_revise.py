@@ -90,7 +90,7 @@ def assert_revises(running: Ruleset, found: Ruleset) -> None:
 def test_the_plan_is_read_back_from_its_rules(seed: int) -> None:
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
-    plan = random_plan(queries, rng)
+    plan = random_plan(queries, rng, apart=True)
     running = compile_ruleset(plan, queries, (), epoch=0, parallelism=2, sinks={})
 
     found = plan_of(running, queries)

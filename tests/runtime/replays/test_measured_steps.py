@@ -97,7 +97,7 @@ class Observer:
     ) -> Plan:
         self.seen.append(statistics)
         if self.blind and isinstance(statistics, Snapshot):
-            statistics = replace(statistics, steps=())
+            statistics = replace(statistics, steps=(), values={})
         plan = optimise(
             queries, statistics, Options(optimizer=optimizer, parallelism=parallelism, mir=False)
         )

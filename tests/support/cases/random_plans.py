@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from random import Random
 
 
-def random_plan(queries: Sequence[JoinQuery], rng: Random, *, mirs: float = 0.5) -> Plan:
+def random_plan(
+    queries: Sequence[JoinQuery], rng: Random, *, mirs: float = 0.5, apart: bool = False
+) -> Plan:
     """A valid plan for ``queries``, chosen without regard to cost.
 
     Args:
+        apart: whether tuples of some starts are told apart.
         mirs: the probability with which a step probes an intermediate result where it can.
     """
-    return _Builder(queries, rng, mirs).build()
+    return _Builder(queries, rng, mirs, apart).build()
 
 
 def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substreams, ...]:
@@ -118,13 +121,13 @@ def _known(
 
 
 class _Builder:
-    def __init__(self, queries: Sequence[JoinQuery], rng: Random, mirs: float) -> None:
+    def __init__(self, queries: Sequence[JoinQuery], rng: Random, mirs: float, apart: bool) -> None:
         self.queries = queries
         self.rng = rng
         self.share = mirs
         self.mirs: dict[MirId, Mir] = {}
         self.orders: dict[tuple[str, str, Label, int], ProbeOrder] = {}
-        self.substreams = random_substreams(queries, rng)
+        self.substreams = random_substreams(queries, rng) if apart else ()
         #: Start -> for each of its substreams the one whose orders it takes.
         self.twins = {
             one.start: [n if rng.random() < 0.7 else 0 for n in range(one.count)]
@@ -295,9 +298,8 @@ def random_revision(
 class _Reviser:
     def __init__(self, running: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> None:
         self.running, self.queries, self.rng = running, queries, rng
-        #: A revision may tell tuples apart otherwise.
-        again = random_substreams(queries, rng)
-        self.plan = replace(plan_of(running, queries), substreams=again)
+        self.plan = plan_of(running, queries)
+        again = self.plan.substreams
         self.counts = {one.start: one.count for one in again}
         self.owners = owners(running)
         self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
