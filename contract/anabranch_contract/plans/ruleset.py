@@ -344,6 +344,14 @@ class Ruleset:
             pending += after[rule.out]
         return tuple(found)
 
+    @property
+    def takers(self) -> dict[Edge, tuple[int, ...]]:
+        """Edge -> the substreams of its start whose tuples get to it, by a probe; empty: all."""
+        found: dict[Edge, tuple[int, ...]] = {}
+        for rule in self.paths:
+            found[rule.out] = found.get(rule.edge) or rule.substreams
+        return found
+
     def validate(self) -> None:
         """Check that rules refer to known stores, relations, queries and edges.
 

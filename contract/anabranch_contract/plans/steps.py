@@ -47,12 +47,11 @@ def steps_of_all(ruleset: Ruleset) -> dict[str, Step]:
     """
     found = steps_of(ruleset)
     counts = {one.start: one.count for one in ruleset.substreams}
-    whose: dict[Edge, tuple[int, ...]] = {}
+    takers = ruleset.takers
     taken: dict[tuple[Label, Step], set[int]] = defaultdict(set)
-    divided = [rule for rule in ruleset.paths if rule.start in counts]
+    divided = [rule for rule in ruleset.probe_rules if rule.start in counts]
     for rule in divided:
-        whose[rule.out] = whose.get(rule.edge) or rule.substreams
-        numbers = whose[rule.out] or range(counts[rule.start])
+        numbers = takers[rule.out] or range(counts[rule.start])
         taken[rule.start, found[rule.out]].update(numbers)
     partial = {
         rule.out for rule in divided if len(taken[rule.start, found[rule.out]]) < counts[rule.start]

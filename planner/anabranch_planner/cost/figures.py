@@ -139,14 +139,11 @@ class Figures:
 
     def _distinct(self, relation: RelationId, attributes: Sequence[AttrRef]) -> float:
         names = tuple(sorted({a.attribute for a in attributes}))
-        parts = [self._single(relation, name) for name in names]
+        parts = [self.distinct(relation, name) for name in names]
         return parts[0] if len(parts) == 1 else self._composite(relation, names, parts)
 
     def distinct(self, relation: RelationId, name: str) -> float:
         """Distinct values of one attribute, at least 1."""
-        return self._single(relation, name)
-
-    def _single(self, relation: RelationId, name: str) -> float:
         size = self._largest(relation)
         known = self._statistics.distinct(relation, (name,))
         what = f"distinct {relation}({name})"

@@ -547,6 +547,8 @@ class _Compiler:
         together then. It says of each probe that begins a tree whose it is.
         """
         counts = {one.start: one.count for one in self.plan.substreams}
+        if not counts:
+            return
         alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, _Node, _NodeKey]]] = (
             defaultdict(list)
         )

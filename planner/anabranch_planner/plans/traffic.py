@@ -61,22 +61,20 @@ def traffic(
     """
     routes, subs = Routes(ruleset), SubJoins(queries)
     needs, paths = Needs(routes), ruleset.paths
+    takers = ruleset.takers
     users = _users(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
-    whose: dict[Edge, tuple[int, ...]] = {}
     found = {}
     for rule in paths:
         query, spec = users[rule.out], routes.specs[rule.store]
         head = heads.get(rule.edge, frozenset({rule.start}))
         heads[rule.out] = head | frozenset(rule.members)
         copies, places[rule.out] = _hop(rule, spec, query, places.get(rule.edge), exchange)
-        numbers = whose.get(rule.edge) or rule.substreams
-        whose[rule.out] = numbers
         over = subs.of(query, head)
         probes = sum(
             model.probe(over, rule.start, n)
-            for n in numbers or range(model.substreams_of(rule.start))
+            for n in takers[rule.out] or range(model.substreams_of(rule.start))
         )
         width = _width(routes, needs.probe(rule), rule.start, head, exchange)
         found[rule.out] = Traffic(probes, copies * probes, copies * probes * width)

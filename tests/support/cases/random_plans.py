@@ -299,8 +299,7 @@ class _Reviser:
     def __init__(self, running: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> None:
         self.running, self.queries, self.rng = running, queries, rng
         self.plan = plan_of(running, queries)
-        again = self.plan.substreams
-        self.counts = {one.start: one.count for one in again}
+        self.counts = {one.start: one.count for one in self.plan.substreams}
         self.owners = owners(running)
         self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
         self.mirs = {m.id: m for m in self.plan.mirs}
