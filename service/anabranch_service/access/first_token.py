@@ -58,8 +58,9 @@ async def ensure(tokens: Tokens, path: Path, now: datetime) -> None:
         SettingsError: the file can't be used, or its token was revoked and there is no other.
         RedisError: Redis does not answer within :data:`PATIENCE`.
     """
-    tokens.first = read_file(path, now)
     known = await _patiently(tokens)
+    # Read after Redis: another service writes the file before it registers the file's token.
+    tokens.first = read_file(path, now)
     if tokens.first is not None and not any(r.id == tokens.first.id for r in known):
         await tokens.add(tokens.first, now)
         known = [*known, tokens.first]

@@ -24,9 +24,13 @@ function draw() {
   );
 }
 
-function fill() {
-  for (const [, fields] of GROUPS) {
-    for (const { name } of fields) at(name).value = settings[name] ?? "";
+/** What the fields have now, as texts by name. */
+const typed = () => Object.fromEntries(GROUPS.flatMap(([, fields]) => fields.map(({ name }) => [name, at(name).value])));
+
+/** Fill the fields in, but those that somebody has changed since they had the texts `saved`. */
+function fill(saved) {
+  for (const [name, text] of Object.entries(typed())) {
+    if (text === saved[name]) at(name).value = settings[name] ?? "";
   }
   facts(at("fixed"), [
     ["mode", settings.mode === "live" ? "live: the runtime does not wait for plans" : "step: the runtime waits for each epoch's plan"],
@@ -34,13 +38,13 @@ function fill() {
   ]);
 }
 
-async function load() {
+async function load(saved) {
   try {
     const response = await ask(PATH);
     if (!response.ok) throw new Error(`${PATH} answered ${response.status}`);
     [settings, tag] = [await response.json(), response.headers.get("etag")];
     if (!at("fields").children.length) draw();
-    fill();
+    fill(saved ?? typed());
     say(null);
   } catch (error) {
     say(error);
@@ -50,7 +54,7 @@ async function load() {
 at("form").addEventListener("submit", async (event) => {
   event.preventDefault();
   at("saved").textContent = "";
-  const given = Object.fromEntries(GROUPS.flatMap(([, fields]) => fields.map(({ name }) => [name, at(name).value])));
+  const given = typed();
   const changed = changes(settings, given);
   if (!Object.keys(changed).length) {
     at("saved").textContent = "Nothing is changed.";
@@ -60,7 +64,7 @@ at("form").addEventListener("submit", async (event) => {
     await submit(PATH, "PATCH", changed, tag ? { "if-match": tag } : {});
     refuse(at("refusal"), null, at("form"));
     at("saved").textContent = "Saved: it holds from the next epoch on.";
-    await load();
+    await load(given);
   } catch (error) {
     if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);
     refuse(at("refusal"), error, at("form"));
