@@ -31,7 +31,12 @@ from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
-from tests.support.cases.random_plans import random_layouts, random_plan, random_revision
+from tests.support.cases.random_plans import (
+    random_checks,
+    random_layouts,
+    random_plan,
+    random_revision,
+)
 from tests.support.scenarios.file import called
 
 if TYPE_CHECKING:
@@ -107,6 +112,7 @@ class PlainService:
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
+        self._checks = Random(script.seed + 7)
         self._answer = RevisionAnswer(0)
         self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
@@ -215,6 +221,7 @@ class PlainService:
         )
         if self._layouts is not None:
             rules = random_layouts(rules, self._layouts)
+        rules = random_checks(rules, self._checks)
         self._set(epoch, rules)
         self.done.add(epoch)
 
@@ -257,7 +264,7 @@ class PlainService:
         self._numbers[running.epoch] += 1
         number = self._numbers[running.epoch]
         queries = [self.query_in(str(q.id), running.epoch) for q in running.queries]
-        rules = random_revision(running, queries, rng, number)
+        rules = random_checks(random_revision(running, queries, rng, number), self._checks)
         fault = rng.random()
         epoch = running.epoch - 1 if fault < 0.05 and running.epoch else running.epoch
         digest = self._write(rules)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
 #: latest per key; in version 4 queries were joins only; up to version 5
 #: expressions did not name the kinds of their terms; up to version 6 all tuples of a start took
-#: the same orders.
+#: the same orders, and no probe looked ahead.
 VERSION, _UNMARKED = 7, 5
 
 StoreId = NewType("StoreId", str)
@@ -97,6 +97,18 @@ class KeyPart(Row, frozen=True):
 
 #: A local index of a store: (attribute in the store's namespace, key type), sorted.
 IndexSpec: TypeAlias = tuple[tuple[AttrRef, str], ...]
+
+
+class Presence(Row, frozen=True):
+    """That a store has a row with ``key``, whenever it arrived (``plans.ahead``).
+
+    Attributes:
+        mir, store, key: as in :class:`ProbeRule`; the ``probe`` side is known where it is asked.
+    """
+
+    mir: MirId
+    store: StoreId
+    key: tuple[KeyPart, ...]
 
 
 class Substreams(Row, frozen=True):
@@ -175,6 +187,8 @@ class ProbeRule:
             container of the MIR covers an epoch: base probes that together replace the MIR.
         substreams: the substreams of ``start`` whose tuples take the probe, where it is the first
             of its order; empty: all of them. Absent in documents of earlier releases.
+        ahead: what has to be there for a tuple to be of any use behind the probe: tuples for which
+            it is not are dropped first. Likewise absent.
     """
 
     edge: Edge
@@ -190,6 +204,7 @@ class ProbeRule:
     level: int = 0
     fill: tuple[FillStep, ...] = ()
     substreams: tuple[int, ...] = ()
+    ahead: tuple[Presence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +392,8 @@ class Ruleset:
             for number in probe.substreams:
                 known = 0 <= number < counts.get(probe.start, 0)
                 _require(known and probe.edge not in outs, "no such substream", probe)
+        if any(probe.ahead for probe in self.probe_rules):
+            self._validate_ahead(stores)
         for output in self.output_rules:
             _require(output.query in queries and output.edge in edges, "dangling", output)
         for latest in self.latest_rules:
@@ -392,6 +409,15 @@ class Ruleset:
                 "dangling",
                 backfill,
             )
+
+    def _validate_ahead(self, stores: set[StoreId]) -> None:
+        known: dict[Edge, frozenset[Label]] = {}
+        for probe in self.paths:
+            before = known.get(probe.edge, frozenset([probe.start]))
+            known[probe.out] = before.union(probe.members)
+            for asked in probe.ahead:
+                _require(asked.store in stores and bool(asked.key), "dangling", probe)
+                _require(all(k.probe.label in before for k in asked.key), "not known yet", probe)
 
 
 def used_substreams(

@@ -43,9 +43,14 @@ def steps_of_all(ruleset: Ruleset) -> dict[str, Step]:
     """Edge -> its step, without the steps that only some of a start's tuples take.
 
     What is counted on the others says how selective a step is for their substreams, not for all.
-    Where every substream takes a step, be it on edges of their own, their counts add up.
+    Where every substream takes a step, be it on edges of their own, their counts add up. Where it
+    is asked ahead, those that are left find more than all would, so such a step and all behind it
+    are left out, too.
     """
     found = steps_of(ruleset)
+    chosen: dict[str, bool] = {}
+    for rule in ruleset.paths:
+        chosen[rule.out] = bool(rule.ahead) or chosen.get(rule.edge, False)
     counts = {one.start: one.count for one in ruleset.substreams}
     takers = ruleset.takers
     taken: dict[tuple[Label, Step], set[int]] = defaultdict(set)
@@ -56,7 +61,7 @@ def steps_of_all(ruleset: Ruleset) -> dict[str, Step]:
     partial = {
         rule.out for rule in divided if len(taken[rule.start, found[rule.out]]) < counts[rule.start]
     }
-    return {edge: step for edge, step in found.items() if edge not in partial}
+    return {e: step for e, step in found.items() if e not in partial and not chosen[e]}
 
 
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:

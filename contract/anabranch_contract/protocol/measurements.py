@@ -55,6 +55,8 @@ class EdgeStatistics:
         made: matches that passed the rule's time bounds and residuals; likewise.
         sent, sent_bytes: tuples that were sent to other hosts in order to be probed with, one that
             went to several of them as often, and their bytes (Arrow, not compressed); likewise.
+        asked, dropped: tuples for which it was asked ahead whether they can come to anything, and
+            those that can't (``ProbeRule.ahead``), which are none of ``probes``; likewise.
     """
 
     probes: int = 0
@@ -68,6 +70,8 @@ class EdgeStatistics:
     made: int = 0
     sent: int = 0
     sent_bytes: int = 0
+    asked: int = 0
+    dropped: int = 0
 
     def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
         return EdgeStatistics(
@@ -82,6 +86,8 @@ class EdgeStatistics:
             self.made + other.made,
             self.sent + other.sent,
             self.sent_bytes + other.sent_bytes,
+            self.asked + other.asked,
+            self.dropped + other.dropped,
         )
 
     def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
@@ -98,6 +104,8 @@ class EdgeStatistics:
             self.made - earlier.made,
             self.sent - earlier.sent,
             self.sent_bytes - earlier.sent_bytes,
+            self.asked - earlier.asked,
+            self.dropped - earlier.dropped,
         )
 
     @property

@@ -246,6 +246,59 @@ def match(
 
 
 @njit(cache=True, nogil=True)
+def mark_present(
+    hashes: U64, order: I32, segments: Ints, marks: NDArray[np.uint8], left: I32, count: int
+) -> int:
+    """Note which probes have an equal hash in some segment; no pair is made.
+
+    Args:
+        hashes, order, segments: as for :func:`match`.
+        marks: becomes 1 at the position of each probe that is found.
+        left: the numbers of the probes to look for, ascending, are the first ``count`` of it; it
+            becomes those that are not found.
+
+    Returns:
+        How many are not found.
+    """
+    hashes_at, left_at = np.int64(hashes.ctypes.data), np.int64(left.ctypes.data)
+    for s in range(len(segments)):
+        if segments[s, ENTRIES] == 0:
+            continue
+        stored, starts = segments[s, HASHES], segments[s, STARTS]
+        shift = np.uint64(segments[s, SHIFT])
+        screen, words = segments[s, FILTER], segments[s, WORDS]
+        kept = np.int64(0)
+        for k in range(count):
+            i = np.int64(load32(left_at, k))
+            wanted = load64(hashes_at, i)
+            store32(left_at, kept, np.uint32(i))
+            if screen != 0:
+                bits = bits_of(wanted)
+                if load64(screen, word_of(wanted, words)) & bits != bits:
+                    kept += 1
+                    continue
+            bucket = np.int64(wanted >> shift)
+            at = np.int64(load32(starts, bucket))
+            end = np.int64(load32(starts, bucket + 1))
+            high = end
+            # A frequent value may fill a bucket, so not step by step.
+            while at < high:
+                middle = (at + high) >> 1
+                if load64(stored, middle) < wanted:
+                    at = middle + 1
+                else:
+                    high = middle
+            if at < end and load64(stored, at) == wanted:
+                marks[order[i]] = 1
+            else:
+                kept += 1
+        count = kept
+        if count == 0:
+            break
+    return count
+
+
+@njit(cache=True, nogil=True)
 def pick(values: Any, positions: I32, out: Any) -> None:
     """``out[i] = values[positions[i]]``."""
     for i in range(len(positions)):
@@ -377,6 +430,7 @@ def warm() -> None:
     none = np.zeros((0, 1), np.int64)
     order = np.zeros(1, np.int32)
     match(words[:1], order, segments, none, none, none, 0, 1, np.zeros(1, np.uint8))
+    mark_present(words[:1], order, segments, np.zeros(1, np.uint8), np.zeros(1, np.int32), 1)
     for kind in (np.int16, np.int32, np.int64, np.uint64):
         pick(np.zeros(1, kind), order, np.empty(1, kind))
     mix(words, np.empty(2, np.uint64))

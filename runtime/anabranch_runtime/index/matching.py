@@ -145,3 +145,16 @@ def match(
     if stopped:
         raise TooManyPairs
     return Matches(positions, rows, found, counted, held)
+
+
+def mark_present(probes: Probes, indexes: Ints, marks: Marks) -> None:
+    """Make ``marks``, an entry per position of the partial result, 1 for each of ``probes`` whose
+    hash is in one of the indexes. Those that are marked already are not looked for.
+    """
+    left = np.flatnonzero(marks[probes.order] == 0).astype(np.int32)
+    if not len(left) or not len(indexes):
+        return
+    if prefetch.is_enabled():
+        wanted = probes.hashes if len(left) == len(probes) else probes.hashes[left]
+        prefetch.for_probes(wanted, indexes, _NO_COLUMNS)
+    kernels.mark_present(probes.hashes, probes.order, indexes, marks, left, len(left))

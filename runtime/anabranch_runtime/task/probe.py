@@ -76,6 +76,8 @@ class EdgeMeter:
     made: int = 0
     sent: int = 0
     sent_bytes: int = 0
+    asked: int = 0
+    dropped: int = 0
 
     @property
     def counts(self) -> EdgeStatistics:
@@ -92,6 +94,8 @@ class EdgeMeter:
             self.made,
             self.sent,
             self.sent_bytes,
+            self.asked,
+            self.dropped,
         )
 
 

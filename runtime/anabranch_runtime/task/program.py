@@ -2,9 +2,9 @@
 
 A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and
 time bounds decides about its pairs, it runs in the first stage, all of a start's tuples take it,
-and its tuples come from arrivals or from such a rule. All that a batch does not change is worked
-out here, once per ruleset. A ruleset with few rules has an empty program: its rounds would cost
-more than the calls they spare.
+it does not look ahead, and its tuples come from arrivals or from such a rule. All that a batch
+does not change is worked out here, once per ruleset. A ruleset with few rules has an empty
+program: its rounds would cost more than the calls they spare.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def program(ruleset: Ruleset) -> Program:
 
     def add(rule: ProbeRule, before: tuple[Label, ...]) -> bool:
         step = step_of(layout, rule)
-        apart = rule.level or rule.residuals or rule.substreams
+        apart = rule.level or rule.residuals or rule.substreams or rule.ahead
         if step is None or apart or not _plain(layout, step):
             return False
         steps.append(step)

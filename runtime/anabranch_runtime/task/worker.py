@@ -56,6 +56,7 @@ from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.pieces import Pieces
+from anabranch_runtime.task.presence import PresenceTest
 from anabranch_runtime.task.probe import Prober
 from anabranch_runtime.task.rations import Ranks, Wanted
 from anabranch_runtime.task.rounds import Rounds
@@ -168,6 +169,7 @@ class _Task:
             by_stream=bool(self.rationing.goals),
         )
         self.pieces = Pieces(self.prober)
+        self.presence = PresenceTest(self.prober, context.access)
         self.rounds = Rounds(
             self.prober,
             context.access,
@@ -448,6 +450,10 @@ class _Task:
         if rule.level > self.level:
             self.pending[rule.level].append((partial, rule))
             return
+        if rule.ahead and self.traffic is None:
+            partial = self.presence.passing(partial, rule)
+            if not partial.length:
+                return
         self.courier.probe(self.main, partial, rule)
 
     def _guarded(self, rule: ProbeRule, found: Iterator[Partial]) -> Iterator[Partial]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.ruleset import Edge, Substreams
 from anabranch_contract.plans.steps import steps_of, steps_of_all
 from anabranch_contract.queries.joins import Label
@@ -15,6 +16,7 @@ from tests.support.cases.states import RS, ST, rules
 R = Substreams(Label("R"), "a", "bigint", ((1, 2),))
 RULES = rules(0, {"rs": RS, "st": ST})
 (PROBE,) = (rule for rule in RULES.probe_rules if rule.start == "R")
+BOTH = rules(0, {"rst": "SELECT R.a FROM R, S, T WHERE R.a = S.a AND S.b = T.b"})
 OTHERS = tuple(rule for rule in RULES.probe_rules if rule != PROBE)
 
 
@@ -38,6 +40,17 @@ def test_a_step_that_substreams_take_apart_is_left_in() -> None:
     divided.validate()
     assert steps_of_all(divided) == steps_of(divided)
     assert len(steps_of(divided)) == len(RULES.probe_rules) + 1
+
+
+def test_steps_behind_a_question_ahead_are_left_out() -> None:
+    known = askable(BOTH)
+    asking = [r for r in BOTH.probe_rules if known.get(r.out)]
+    assert asking
+    for rule in asking:
+        probes = (replace(r, ahead=known[r.out] if r is rule else ()) for r in BOTH.probe_rules)
+        left = steps_of_all(replace(BOTH, probe_rules=tuple(probes)))
+        behind = {r.out for r in BOTH.probe_rules if r.out.startswith(rule.out)}
+        assert left.keys() == steps_of(BOTH).keys() - behind
 
 
 @pytest.mark.parametrize(("functions", "number"), [((R,), 2), ((R,), -1), ((), 0), ((R, R), 0)])

@@ -15,7 +15,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.cases.random_plans import random_plan
+from tests.support.cases.random_plans import random_checks, random_plan
 from tests.support.oracles.history import record
 from tests.support.oracles.interpreter import interpret
 from tests.support.oracles.oracle import Oracle, from_spark
@@ -43,7 +43,7 @@ def test_many_scenarios_give_what_duckdb_gives(seed: int, tmp_path: Path) -> Non
 
 
 def check(seed: int, folder: Path) -> None:
-    rng = Random(seed)
+    rng, checks = Random(seed), Random(seed + 1)
     generated = generate(seed, folder)
     scenario = read_scenario(generated.path)
     streams, batches = load(scenario)
@@ -67,6 +67,7 @@ def check(seed: int, folder: Path) -> None:
             parallelism=2,
             sinks={},
         )
+        ruleset = random_checks(ruleset, checks)
         epochs.append((ruleset, min(scenario.every, len(batches) - first)))
     history = record(list(streams.values()), batches)
     outcome = interpret(epochs, history, expire=rng.random() < 0.5)

@@ -14,7 +14,7 @@ from anabranch_runtime.index.filters import may_have
 from anabranch_runtime.index.gather import address
 from anabranch_runtime.index.hash_index import build_index
 from anabranch_runtime.index.keys import KeyVector, mix
-from anabranch_runtime.index.matching import Constraint, described, in_order, match
+from anabranch_runtime.index.matching import Constraint, described, in_order, mark_present, match
 
 _KEYS = st.lists(st.integers(0, 6), max_size=25)
 
@@ -126,3 +126,25 @@ def test_a_filter_changes_no_match(hits: float, probing: int) -> None:
             strict=True,
         ):
             assert np.array_equal(ours[:, np.lexsort(ours)], theirs[:, np.lexsort(theirs)])
+
+
+@given(st.data())
+def test_presence_is_that_of_a_key_in_any_index(data: st.DataObject) -> None:
+    stored = data.draw(st.lists(_KEYS, max_size=4))
+    probing = data.draw(_KEYS)
+    known = data.draw(st.lists(st.booleans(), min_size=len(probing), max_size=len(probing)))
+    with patch.object(filters, "LEAST", data.draw(st.sampled_from([1, filters.LEAST]))):
+        indexes = [build_index(KeyVector(_hashes(keys), None, exact=True)) for keys in stored]
+    marks = np.array(known, np.uint8)
+    mark_present(in_order(_hashes(probing)), described(indexes), marks)
+    there = {key for keys in stored for key in keys}
+    assert marks.tolist() == [k or key in there for k, key in zip(known, probing, strict=True)]
+
+
+def test_presence_in_a_large_index_with_a_frequent_key() -> None:
+    keys = [3] * 40_000 + list(range(10_000, 60_000))
+    index = build_index(KeyVector(_hashes(keys), None, exact=True))
+    probing = [3, 4, 9_999, 10_000, 59_999, 60_000, *range(60_000, 90_000)]
+    marks = np.zeros(len(probing), np.uint8)
+    mark_present(in_order(_hashes(probing)), described([index]), marks)
+    assert np.flatnonzero(marks).tolist() == [0, 3, 4]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import structs
 
+from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreRule, Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
@@ -103,6 +104,20 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
         ),
         latest_rules=tuple(structs.replace(r, store=renamed[r.store]) for r in rules.latest_rules),
     )
+    made.validate()
+    return made
+
+
+def random_checks(rules: Ruleset, rng: Random) -> Ruleset:
+    """``rules`` whose probes look ahead at random, wherever that loses nothing, be it worth it or
+    not.
+    """
+    chance, found = rng.choice((0.0, 0.5, 0.5, 1.0)), askable(rules)
+    probes = []
+    for rule in rules.probe_rules:
+        asked = [one for one in found.get(rule.out, ()) if rng.random() < chance]
+        probes.append(replace(rule, ahead=tuple(rng.sample(asked, len(asked)))))
+    made = replace(rules, probe_rules=tuple(probes))
     made.validate()
     return made
 

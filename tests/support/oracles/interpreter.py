@@ -18,6 +18,7 @@ from anabranch_contract.plans.ruleset import (
     Edge,
     KeyPart,
     OutputRule,
+    Presence,
     ProbeRule,
     QuerySpec,
     Ruleset,
@@ -247,6 +248,8 @@ class _Batch:
         assert store.mir == rule.mir, f"{rule.out} probes {rule.mir} in {rule.store}"
         self._require_index(store, rule.key)
         assert all(p.start == rule.start for p in incoming), f"{rule.out} starts at {rule.start}"
+        for asked in rule.ahead:
+            incoming = self._present(incoming, asked)
         if len(store.members) == 1:
             relation, (label,) = store.relations[0], rule.members
             found = self._base_matches(incoming, relation, label, rule.key, rule.inclusive)
@@ -257,6 +260,26 @@ class _Batch:
             for p in found
             if _within(p.rows, rule.bounds) and self._all_hold(p.rows, rule.residuals)
         ]
+
+    def _present(self, incoming: list[_Partial], asked: Presence) -> list[_Partial]:
+        """Those for which something with the key is there, whenever it arrived."""
+        store = self.stores[asked.store]
+        self._require_index(store, asked.key)
+        stored: list[Combination] = []
+        if len(store.members) == 1:
+            base = self.state.base[store.relations[0]]
+            stored += [{store.members[0]: row} for rows in base.values() for row in rows]
+        else:
+            feeds = {(r.edge, r.store) for r in self.ruleset.store_rules if r.store == store.id}
+            assert feeds <= self.inserted, f"{store.id} is asked before it is filled"
+            kept = self.state.mirs[asked.mir]
+            for batch in range(self.batch + 1):
+                usable = [s for s, rows in kept[batch].values() if _keeps_enough(s, store)]
+                if not usable:
+                    return incoming
+                stored += kept[batch][usable[0].id][1]
+        passed = {id(partial) for partial, _ in self._matches(incoming, stored, asked.key)}
+        return [partial for partial in incoming if id(partial) in passed]
 
     def _substream(self, start: Label, row: Arrival) -> int:
         """Some number, the same whenever it is asked: whatever tells tuples apart will do."""

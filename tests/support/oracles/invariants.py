@@ -116,6 +116,9 @@ class Watch:
         for edge in state.edges.values():
             assert 0 <= edge.found <= min(edge.probes, edge.matches)
             assert (edge.found > 0) == (edge.matches > 0)
+            assert 0 <= edge.dropped <= edge.asked
+            self.events["asked ahead"] += edge.asked > edge.dropped
+            self.events["dropped ahead"] += edge.dropped > 0
 
     def _anew(self, before: Activation, after: Activation) -> None:
         """A query has been activated again, as a ttl has changed its bounds, or as a stream no
@@ -296,6 +299,8 @@ def _of_rules(rules: Ruleset) -> set[str]:
             happened.add("broadcast probe")
         if len(rule.key) > 1:
             happened.add("composite probe")
+        if any(specs[asked.store].mir not in base for asked in rule.ahead):
+            happened.add("MIR asked ahead")
         if rule.inclusive:
             happened.add("one tuple may fill two aliases")
         if rule.residuals:
