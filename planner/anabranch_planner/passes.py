@@ -25,6 +25,7 @@ from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.normal.same_joins import same_joins
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfill, decide
 from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import (
     Apart,
     Options,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset, Substreams
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import JoinQuery, Stream
     from anabranch_planner.cost.footprint import Footprint
@@ -98,6 +99,7 @@ class EpochRequest:
             members of results may be (microseconds). ``past``: those that emit the past as well.
         backfilling, horizon, running, earlier: as :func:`decide` has them.
         before: the parts of the plan before, whose rules may be among the new ones.
+        look_ahead: whether probes ask ahead where that pays.
     """
 
     queries: Sequence[JoinQuery]
@@ -114,6 +116,7 @@ class EpochRequest:
     freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
     before: tuple[Part, ...] = ()
+    look_ahead: bool = False
 
 
 class Divided(NamedTuple):
@@ -148,17 +151,10 @@ def decide_past(divided: Divided, request: EpochRequest) -> Decided:
     """Choose which intermediate results are computed for the past; none before data arrives."""
     if request.backfilling is Backfilling.AUTO and isinstance(request.statistics, NoStatistics):
         return Decided(*divided, ())
-    model = CostModel(
-        request.statistics,
-        objective=request.objective,
-        parallelism=request.parallelism,
-        bounds=LoosestBounds(request.queries),
-        substreams=divided.plan.substreams,
-    )
     backfills = decide(
         divided.plan,
         request.queries,
-        model,
+        _model(request, divided.plan.substreams),
         setting=request.backfilling,
         horizon=request.horizon,
         running=request.running,
@@ -185,8 +181,27 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
     return Rules(ruleset, decided.backfills, decided.parts)
 
 
+def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
+    """Have probes look ahead where that pays, if it is asked for."""
+    if not request.look_ahead:
+        return rules
+    model = _model(request, rules.ruleset.substreams)
+    prices = request.statistics.constants()
+    return rules._replace(ruleset=look_ahead(rules.ruleset, request.queries, model, prices))
+
+
+def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel:
+    return CostModel(
+        request.statistics,
+        objective=request.objective,
+        parallelism=request.parallelism,
+        bounds=LoosestBounds(request.queries),
+        substreams=substreams,
+    )
+
+
 #: The epoch loop validates what it publishes (``cost.validate``).
-RULES = (divide_plan, decide_past, compile_rules)
+RULES = (divide_plan, decide_past, compile_rules, ask_ahead)
 
 
 # --- an explanation: text -> logical plan -> the same with multi-way joins -----------------------

@@ -190,6 +190,10 @@ def settings_set(
             help="Share of rationed probes' CPU time to spend, or 'none': as the load allows."
         ),
     ] = None,
+    look_ahead: Annotated[
+        str | None,
+        typer.Option(help="auto: probes ask, where that pays, if later ones can find anything."),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -210,6 +214,7 @@ def settings_set(
         "allocation": allocation,
         "latency_goal": latency_goal,
         "capacity": _limit(capacity, "--capacity", float),
+        "look_ahead": look_ahead,
     }
     if all(value is None for value in given.values()):
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")

@@ -63,13 +63,15 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
         stores.add_row(escape(name), *row)
     counts = ("probes", "hits", "matches", "ns per probe")
     sent = ("sent", "predicted") if found.hosts > 1 else ()
-    edges = table_of("edge", *counts, *sent, right=(*counts, *sent))
+    asked = ("asked ahead", "dropped") if any(e.asked for e in found.edges.values()) else ()
+    edges = table_of("edge", *counts, *asked, *sent, right=(*counts, *asked, *sent))
     for name, edge in found.edges.items():
         each = edge.nanoseconds / edge.probes if edge.probes else None
         predicted = edge.predicted_sent_bytes
         crossing = (size(edge.sent_bytes), "–" if predicted is None else size(round(predicted)))
         measured = numbers(edge.probes, edge.hits, edge.matches, each)
-        edges.add_row(escape(name), *measured, *(crossing if sent else ()))
+        ahead = numbers(edge.asked, edge.dropped) if asked else ()
+        edges.add_row(escape(name), *measured, *ahead, *(crossing if sent else ()))
     facts = {"epoch": found.epoch, "batches": found.batches}
     if sent:
         facts["hosts"] = found.hosts

@@ -422,6 +422,7 @@ class Calls:
         allocation: str | None = None,
         latency_goal: float | None = None,
         capacity: float | Literal["none"] | None = None,
+        look_ahead: str | None = None,
     ) -> Call[SettingsOut]:
         """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
         given = _given(
@@ -440,6 +441,7 @@ class Calls:
             allocation=allocation,
             latency_goal=latency_goal,
             capacity=capacity,
+            look_ahead=look_ahead,
         )
         body = {name: None if value == "none" else value for name, value in given.items()}
         return Call("PATCH", "/v1/settings", SettingsOut.read, body)

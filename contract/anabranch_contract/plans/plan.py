@@ -54,6 +54,13 @@ class Solver(StrEnum):
     CBC = "cbc"
 
 
+class LookingAhead(StrEnum):
+    """Whether probes ask ahead if later ones can find anything (``plans.ahead``)."""
+
+    AUTO = "auto"
+    NEVER = "never"
+
+
 class Backfilling(StrEnum):
     """Who decides: the cost model, or the user once for all."""
 

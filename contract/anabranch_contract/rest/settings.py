@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from anabranch_contract.plans.plan import Approval, Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.plans.plan import (
+    Approval,
+    Backfilling,
+    LookingAhead,
+    Objective,
+    Optimizer,
+    Solver,
+)
 from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.rest.documents import Closed, Document, Open
 
@@ -86,6 +93,11 @@ class SettingsIn(Closed):
     capacity: Capacity | None = Field(
         default=None, description="Null: as much as the machine allows."
     )
+    look_ahead: LookingAhead | None = Field(
+        default=None,
+        description="`auto`: where that pays, it is asked before a probe whether later ones can "
+        "find anything.",
+    )
 
 
 class SettingsOut(Document):
@@ -106,5 +118,6 @@ class SettingsOut(Document):
     allocation: Open[Allocation] = Allocation.FAIR
     latency_goal: float = 2.0
     capacity: float | None = None
+    look_ahead: Open[LookingAhead] = LookingAhead.NEVER
     mode: Open[Literal["live", "step"]]
     epoch_batches: int

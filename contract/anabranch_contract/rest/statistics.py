@@ -74,7 +74,9 @@ class EdgeStatisticsOut(Document):
     ``hits`` agree in their keys; ``matches`` are all that were found, by ``found`` of ``probes``.
     ``sent`` is how many tuples went to other hosts in order to probe there, in ``sent_bytes``;
     ``predicted_sent`` and ``predicted_sent_bytes`` are what the epoch's plan expected of as many
-    batches (null: nothing, e.g. because it was planned for one host).
+    batches (null: nothing, e.g. because it was planned for one host). ``asked`` is for how many
+    tuples it was asked ahead if later probes find anything; those that were ``dropped`` are none of
+    ``probes``.
     """
 
     probes: int
@@ -87,6 +89,8 @@ class EdgeStatisticsOut(Document):
     sent_bytes: int = 0
     predicted_sent: float | None = None
     predicted_sent_bytes: float | None = None
+    asked: int = 0
+    dropped: int = 0
 
 
 class FrequentValueOut(Document):

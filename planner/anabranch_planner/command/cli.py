@@ -35,7 +35,7 @@ from anabranch_planner.command.order_report import order_document, order_queries
 from anabranch_planner.command.place_report import Algorithm as PlaceAlgorithm
 from anabranch_planner.command.place_report import place_document, place_queries, place_text
 from anabranch_planner.command.problem_file import Problem, parse_problem
-from anabranch_planner.command.problem_report import Planned, document, doubts, facts
+from anabranch_planner.command.problem_report import Planned, ahead_of, document, doubts, facts
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
@@ -148,6 +148,9 @@ def plan(
         int,
         typer.Option(min=1, max=16, help="Orders that frequent values of a key may have at most."),
     ] = 1,
+    look_ahead: Annotated[
+        bool, typer.Option(help="Ask, where that pays, if later probes can find anything.")
+    ] = False,
     threads: Annotated[int, typer.Option(min=1, help="Of the solver.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the solver.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
@@ -197,6 +200,7 @@ def plan(
         plan=found,
         individual=beside[Optimizer.INDIVIDUAL],
         shared=beside[Optimizer.SHARED],
+        ahead=ahead_of(problem, found) if look_ahead else (),
         spent=timed.spent,
         seconds=seconds,
     )

@@ -10,6 +10,8 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.uncertainty import CostRange, cost_range
 from anabranch_planner.explain.explain import mir_label, store_labels
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.look_ahead import questions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan, ProbeOrder
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.command.problem_file import Problem
+    from anabranch_planner.plans.look_ahead import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Planned:
         plan: the plan that was asked for.
         individual: every query planned and run alone.
         shared: the same plans with what they have in common run once.
+        ahead: what is asked ahead, if that is wanted.
         spent: seconds by phase of making ``plan``. ``seconds``: all of it.
     """
 
@@ -34,6 +38,7 @@ class Planned:
     plan: Plan
     individual: Plan
     shared: Plan
+    ahead: tuple[Question, ...] = ()
     spent: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -109,6 +114,17 @@ def document(planned: Planned) -> dict[str, Any]:
             for function in plan.substreams
             for number, group in enumerate(function.groups, function.others)
         ],
+        "ahead": [
+            {
+                "edge": one.edge,
+                "asks": one.asked.mir,
+                "key": [str(part.probe) for part in one.asked.key],
+                "share": one.share,
+                "saved_seconds": one.saved,
+                "price_seconds": one.price,
+            }
+            for one in planned.ahead
+        ],
         "copies": [
             {
                 "store": labels[copy.mir, copy.partition],
@@ -137,6 +153,7 @@ def facts(planned: Planned) -> dict[str, str]:
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
         f" {plan.constraints} constraints",
         "told apart": _told_apart(plan),
+        "asked ahead": _asked(planned.ahead),
         "method": plan.method,
         "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
         f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
@@ -147,6 +164,32 @@ def _told_apart(plan: Plan) -> str:
     """Whose tuples have orders by their values."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "nothing"
+
+
+def ahead_of(problem: Problem, plan: Plan) -> tuple[Question, ...]:
+    """What it pays to ask ahead by ``plan``."""
+    rules = compile_ruleset(
+        plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
+    )
+    model = CostModel(
+        problem.statistics,
+        objective=plan.objective,
+        parallelism=problem.parallelism,
+        partitioning=problem.partitioning,
+        bounds=LoosestBounds(problem.queries),
+        substreams=plan.substreams,
+    )
+    return questions(rules, problem.queries, model, problem.statistics.constants())
+
+
+def _asked(ahead: tuple[Question, ...]) -> str:
+    """Before which probes what is asked for, and whose share is left."""
+    found = (
+        f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
+        f" before {one.edge} ({one.share:.0%} left)"
+        for one in ahead
+    )
+    return "; ".join(found) or "nothing"
 
 
 def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:

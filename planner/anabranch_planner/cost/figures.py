@@ -138,7 +138,10 @@ class Figures:
         return not derived, product
 
     def _distinct(self, relation: RelationId, attributes: Sequence[AttrRef]) -> float:
-        names = tuple(sorted({a.attribute for a in attributes}))
+        return self.distinct_keys(relation, tuple(sorted({a.attribute for a in attributes})))
+
+    def distinct_keys(self, relation: RelationId, names: tuple[str, ...]) -> float:
+        """Distinct values of sorted attributes together, at least 1."""
         parts = [self.distinct(relation, name) for name in names]
         return parts[0] if len(parts) == 1 else self._composite(relation, names, parts)
 

@@ -265,6 +265,19 @@ class CostModel:
         """Combinations of a unit's tuples whose keys agree, whatever their times."""
         return self._product(mir)
 
+    def present(
+        self, before: Mir, after: Mir, relation: RelationId, attributes: tuple[str, ...]
+    ) -> float:
+        """The share of combinations over ``before`` that find something in ``relation`` by these
+        (sorted) attributes, which makes them combinations over ``after``; rather too much.
+
+        A combination that finds anything finds as many rows as there are of a value on the mean,
+        more where frequent values meet, and one at least.
+        """
+        met = self._product(after) / max(self._product(before), 1 / LARGEST_PRODUCT)
+        values = self._figures.distinct_keys(relation, attributes)
+        return min(1.0, met * values / max(self._figures.cardinality(relation), values))
+
     def bounds(self, mir: Mir) -> PairBounds:
         """The time bounds by which ``mir`` is planned; a missing pair is unbounded."""
         return {} if self._bounds is None else self._bounds.of(mir)

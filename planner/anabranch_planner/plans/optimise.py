@@ -66,6 +66,8 @@ class Options:
         substreams: into how many substreams the tuples of one start are told apart at most, where
             that saves something (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
             and not by the printed program.
+        look_ahead: whether the rules of revisions ask ahead where that pays
+            (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
             the other optimisers are there for comparison and know neither.
     """
@@ -82,6 +84,7 @@ class Options:
     threads: int = 1
     max_flows: int = MAX_FLOWS
     substreams: int = 1
+    look_ahead: bool = False
     limits: Limits | None = None
     switching: Switching | None = None
 

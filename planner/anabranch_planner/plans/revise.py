@@ -22,6 +22,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import priced
 from anabranch_planner.plans.compile import compile_revision
+from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import assemble, gap
@@ -123,6 +124,9 @@ def revise(request: RevisionRequest) -> Revised | None:
     ]
     plan = replace(after, cost=cost, gap=gap(total[0], min(total)))
     ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
+    if request.options.look_ahead:
+        prices = request.statistics.constants()
+        ruleset = look_ahead(ruleset, running.queries, model, prices)
     unindexed = _unindexed(running.ruleset, ruleset)
     mirs = {m.id: m for m in plan.mirs}
     mir_of = {s.id: s.mir for s in ruleset.stores}

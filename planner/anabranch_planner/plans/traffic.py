@@ -62,7 +62,7 @@ def traffic(
     routes, subs = Routes(ruleset), SubJoins(queries)
     needs, paths = Needs(routes), ruleset.paths
     takers = ruleset.takers
-    users = _users(paths, routes, subs)
+    users = users_of(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
     found = {}
@@ -81,8 +81,12 @@ def traffic(
     return found
 
 
-def _users(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
-    """Edge -> a query that contains all that travels over it."""
+def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
+    """Edge -> a query that contains all that travels over it.
+
+    Raises:
+        PlanError: there is none.
+    """
     found: dict[Edge, JoinQuery] = {}
     for rule in reversed(paths):
         query = found.get(rule.out)

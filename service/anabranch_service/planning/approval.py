@@ -22,7 +22,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.validate import with_costs
-from anabranch_planner.passes import Decided, compile_rules
+from anabranch_planner.passes import Decided, ask_ahead, compile_rules
 from anabranch_planner.plans.backfill import Backfill
 from anabranch_planner.plans.remaining import choices, plan_of_remaining
 from anabranch_service.planning.epoch import (
@@ -194,7 +194,8 @@ def _carried(
         for part in parts:
             part.validate()
         decided = Decided(plan, parts, _decided(plan, task))
-        rules = compile_rules(decided, epoch_request(queries, task))
+        terms = epoch_request(queries, task)
+        rules = ask_ahead(compile_rules(decided, terms), terms)
         joint = Joint(task, Attempt(plan, rules, 0.0), queries)
     planned = outcome(joint)
     insight = explain_choice(planned, task, request.running, request.limits)

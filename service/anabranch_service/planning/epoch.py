@@ -20,7 +20,7 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
-from anabranch_contract.plans.plan import Formulation, Optimizer, Plan
+from anabranch_contract.plans.plan import Formulation, LookingAhead, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.rest.plans import AheadRecord, CostsRecord
@@ -347,6 +347,7 @@ def epoch_request(
         running=task.running,
         earlier=task.backfills,
         before=before,
+        look_ahead=options.look_ahead is LookingAhead.AUTO,
     )
 
 

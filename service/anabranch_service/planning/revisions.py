@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import LookingAhead, Objective
 from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
@@ -232,6 +232,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
                 optimizer=options.optimizer,
                 objective=options.objective,
                 solver=options.solver,
+                look_ahead=options.look_ahead is LookingAhead.AUTO,
                 deadline=Deadline(
                     time.monotonic,
                     seconds=SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS,

@@ -9,7 +9,14 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from anabranch_contract.plans.plan import Approval, Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.plans.plan import (
+    Approval,
+    Backfilling,
+    LookingAhead,
+    Objective,
+    Optimizer,
+    Solver,
+)
 from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.queries.joins import Stream
@@ -179,6 +186,7 @@ class PlanningRecord(Closed):
         overload: what is done where input outruns the machine; ``allocation``: by what rations
             are the best. ``latency_goal``: seconds that they are to keep.
         capacity: the share of rationed probes' CPU time that is spent; None: as the load allows.
+        look_ahead: whether probes ask ahead, where that pays, if later ones can find anything.
     """
 
     optimizer: Optimizer
@@ -196,6 +204,7 @@ class PlanningRecord(Closed):
     allocation: Allocation = Allocation.FAIR
     latency_goal: float = Field(default=2.0, ge=0.1, le=3600)
     capacity: float | None = Field(default=None, gt=0, le=1)
+    look_ahead: LookingAhead = LookingAhead.NEVER
 
 
 class KeptRevision(RevisionRecord):

@@ -8,7 +8,6 @@ import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ahead import askable
-from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.plans.ruleset import (
     KeyPart,
     Presence,
@@ -17,56 +16,13 @@ from anabranch_contract.plans.ruleset import (
     dumps,
     loads,
 )
-from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-from anabranch_contract.queries.mirs import MirId, base_mir
-from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import MirId
+from tests.support.cases.by_hand import by_hand
 from tests.support.cases.queries import chain
 
 STAR = chain("S.a=A.a", "S.b=B.b", "S.c=C.c", id="star")
 LINE = chain("S.a=A.a", "A.a=B.a", "B.b=C.b", id="line")
-
-
-def rules(orders: dict[str, tuple[str, ...]], *queries: JoinQuery) -> Ruleset:
-    """A ruleset without intermediate results; ``orders``: "query:start" -> what is probed."""
-    found = []
-    for query in queries:
-        for start in sorted(query.labels):
-            rest = tuple(x for x in sorted(query.labels) if x != start)
-            order = orders.get(f"{query.id}:{start}") or _connected(query, start, rest)
-            steps = tuple(
-                Step(base_mir(query.relation_of(Label(x)).id).id, (Label(x),), None, False, 0, 0)
-                for x in order
-            )
-            found.append(ProbeOrder(query.id, False, start, steps))
-    relations = sorted({r.id for q in queries for r in q.relations})
-    plan = Plan(
-        optimizer=Optimizer.CLASH,
-        objective=Objective.DEFAULT,
-        queries=tuple(sorted(q.id for q in queries)),
-        orders=tuple(sorted(found, key=lambda o: o.rank)),
-        mirs=tuple(base_mir(r) for r in relations),
-        copies=tuple(StoreCopy(base_mir(r).id, None, "") for r in relations),
-        cost=0.0,
-        bound=0.0,
-        gap=0.0,
-        method="by hand",
-    )
-    return compile_ruleset(plan, queries, (), epoch=0, parallelism=1, sinks={})
-
-
-def _connected(query: JoinQuery, start: str, rest: tuple[str, ...]) -> tuple[str, ...]:
-    head, order, left = {start}, [], list(rest)
-    while left:
-        step = next(x for x in left if any(_joins(query, x, other) for other in head))
-        order.append(step)
-        head.add(step)
-        left.remove(step)
-    return tuple(order)
-
-
-def _joins(query: JoinQuery, one: str, other: str) -> bool:
-    both = {Label(one), Label(other)}
-    return any(both <= {m.label for m in c.members} for c in query.classes)
 
 
 def asked(ruleset: Ruleset, edge: str) -> list[tuple[str, str]]:
@@ -80,7 +36,7 @@ def asked(ruleset: Ruleset, edge: str) -> list[tuple[str, str]]:
 
 
 def test_keys_that_the_start_knows_are_asked_before_its_first_probe() -> None:
-    found = rules({"star:S": ("A", "B", "C")}, STAR)
+    found = by_hand({"star:S": ("A", "B", "C")}, STAR)
     assert asked(found, "S>A") == [("B", "S.b"), ("C", "S.c")]
     assert asked(found, "S>A>B") == [("C", "S.c")]
     assert asked(found, "S>A>B>C") == []
@@ -90,7 +46,7 @@ def test_keys_that_the_start_knows_are_asked_before_its_first_probe() -> None:
 
 
 def test_keys_are_known_by_equality() -> None:
-    found = rules({"line:S": ("A", "B", "C")}, LINE)
+    found = by_hand({"line:S": ("A", "B", "C")}, LINE)
     # B.a is equal to A.a and so to S.a; C is found by B.b, which comes with B.
     assert asked(found, "S>A") == [("B", "S.a")]
     assert asked(found, "S>A>B") == []
@@ -98,19 +54,19 @@ def test_keys_are_known_by_equality() -> None:
 
 def test_nothing_is_asked_that_some_end_does_not_lie_behind() -> None:
     short = chain("S.a=A.a", id="short")
-    found = rules({"star:S": ("A", "B", "C"), "short:S": ("A",)}, STAR, short)
+    found = by_hand({"star:S": ("A", "B", "C"), "short:S": ("A",)}, STAR, short)
     assert asked(found, "S>A") == []
     assert asked(found, "S>A>B") == [("C", "S.c")]
 
 
 def test_what_all_branches_look_for_is_asked_before_they_part() -> None:
     other = chain("S.a=A.a", "S.c=C.c", "C.d=D.d", id="other")
-    found = rules({"star:S": ("A", "B", "C"), "other:S": ("A", "C", "D")}, STAR, other)
+    found = by_hand({"star:S": ("A", "B", "C"), "other:S": ("A", "C", "D")}, STAR, other)
     assert asked(found, "S>A") == [("C", "S.c")]
 
 
 def test_documents_keep_what_is_asked() -> None:
-    plain = rules({"star:S": ("A", "B", "C")}, STAR)
+    plain = by_hand({"star:S": ("A", "B", "C")}, STAR)
     ahead = askable(plain)
     made = replace(
         plain,
@@ -124,7 +80,7 @@ def test_documents_keep_what_is_asked() -> None:
 @pytest.mark.parametrize(("store", "label"), [("nowhere", "S"), ("C", "B"), ("C", None)])
 def test_what_is_not_there_is_refused(store: str, label: str | None) -> None:
     """An unknown store, a key that is not known yet, and none at all."""
-    plain = rules({"star:S": ("A", "B", "C")}, STAR)
+    plain = by_hand({"star:S": ("A", "B", "C")}, STAR)
     first = next(r for r in plain.probe_rules if r.out == "S>A")
     copy = next((s.id for s in plain.stores if s.mir == store), StoreId(store))
     part = KeyPart(AttrRef(Label(label or ""), "c"), AttrRef(Label("C"), "c"), "bigint")

@@ -141,6 +141,17 @@ def test_values_that_are_told_apart() -> None:
         assert run("plan", name, "--substreams", refused).exit_code == 2
 
 
+def test_what_is_asked_ahead() -> None:
+    name = str(EXAMPLES / "rare-partners.yaml")
+    assert json.loads(run("plan", name, "--json").stdout)["ahead"] == []
+    (one,) = json.loads(run("plan", name, "--look-ahead", "--json").stdout)["ahead"]
+    assert (one["edge"], one["asks"]) == ("clicks>customers", "campaigns")
+    assert (one["key"], one["share"]) == (["clicks.campaign"], pytest.approx(0.1))
+    assert one["saved_seconds"] > one["price_seconds"] > 0
+    text = "campaigns by clicks.campaign before clicks>customers (10% left)"
+    assert text in run("plan", name, "--look-ahead").stdout
+
+
 def test_a_deadline_of_nothing_still_gives_a_plan() -> None:
     document = planned("-", "--deadline", "0", stdin=SMALL)
     proven = planned("-", stdin=SMALL)

@@ -108,6 +108,8 @@ def test_an_epochs_statistics(shop: Service) -> None:
         "sent_bytes": 0,
         "predicted_sent": None,
         "predicted_sent_bytes": None,
+        "asked": 0,
+        "dropped": 0,
     }  # fmt: skip
     assert found["distinct"] == {"orders": {"customer_id": 90.0}}
     assert found["values"] == {"orders": {"customer_id": {

@@ -79,6 +79,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "allocation": "fair",
         "latency_goal": 2.0,
         "capacity": None,
+        "look_ahead": "never",
         "approval": "automatic",
         "mode": "step",
         "epoch_batches": 10,
@@ -99,6 +100,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         ({"overload": "drop"}, "overload"),
         ({"allocation": "random"}, "allocation"),
         ({"latency_goal": 0}, "latency_goal"),
+        ({"look_ahead": "always"}, "look_ahead"),
         ({"capacity": 0}, "capacity"),
         ({"capacity": 1.2}, "capacity"),
         ({"mode": "live"}, "mode"),
@@ -121,6 +123,7 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
         "allocation": "results",
         "latency_goal": 5.0,
         "capacity": 0.5,
+        "look_ahead": "auto",
     }
     assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
     lifted = dict.fromkeys(limits)

@@ -11,6 +11,7 @@ export const GROUPS = [
       { name: "parallelism", text: "partitions of a store" },
       { name: "memory", text: "bytes that all stores may hold", empty: "any amount" },
       { name: "copies", text: "of any one store", empty: "any number" },
+      { name: "look_ahead", text: "is it asked, where that pays, if later probes can find anything?", choices: ["never", "auto"] },
     ],
   ],
   [

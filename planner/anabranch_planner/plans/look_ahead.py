@@ -1,0 +1,218 @@
+"""Where probes look ahead: a pass over a ruleset that adds what pays.
+
+Before a probe it may be asked whether later probes can find anything at all
+(:mod:`anabranch_contract.plans.ahead` says what may be asked where). Let a share ``1 - p`` of the
+tuples be without a partner at the later probe. Without the question these cost what all probes in
+front of that probe take for them, with all that they make there, and a look-up at the later probe
+itself; nothing behind it, as they never get there. The question costs a look-up for every tuple
+and a row for each that is left: a step that finds ``p`` rows per tuple. It is asked where it saves
+a tenth more than it costs.
+
+From the beginning of a path on, the question that saves most is taken, and the next one for the
+tuples that are left, until none pays; behind it there are ``p`` times as many tuples. Questions are
+taken to be independent, and each to concern tuples of all fan-outs alike. Prices are seconds
+(:mod:`anabranch_planner.cost.constants`) under every objective, measured ones where there are any:
+a question makes no tuples, so it has no price in tuples. ``p`` is the model's (``present``), which
+is rather too large. Nothing is known of the values in intermediate results, so these are not asked;
+nor is anything where stores are shared by several hosts, as workers do not ask there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from anabranch_contract.plans.ahead import askable
+from anabranch_contract.plans.routes import Routes
+from anabranch_contract.queries.joins import RelationId
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.plans.traffic import users_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_contract.plans.ruleset import Edge, Presence, ProbeRule, Ruleset
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+    from anabranch_planner.cost.model import CostModel
+
+#: How many times its price a question has to save.
+MARGIN = 1.1
+
+
+class Question(NamedTuple):
+    """A question that pays.
+
+    Attributes:
+        edge: of the probe before which it is asked.
+        asked: what for.
+        share: of the tuples that get there, those that are left.
+        saved, price: seconds per unit of time.
+    """
+
+    edge: Edge
+    asked: Presence
+    share: float
+    saved: float
+    price: float
+
+
+def look_ahead(
+    ruleset: Ruleset,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    constants: CostConstants | None = None,
+) -> Ruleset:
+    """``ruleset`` with the questions that pay; arguments as for :func:`questions`."""
+    found: dict[Edge, list[Presence]] = defaultdict(list)
+    for one in questions(ruleset, queries, model, constants):
+        found[one.edge].append(one.asked)
+    if not found:
+        return ruleset
+    probes = (replace(r, ahead=tuple(found.get(r.out, ()))) for r in ruleset.probe_rules)
+    made = replace(ruleset, probe_rules=tuple(probes))
+    made.validate()
+    return made
+
+
+def questions(
+    ruleset: Ruleset,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    constants: CostConstants | None = None,
+) -> tuple[Question, ...]:
+    """The questions that pay, in the order of paths.
+
+    Args:
+        queries: those of ``ruleset``.
+        model: says how many tuples probe, and how many find something.
+        constants: prices, in seconds; None: the defaults.
+    """
+    if not model.on_one_host:
+        return ()
+    known = askable(ruleset)
+    if not known:
+        return ()
+    return _Chooser(ruleset, queries, model, constants or CostConstants(), known).chosen()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a step takes, but for its calls: its tuples, and what they make."""
+
+    look: float
+    make: float
+
+
+class _Chooser:
+    def __init__(
+        self,
+        ruleset: Ruleset,
+        queries: Sequence[JoinQuery],
+        model: CostModel,
+        constants: CostConstants,
+        known: dict[Edge, tuple[Presence, ...]],
+    ) -> None:
+        self.routes, self.subs = Routes(ruleset), SubJoins(queries)
+        self.paths = ruleset.paths
+        self.model, self.constants, self.known = model, constants, known
+        self.users = users_of(self.paths, self.routes, self.subs)
+        self.takers = ruleset.takers
+        self.heads: dict[Edge, frozenset[Label]] = {}
+        for rule in self.paths:
+            self.heads[rule.out] = self._head(rule).union(rule.members)
+
+    def chosen(self) -> tuple[Question, ...]:
+        """The questions that pay."""
+        found: list[Question] = []
+        #: Edge -> the share of its tuples that is left, and what has been asked of them.
+        left: dict[Edge, float] = {}
+        told: dict[Edge, frozenset[object]] = {}
+        for rule in self.paths:
+            share = left.get(rule.edge, 1.0)
+            before = told.get(rule.edge, frozenset())
+            options = [p for p in self.known.get(rule.out, ()) if _name(p) not in before]
+            while options:
+                best = max(
+                    (self._question(rule, asked, share) for asked in options),
+                    key=lambda one: one.saved - one.price,
+                )
+                if best.saved <= MARGIN * best.price:
+                    break
+                found.append(best)
+                options.remove(best.asked)
+                share *= best.share
+                before |= {_name(best.asked)}
+            left[rule.out], told[rule.out] = share, before
+        return tuple(found)
+
+    def _question(self, rule: ProbeRule, asked: Presence, share: float) -> Question:
+        """What ``asked`` is worth before ``rule``, of whose tuples a ``share`` is left."""
+        sent = share * self._sent(rule)
+        kept = self._present(rule, asked)
+        price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
+        saved = (1.0 - kept) * share * self._before(rule, asked)
+        return Question(rule.out, asked, kept, saved, price)
+
+    def _before(self, rule: ProbeRule, asked: Presence) -> float:
+        """What ``rule`` and all behind it take up to the probe that looks for ``asked``."""
+        total, pending = 0.0, [rule]
+        while pending:
+            step = pending.pop()
+            sent = self._sent(step)
+            total += self._look(step, sent)
+            if _name(step) != _name(asked):
+                total += self._made(step) * self.constants.match
+                pending += self.routes.probes.get(step.out, ())
+        return total
+
+    @property
+    def _calls(self) -> float:
+        return self.constants.call * self.constants.calls
+
+    def _look(self, step: ProbeRule | Presence, sent: float) -> float:
+        """Seconds that ``sent`` tuples take to look into the store of ``step``."""
+        spec = self.routes.specs[step.store]
+        known = any((k.build, k.type) == spec.partition for k in step.key)
+        chi = 1 if known else spec.partitions
+        return self.constants.step(sent, 0.0, step.mir, chi) - self._calls
+
+    def _present(self, rule: ProbeRule, asked: Presence) -> float:
+        """The share of ``rule``'s tuples for which something is there."""
+        relation = RelationId(asked.mir)
+        if relation not in self.routes.relations:
+            return 1.0
+        query, head = self.users[rule.out], self._head(rule)
+        step = next(r for r in self._behind(rule) if _name(r) == _name(asked))
+        before = self.subs.of(query, head)
+        after = self.subs.of(query, head.union(step.members))
+        names = tuple(sorted({k.build.attribute for k in asked.key}))
+        return self.model.present(before, after, relation, names)
+
+    def _behind(self, rule: ProbeRule) -> Iterable[ProbeRule]:
+        pending = list(self.routes.probes.get(rule.out, ()))
+        while pending:
+            step = pending.pop()
+            yield step
+            pending += self.routes.probes.get(step.out, ())
+
+    def _head(self, rule: ProbeRule) -> frozenset[Label]:
+        return self.heads.get(rule.edge, frozenset([rule.start]))
+
+    def _sent(self, rule: ProbeRule) -> float:
+        return self._over(rule, self._head(rule))
+
+    def _made(self, rule: ProbeRule) -> float:
+        return self._over(rule, self.heads[rule.out])
+
+    def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
+        """Tuples over ``labels`` per unit of time, of all substreams that take the rule."""
+        mir = self.subs.of(self.users[rule.out], labels)
+        numbers = self.takers[rule.out] or range(self.model.substreams_of(rule.start))
+        return sum(self.model.probe(mir, rule.start, number) for number in numbers)
+
+
+def _name(step: ProbeRule | Presence) -> tuple[object, frozenset[tuple[AttrRef, str]]]:
+    """What is looked for, whichever of equal attributes it is known by."""
+    return step.store, frozenset((k.build, k.type) for k in step.key)
