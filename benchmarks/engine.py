@@ -22,9 +22,12 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
@@ -57,6 +60,8 @@ class Engine:
         every: batches per epoch; each begins with a plan by the statistics of the last.
         around: called around a task's work, given that work (a profiler's place).
         rules: of the only epoch, epoch 0; None: each epoch is planned.
+        mir: whether intermediate results may be kept. ``look_ahead``: whether probes ask ahead
+            where that pays.
         mode: live, batches may be rationed by measured time; then there is one epoch.
         reports: what the tasks of the last batch said.
     """
@@ -69,6 +74,8 @@ class Engine:
     parallelism: int = 2
     every: int = 1_000_000
     optimizer: Optimizer = Optimizer.CLASH
+    mir: bool = True
+    look_ahead: bool = False
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
     rules: Ruleset | None = None
     mode: Mode = Mode.STEP
@@ -116,7 +123,12 @@ class Engine:
         last = self._control.last_boundary()
         known = None if last is None or last.snapshot is None else last.snapshot
         statistics = NoStatistics() if known is None else codec.from_json(known, Snapshot)
-        options = Options(optimizer=self.optimizer, parallelism=self.parallelism)
+        options = Options(
+            optimizer=self.optimizer,
+            parallelism=self.parallelism,
+            mir=self.mir,
+            look_ahead=self.look_ahead,
+        )
         return planned(self.streams, self.queries, statistics, options, epoch)[0]
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
@@ -175,4 +187,7 @@ def planned(
     rules = compile_ruleset(
         plan, joins, streams, epoch=epoch, parallelism=options.parallelism, sinks={}
     )
+    if options.look_ahead:
+        model = CostModel(statistics, parallelism=options.parallelism, bounds=LoosestBounds(joins))
+        rules = look_ahead(rules, joins, model, statistics.constants())
     return rules, joins

@@ -269,10 +269,10 @@ class CostModel:
         self, before: Mir, after: Mir, relation: RelationId, attributes: tuple[str, ...]
     ) -> float:
         """The share of combinations over ``before`` that find something in ``relation`` by these
-        (sorted) attributes, which makes them combinations over ``after``; rather too much.
+        (sorted) attributes, which makes them combinations over ``after``.
 
-        A combination that finds anything finds as many rows as there are of a value on the mean,
-        more where frequent values meet, and one at least.
+        It is taken that what finds anything finds as many rows as a value has on the mean. It finds
+        more where frequent values meet, and then the share is too large.
         """
         met = self._product(after) / max(self._product(before), 1 / LARGEST_PRODUCT)
         values = self._figures.distinct_keys(relation, attributes)

@@ -12,9 +12,10 @@ From the beginning of a path on, the question that saves most is taken, and the 
 tuples that are left, until none pays; behind it there are ``p`` times as many tuples. Questions are
 taken to be independent, and each to concern tuples of all fan-outs alike. Prices are seconds
 (:mod:`anabranch_planner.cost.constants`) under every objective, measured ones where there are any:
-a question makes no tuples, so it has no price in tuples. ``p`` is the model's (``present``), which
-is rather too large. Nothing is known of the values in intermediate results, so these are not asked;
-nor is anything where stores are shared by several hosts, as workers do not ask there.
+a question makes no tuples, so it has no price in tuples. ``p`` is the model's (``present``): it
+follows from how many matches a tuple has, measured where it was, and rows per value. Nothing is
+known of the values in intermediate results, so these are not asked; nor is anything where stores
+are shared by several hosts, as workers do not ask there.
 """
 
 from __future__ import annotations

@@ -1,0 +1,302 @@
+"""Looking ahead, on and off: the real planner, driver and workers in one process.
+
+`python -m benchmarks.pmjoin.looking_ahead [--json] [--rows 10000 100000] [--rounds 5]`
+
+*Star*: a stream S joins R1, R2 and R3, each by a key of its own, so that a tuple of S knows all
+three. Each tuple of S lacks a partner by one of its keys, which one is drawn, and one in a hundred
+by none; by the others it finds some 12 rows on the mean, in the end. *One key*: four streams are
+joined by one key; each has half of its values, drawn anew for each stream. Values are Zipf of
+exponent 1.2, and other ones are frequent in each stream. An intermediate result has to be kept
+whole, so in front of its store nothing may be dropped: both are planned without intermediate
+results, and, to compare, with them. *TPC-H*: the five joins of `benchmarks.throughput`, where
+nearly all keys have partners; with intermediate results, which is the default.
+
+Every epoch of two
+batches is planned by the statistics of the one before, with and without looking ahead, in turns;
+the first epoch, of which nothing is known, is left out. Results are counted by DuckDB. *Asked* are
+tuples for which it was asked ahead, *dropped* those that were spared. Ratios are of medians, on
+over off; *look-ups* are probes and questions.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_client.replay import tpch
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.sources.blocks import Block
+from benchmarks.command import Benchmark, run_benchmark, spread
+from benchmarks.engine import Engine
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.session import WrongResultError
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+#: Batches of an epoch.
+EVERY = 2
+#: Rows of all batches for each value of a key. Of the star: rows of R with it, on the mean.
+PER_VALUE, PER_KEY = 12, 2
+#: The part of S's tuples that have partners by all keys.
+WHOLE = 0.01
+EXPONENT = 1.2
+KEYS = ("a", "b", "c")
+RIVALS = ("r1", "r2", "r3")
+STAR = DemoQuery(
+    "star",
+    "s.n, r1.n AS n1, r2.n AS n2, r3.n AS n3",
+    "s JOIN r1 ON s.a = r1.a JOIN r2 ON s.b = r2.b JOIN r3 ON s.c = r3.c",
+    ("s", *RIVALS),
+)
+ONE_KEY = DemoQuery(
+    "one key",
+    "s.n, r1.n AS n1, r2.n AS n2, r3.n AS n3",
+    "s JOIN r1 ON s.a = r1.a JOIN r2 ON s.a = r2.a JOIN r3 ON s.a = r3.a",
+    ("s", *RIVALS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How a workload is planned."""
+
+    mir: bool
+    ahead: bool
+
+    def __str__(self) -> str:
+        return ("on" if self.ahead else "off") + (", with MIRs" if self.mir else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Rows of streams, the queries over them, and how many results these have."""
+
+    name: str
+    tables: Mapping[str, pa.Table]
+    queries: tuple[DemoQuery, ...]
+    results: Mapping[str, int]
+    parallelism: int = 2
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams as the planner knows them."""
+        return [
+            Stream(StreamName(name), tuple((f.name, spark_type(f.type)) for f in table.schema))
+            for name, table in sorted(self.tables.items())
+        ]
+
+    def blocks(self, batch: int, batches: int, task: int, tasks: int) -> list[Block]:
+        """A task's share of a batch."""
+        found = []
+        parts, part = batches * tasks, batch * tasks + task
+        for name, table in sorted(self.tables.items()):
+            first, last = (table.num_rows * n // parts for n in (part, part + 1))
+            rows = table.slice(first, last - first).combine_chunks().to_batches()
+            found += [Block(StreamName(name), one) for one in rows]
+        return found
+
+
+def counted(name: str, tables: Mapping[str, pa.Table], queries: tuple[DemoQuery, ...]) -> Workload:
+    """A workload, its results counted by DuckDB."""
+    results = {}
+    with duckdb.connect() as connection:
+        for table, rows in tables.items():
+            connection.register(table, rows)
+        for query in queries:
+            found = connection.sql(f"SELECT count(*) FROM {query.source}").fetchall()
+            results[query.name] = int(found[0][0])
+    return Workload(name, tables, queries, results)
+
+
+def star(rows: int, batches: int, seed: int) -> Workload:
+    """So many rows of each stream in each batch; S knows three keys."""
+    random, count = np.random.default_rng(seed), rows * batches
+    values = count // PER_VALUE
+    columns: dict[str, Ints] = {"n": np.arange(count)}
+    lacking = np.where(random.random(count) < WHOLE, len(KEYS), random.integers(0, 3, count))
+    made = {}
+    for number, (key, rival) in enumerate(zip(KEYS, RIVALS, strict=True)):
+        # Values that only S has come after those of R.
+        columns[key] = _drawn(random, count, values) + values * (lacking == number)
+        made[rival] = pa.table({"n": np.arange(count), key: _drawn(random, count, values)})
+    return counted(f"star, {rows:,} rows", {"s": pa.table(columns)} | made, (STAR,))
+
+
+def one_key(rows: int, batches: int, seed: int) -> Workload:
+    """The same number of rows, of four streams over one key."""
+    random, count = np.random.default_rng(seed), rows * batches
+    values = count // PER_KEY
+    tables = {}
+    for name in ONE_KEY.tables:
+        own = np.sort(random.permutation(values)[: values // 2])
+        keys = own[_drawn(random, count, len(own))]
+        tables[name] = pa.table({"n": np.arange(count), "a": keys})
+    return counted(f"one key, {rows:,} rows", tables, (ONE_KEY,))
+
+
+def _drawn(random: np.random.Generator, count: int, values: int) -> Ints:
+    """Values from 0 on, Zipf-distributed; which are the frequent ones is drawn, too."""
+    weights = np.arange(1, values + 1) ** -EXPONENT
+    ranks = random.choice(values, count, p=weights / weights.sum())
+    found: Ints = random.permutation(values)[ranks]
+    return found
+
+
+def tpch_joins(folder: Path, scale: float) -> Workload:
+    """The five joins over tables as TPC-H makes them."""
+    tables = {s.name: pq.read_table(s.path) for s in tpch.generate(folder, scale, 1)}
+    return counted("TPC-H", tables, tpch.QUERIES)
+
+
+def run(workload: Workload, home: Path, batches: int, side: Side) -> dict[str, float]:
+    """Wall and CPU seconds, and counts, of all batches but those of the first epoch.
+
+    Raises:
+        WrongResultError: DuckDB counts other results.
+    """
+    totals, found = Counter[str](), Counter[str]()
+    with redis_url() as url:
+        engine = Engine(
+            home,
+            url,
+            workload.streams,
+            workload.queries,
+            parallelism=workload.parallelism,
+            every=EVERY,
+            mir=side.mir,
+            look_ahead=side.ahead,
+        )
+        for batch in range(batches):
+            began = time.process_time()
+            seconds = engine.run(
+                lambda task, tasks, b=batch: workload.blocks(b, batches, task, tasks)  # type: ignore[misc]
+            )
+            cpu = time.process_time() - began
+            for report in engine.reports:
+                found.update(report.results)
+                if batch < EVERY:
+                    continue
+                totals.update(seconds=seconds, cpu=cpu, probe=report.phases["probe"])
+                for edge in report.edges.values():
+                    totals.update(probes=edge.probes, matches=edge.matches)
+                    totals.update(asked=edge.asked, dropped=edge.dropped)
+        engine.finish()
+    if {name: found[name] for name in workload.results} != dict(workload.results):
+        raise WrongResultError(f"{workload.name}: {dict(found)} results, not {workload.results}")
+    return {name: float(totals[name]) for name in (*TIMES, *COUNTS)}
+
+
+TIMES = ("seconds", "cpu", "probe")
+COUNTS = ("probes", "matches", "asked", "dropped")
+
+
+def compared(
+    workload: Workload, home: Path, batches: int, rounds: int, *, alone: bool
+) -> dict[str, Any]:
+    """All sides in turns, so many times; ``alone``: also without intermediate results."""
+    kinds = (False, True) if alone else (True,)
+    sides = [Side(mir, ahead) for mir in kinds for ahead in (False, True)]
+    runs: dict[Side, list[dict[str, float]]] = {side: [] for side in sides}
+    for number in range(rounds):
+        tell(f"{workload.name}: {number + 1} of {rounds}")
+        # Backwards every other time: what slows a machine down by and by is nobody's fault.
+        for side in sides[:: -1 if number % 2 else 1]:
+            runs[side].append(run(workload, home / "run", batches, side))
+            shutil.rmtree(home / "run")
+    return {
+        "workload": workload.name,
+        "results": dict(workload.results),
+        "sides": {
+            str(side): {name: spread((r[name] for r in found), 4) for name in found[0]}
+            for side, found in runs.items()
+        },
+    }
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, nargs="*", default=[10_000, 100_000])
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=0.1, help="of TPC-H; 0: leave it out")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """All workloads, on and off."""
+    found = []
+    for rows in options.rows:
+        for make in (star, one_key):
+            made = make(rows, options.batches, options.seed)
+            found.append(compared(made, home, options.batches, options.rounds, alone=True))
+    if options.scale:
+        made = tpch_joins(home / "tables", options.scale)
+        found.append(compared(made, home, options.batches, options.rounds, alone=False))
+    return {"workloads": found}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Figures of each side, and ratios."""
+    sides, ratios = [], []
+    for one in entry["workloads"]:
+        medians = {
+            name: {figure: found["median"] for figure, found in side.items()}
+            for name, side in one["sides"].items()
+        }
+        for name, found in medians.items():
+            counts = (f"{found[figure]:,.0f}" for figure in COUNTS)
+            times = (f"{found[figure]:.2f}" for figure in TIMES)
+            results = f"{sum(one['results'].values()):,}"
+            sides.append((one["workload"], name, results, *counts, *times))
+        for mir in ("", ", with MIRs"):
+            if f"on{mir}" in medians:
+                found = _ratios(medians[f"on{mir}"], medians[f"off{mir}"])
+                ratios.append((one["workload"] + mir, *(f"{ratio:.3f}" for ratio in found)))
+    head = ("workload", "looking ahead", "results", *COUNTS, "s", "CPU s", "probing s")
+    compared = ("workload", "probes + matches", "look-ups + matches", "time", "CPU", "probing")
+    return [
+        Grid("looking ahead", head, tuple(sides), texts=2),
+        Grid("on / off", compared, tuple(ratios)),
+    ]
+
+
+def _ratios(on: dict[str, float], off: dict[str, float]) -> list[float]:
+    def work(side: dict[str, float]) -> float:
+        return side["probes"] + side["matches"]
+
+    return [
+        work(on) / work(off),
+        (work(on) + on["asked"]) / work(off),
+        *(on[name] / off[name] for name in TIMES),
+    ]
+
+
+BENCHMARK = Benchmark("looking_ahead", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
