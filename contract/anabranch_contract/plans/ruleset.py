@@ -352,6 +352,20 @@ class Ruleset:
             found[rule.out] = found.get(rule.edge) or rule.substreams
         return found
 
+    def kept_up_from(self, store: StoreId) -> dict[Label, tuple[int, ...]]:
+        """Start -> the substreams whose tuples get to an intermediate result's ``store``, in the
+        order of their rules. One that two rules bring there occurs twice.
+        """
+        counts = substream_counts(self.substreams)
+        starts, takers = {p.out: p.start for p in self.probe_rules}, self.takers
+        found: dict[Label, tuple[int, ...]] = defaultdict(tuple)
+        for rule in self.store_rules:
+            if rule.store == store and rule.edge in starts:
+                start = starts[rule.edge]
+                numbers = takers[rule.edge] or tuple(range(counts.get(start, 1)))
+                found[start] = (*found[start], *numbers)
+        return dict(found)
+
     def validate(self) -> None:
         """Check that rules refer to known stores, relations, queries and edges.
 
@@ -371,7 +385,7 @@ class Ruleset:
         for probe in self.probe_rules:
             _require(probe.store in stores and probe.edge in edges, "dangling", probe)
             _require(bool(probe.key), "cross product on edge", probe.out)
-        counts = {one.start: one.count for one in self.substreams}
+        counts = substream_counts(self.substreams)
         _require(len(counts) == len(self.substreams), "a start has two functions")
         for probe in self.probe_rules:
             for number in probe.substreams:
@@ -392,6 +406,11 @@ class Ruleset:
                 "dangling",
                 backfill,
             )
+
+
+def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
+    """Start -> how many substreams it has, where that is said."""
+    return {one.start: one.count for one in functions}
 
 
 def used_substreams(
