@@ -110,6 +110,8 @@ class Substreams(Row, frozen=True):
         groups: sets of key hashes, one for each of the last substreams.
         others: how many substreams come first: all other tuples, by equal ranges of their hash;
             those without a key are substream 0.
+        shares: the share of each substream in the arriving tuples that was expected when the
+            function was chosen; empty: not known. Nothing depends on it but what is said of loads.
     """
 
     start: Label
@@ -117,11 +119,17 @@ class Substreams(Row, frozen=True):
     type: str
     groups: tuple[tuple[int, ...], ...] = ()
     others: int = 1
+    shares: tuple[float, ...] = ()
 
     @property
     def count(self) -> int:
         """How many substreams there are."""
         return self.others + len(self.groups)
+
+    def share(self, numbers: Iterable[int]) -> float:
+        """The expected share of the substreams ``numbers``; in equal parts where none is known."""
+        shares = self.shares or (1 / self.count,) * self.count
+        return sum(shares[number] for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,11 +81,11 @@ class Forest:
         for at, goal in enumerate(self.goals):
             _check(f"goals[{at}].cost", goal.cost)
             _check(f"goals[{at}].output", goal.output)
-            for step in goal.steps:
-                if not 0 <= step < len(self.steps):
+            for last in goal.steps:
+                if not 0 <= last < len(self.steps):
                     raise StatisticsError(
                         "unknown-step",
-                        f"there is no step {step}",
+                        f"there is no step {last}",
                         field=f"goals[{at}].steps",
                         remedy=f"name one of the {len(self.steps)} steps",
                     )

@@ -30,9 +30,9 @@ def _rows(forest: Forest) -> tuple[list[list[float]], int]:
             row[at], row[step.parent] = 1.0, -1.0
             rows.append(row)
     for at, goal in enumerate(forest.goals):
-        for step in goal.steps:
+        for last in goal.steps:
             row = [0.0] * width
-            row[steps + at], row[step] = 1.0, -1.0
+            row[steps + at], row[last] = 1.0, -1.0
             rows.append(row)
     return rows, steps
 
