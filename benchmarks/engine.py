@@ -74,6 +74,7 @@ class Engine:
     parallelism: int = 2
     every: int = 1_000_000
     optimizer: Optimizer = Optimizer.CLASH
+    substreams: int = 1
     mir: bool = True
     look_ahead: bool = False
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
@@ -108,6 +109,12 @@ class Engine:
         """The rules of an epoch that has begun."""
         return self._control.ruleset(RulesetId(epoch))
 
+    def statistics(self) -> Statistics:
+        """Those of the last epoch that has ended."""
+        last = self._control.last_boundary()
+        known = None if last is None or last.snapshot is None else last.snapshot
+        return NoStatistics() if known is None else codec.from_json(known, Snapshot)
+
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""
         self.driver.finish()
@@ -119,17 +126,19 @@ class Engine:
         server.set(keys.ruleset(epoch), rulesets.dumps(rules))
         server.zadd(keys.published, {str(epoch): epoch})
 
-    def _planned(self, epoch: int) -> Ruleset:
-        last = self._control.last_boundary()
-        known = None if last is None or last.snapshot is None else last.snapshot
-        statistics = NoStatistics() if known is None else codec.from_json(known, Snapshot)
-        options = Options(
+    @property
+    def options(self) -> Options:
+        """How each epoch is planned."""
+        return Options(
             optimizer=self.optimizer,
             parallelism=self.parallelism,
             mir=self.mir,
+            substreams=self.substreams,
             look_ahead=self.look_ahead,
         )
-        return planned(self.streams, self.queries, statistics, options, epoch)[0]
+
+    def _planned(self, epoch: int) -> Ruleset:
+        return planned(self.streams, self.queries, self.statistics(), self.options, epoch)[0]
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
         rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
@@ -188,6 +197,11 @@ def planned(
         plan, joins, streams, epoch=epoch, parallelism=options.parallelism, sinks={}
     )
     if options.look_ahead:
-        model = CostModel(statistics, parallelism=options.parallelism, bounds=LoosestBounds(joins))
+        model = CostModel(
+            statistics,
+            parallelism=options.parallelism,
+            bounds=LoosestBounds(joins),
+            substreams=plan.substreams,
+        )
         rules = look_ahead(rules, joins, model, statistics.constants())
     return rules, joins

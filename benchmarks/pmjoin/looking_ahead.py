@@ -174,7 +174,7 @@ def run(workload: Workload, home: Path, batches: int, side: Side) -> dict[str, f
     Raises:
         WrongResultError: DuckDB counts other results.
     """
-    totals, found = Counter[str](), Counter[str]()
+    totals, found = dict.fromkeys((*TIMES, *COUNTS), 0.0), Counter[str]()
     with redis_url() as url:
         engine = Engine(
             home,
@@ -196,14 +196,15 @@ def run(workload: Workload, home: Path, batches: int, side: Side) -> dict[str, f
                 found.update(report.results)
                 if batch < EVERY:
                     continue
-                totals.update(seconds=seconds, cpu=cpu, probe=report.phases["probe"])
+                for name, spent in zip(TIMES, (seconds, cpu, report.phases["probe"]), strict=True):
+                    totals[name] += spent
                 for edge in report.edges.values():
-                    totals.update(probes=edge.probes, matches=edge.matches)
-                    totals.update(asked=edge.asked, dropped=edge.dropped)
+                    for name in COUNTS:
+                        totals[name] += getattr(edge, name)
         engine.finish()
     if {name: found[name] for name in workload.results} != dict(workload.results):
         raise WrongResultError(f"{workload.name}: {dict(found)} results, not {workload.results}")
-    return {name: float(totals[name]) for name in (*TIMES, *COUNTS)}
+    return totals
 
 
 TIMES = ("seconds", "cpu", "probe")
@@ -269,8 +270,8 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             sides.append((one["workload"], name, results, *counts, *times))
         for mir in ("", ", with MIRs"):
             if f"on{mir}" in medians:
-                found = _ratios(medians[f"on{mir}"], medians[f"off{mir}"])
-                ratios.append((one["workload"] + mir, *(f"{ratio:.3f}" for ratio in found)))
+                each = _ratios(medians[f"on{mir}"], medians[f"off{mir}"])
+                ratios.append((one["workload"] + mir, *(f"{ratio:.3f}" for ratio in each)))
     head = ("workload", "looking ahead", "results", *COUNTS, "s", "CPU s", "probing s")
     compared = ("workload", "probes + matches", "look-ups + matches", "time", "CPU", "probing")
     return [

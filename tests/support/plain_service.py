@@ -81,7 +81,7 @@ def odd_plans(seed: int) -> Planner:
     ) -> Plan:
         if last and last[0][0] == list(queries) and rng.random() < 0.2:
             return last[0][1]
-        made = random_plan(queries, rng, mirs=rng.choice((0.2, 0.6, 0.9)))
+        made = random_plan(queries, rng, mirs=rng.choice((0.2, 0.6, 0.9)), apart=True)
         last[:] = [(list(queries), made)]
         return made
 

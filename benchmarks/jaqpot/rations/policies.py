@@ -149,8 +149,8 @@ def optimum(forest: Forest, budget: float) -> tuple[float, ...]:
         if step.parent is not None:
             program.row(0.0, INFINITY, [steps[step.parent], steps[at]], [1.0, -1.0])
     for at, goal in enumerate(forest.goals):
-        if goal.step is not None:
-            program.row(1.0, INFINITY, [steps[goal.step], missed[at]], [1.0, 1.0])
+        for last in goal.steps:
+            program.row(1.0, INFINITY, [steps[last], missed[at]], [1.0, 1.0])
     costs = [step.cost / unit for step in forest.steps] + [-g.cost / unit for g in forest.goals]
     own = math.fsum(goal.cost for goal in forest.goals)
     program.row(-INFINITY, (budget - own) / unit, [*steps, *missed], costs)

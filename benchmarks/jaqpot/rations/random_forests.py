@@ -10,8 +10,14 @@ if TYPE_CHECKING:
     from random import Random
 
 
-def random_forest(rng: Random, *, steps: int = 8, goals: int = 6, queries: int = 3) -> Forest:
-    """A forest of up to so many parts; some cost nothing, some bring nothing."""
+def random_forest(
+    rng: Random, *, steps: int = 8, goals: int = 6, queries: int = 3, paths: int = 1
+) -> Forest:
+    """A forest of up to so many parts; some cost nothing, some bring nothing.
+
+    Args:
+        paths: the most paths of a goal.
+    """
     parts: list[Step] = []
     for at in range(rng.randint(0, steps)):
         parent = rng.randrange(at) if at and rng.random() < 0.7 else None
@@ -20,10 +26,19 @@ def random_forest(rng: Random, *, steps: int = 8, goals: int = 6, queries: int =
         Goal(
             f"q{rng.randrange(queries)}",
             f"r{at}",
-            rng.randrange(len(parts)) if parts and rng.random() < 0.9 else None,
+            _ends(rng, len(parts), paths),
             0.0 if rng.random() < 0.5 else rng.expovariate(1.0),
             0.0 if rng.random() < 0.1 else rng.expovariate(0.1),
         )
         for at in range(rng.randint(1, goals))
     ]
     return Forest(tuple(parts), tuple(ends))
+
+
+def _ends(rng: Random, steps: int, paths: int) -> tuple[int, ...]:
+    """The last steps of a goal's paths."""
+    if not steps or rng.random() >= 0.9:
+        return ()
+    if paths == 1:
+        return (rng.randrange(steps),)
+    return tuple(sorted(rng.sample(range(steps), min(rng.randint(1, paths), steps))))

@@ -163,6 +163,10 @@ def settings_set(
         float | None,
         typer.Option(help="How long a plan uses them, as multiples of the history so far."),
     ] = None,
+    substreams: Annotated[
+        int | None,
+        typer.Option(help="Kinds of tuples of a stream, by their keys' values, at most; 1: one."),
+    ] = None,
     revision_gain: Annotated[
         str | None,
         typer.Option(
@@ -208,6 +212,7 @@ def settings_set(
         "solver": solver,
         "backfill": backfill,
         "backfill_horizon": backfill_horizon,
+        "substreams": substreams,
         "revision_gain": _limit(revision_gain, "--revision-gain", float),
         "approval": approval,
         "overload": overload,

@@ -37,6 +37,8 @@ from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
 #: Edges that are named with what they send to other hosts.
 MOST_EDGES = 5
+#: Values of a kind of tuples that are named.
+MOST_VALUES = 3
 #: Less of a statement says nothing.
 _LEAST_OF_SQL = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -526,15 +528,18 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
 
 def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
     """The probe trees of a plan: equal steps of different orders are one node."""
-    trees: dict[tuple[str, str], Tree] = {}
+    kinds = _kinds(explain)
+    trees: dict[tuple[str, str, int], Tree] = {}
     nodes: dict[int, Tree] = {}
     goals = [(q["id"], o) for q in explain.get("queries", ()) for o in q["orders"]]
     goals += [(k["label"], o) for k in explain.get("maintenance", ()) for o in k["orders"]]
     for goal, order in goals:
-        root = (order["owner"], order["start"])
+        substream = order.get("substream", 0)
+        root = (order["owner"], order["start"], substream)
         if root not in trees:
             owner = f" for {order['owner']}" if order["owner"] else ""
-            trees[root] = Tree(Text(f"{order['start']}{owner}", style="bold"))
+            title = f"{order['start']}{kinds.get(root[1:], '')}{owner}"
+            trees[root] = Tree(Text(title, style="bold"))
         node = trees[root]
         for step in order["steps"]:
             if step["id"] not in nodes:
@@ -544,6 +549,23 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
             node = nodes[step["id"]]
         node.add(Text(f"⇒ {goal}", style="green"))
     return list(trees.values())
+
+
+def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
+    """(start, substream) -> which of the start's tuples it has, and what their orders save."""
+    found = {}
+    for divided in explain.get("substreams", ()):
+        for one in divided["substreams"]:
+            text = "all others"
+            if not one["others"]:
+                values = [value["value"] or "?" for value in one["values"]]
+                more = f" or {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
+                text = f"{divided['attribute']} = {', '.join(values[:MOST_VALUES])}{more}"
+                if one["otherwise"]:
+                    text += f"; saves {percent(1 - one['cost'] / one['otherwise'])}"
+            kind = f" ({text}; {percent(one['share'])} of its tuples)"
+            found[divided["start"], one["number"]] = kind
+    return found
 
 
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:

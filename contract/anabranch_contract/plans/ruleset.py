@@ -122,6 +122,8 @@ class Substreams(Row, frozen=True):
         groups: sets of key hashes, one for each of the last substreams.
         others: how many substreams come first: all other tuples, by equal ranges of their hash;
             those without a key are substream 0.
+        shares: the share of each substream in the arriving tuples that was expected when the
+            function was chosen; empty: not known. Nothing depends on it but what is said of loads.
     """
 
     start: Label
@@ -129,11 +131,17 @@ class Substreams(Row, frozen=True):
     type: str
     groups: tuple[tuple[int, ...], ...] = ()
     others: int = 1
+    shares: tuple[float, ...] = ()
 
     @property
     def count(self) -> int:
         """How many substreams there are."""
         return self.others + len(self.groups)
+
+    def share(self, numbers: Iterable[int]) -> float:
+        """The expected share of the substreams ``numbers``; in equal parts where none is known."""
+        shares = self.shares or (1 / self.count,) * self.count
+        return sum(shares[number] for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +375,20 @@ class Ruleset:
             found[rule.out] = found.get(rule.edge) or rule.substreams
         return found
 
+    def kept_up_from(self, store: StoreId) -> dict[Label, tuple[int, ...]]:
+        """Start -> the substreams whose tuples get to an intermediate result's ``store``, in the
+        order of their rules. One that two rules bring there occurs twice.
+        """
+        counts = substream_counts(self.substreams)
+        starts, takers = {p.out: p.start for p in self.probe_rules}, self.takers
+        found: dict[Label, tuple[int, ...]] = defaultdict(tuple)
+        for rule in self.store_rules:
+            if rule.store == store and rule.edge in starts:
+                start = starts[rule.edge]
+                numbers = takers[rule.edge] or tuple(range(counts.get(start, 1)))
+                found[start] = (*found[start], *numbers)
+        return dict(found)
+
     def validate(self) -> None:
         """Check that rules refer to known stores, relations, queries and edges.
 
@@ -386,7 +408,7 @@ class Ruleset:
         for probe in self.probe_rules:
             _require(probe.store in stores and probe.edge in edges, "dangling", probe)
             _require(bool(probe.key), "cross product on edge", probe.out)
-        counts = {one.start: one.count for one in self.substreams}
+        counts = substream_counts(self.substreams)
         _require(len(counts) == len(self.substreams), "a start has two functions")
         for probe in self.probe_rules:
             for number in probe.substreams:
@@ -418,6 +440,11 @@ class Ruleset:
             for asked in probe.ahead:
                 _require(asked.store in stores and bool(asked.key), "dangling", probe)
                 _require(all(k.probe.label in before for k in asked.key), "not known yet", probe)
+
+
+def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
+    """Start -> how many substreams it has, where that is said."""
+    return {one.start: one.count for one in functions}
 
 
 def used_substreams(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import substream_counts
 from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, canonical
 
@@ -51,7 +52,7 @@ def steps_of_all(ruleset: Ruleset) -> dict[str, Step]:
     chosen: dict[str, bool] = {}
     for rule in ruleset.paths:
         chosen[rule.out] = bool(rule.ahead) or chosen.get(rule.edge, False)
-    counts = {one.start: one.count for one in ruleset.substreams}
+    counts = substream_counts(ruleset.substreams)
     takers = ruleset.takers
     taken: dict[tuple[Label, Step], set[int]] = defaultdict(set)
     divided = [rule for rule in ruleset.probe_rules if rule.start in counts]

@@ -78,8 +78,12 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
     def labelled(kind: str) -> list[dict[str, Any]]:
         return [{**one, "label": readable(one["label"], names)} for one in explain.get(kind, ())]
 
+    divided = [
+        {**one, "start": readable(one["start"], names)} for one in explain.get("substreams", ())
+    ]
     return {
         **explain,
+        "substreams": divided,
         "queries": [
             {**query, "id": _goal(query["id"]), "orders": orders(query["orders"])}
             for query in explain.get("queries", ())

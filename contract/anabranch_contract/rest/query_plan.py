@@ -24,8 +24,41 @@ class PathStepOut(Document):
     shared: list[str]
 
 
+class SubstreamValueOut(Document):
+    """A value of a key, as text, and its share of the arriving tuples."""
+
+    value: str
+    share: float
+
+
+class SubstreamOut(Document):
+    """Some of the tuples of an alias, which take paths of their own.
+
+    ``number`` is what ``ProbePathOut.substreams`` names. ``share`` of the arriving tuples and
+    ``cost`` are what was expected when the epoch was planned; ``otherwise`` is the cost of the same
+    tuples by the paths of the others.
+    """
+
+    number: int
+    others: bool = Field(description="All tuples with values that no other substream lists.")
+    values: list[SubstreamValueOut]
+    share: float
+    cost: float
+    otherwise: float
+
+
+class DividedOut(Document):
+    """An alias whose tuples are told apart by the values of ``attribute``."""
+
+    alias: str
+    attribute: str
+    substreams: list[SubstreamOut]
+
+
 class ProbePathOut(Document):
     """The way of a tuple that arrives last: what it probes, in this order.
+
+    ``substreams`` are the numbers of those that take it; empty: all tuples do.
 
     ``keeps`` names the intermediate result that the path maintains, which the query probes; it is
     null of a path that ends in the query's own results. ``left``: it gives the left rows of an
@@ -39,6 +72,7 @@ class ProbePathOut(Document):
     steps: list[PathStepOut]
     keeps: str | None
     left: bool = False
+    substreams: list[int] = Field(default_factory=list)
 
 
 class UsedStoreOut(Document):
@@ -69,6 +103,7 @@ class QueryPlanOut(Document):
     revision: int
     measured: bool
     paths: list[ProbePathOut]
+    divided: list[DividedOut] = Field(default_factory=list)
     results_per_second: float = Field(description="Of a view or outer join: joined rows.")
     cpu: float
     cpu_of_plan: float

@@ -82,6 +82,7 @@ class SettingsIn(Closed):
     solver: Solver | None = None
     backfill: Backfilling | None = None
     backfill_horizon: Horizon | None = None
+    substreams: Annotated[int, Field(ge=1, le=64)] | None = None
     revision_gain: RevisionGain | None = Field(default=None, description="Null: no revisions.")
     approval: Approval | None = Field(
         default=None,
@@ -112,6 +113,7 @@ class SettingsOut(Document):
     solver: Open[Solver]
     backfill: Open[Backfilling]
     backfill_horizon: float
+    substreams: int = 1
     revision_gain: float | None = None
     approval: Open[Approval] = Approval.AUTOMATIC
     overload: Open[Overload] = Overload.WAIT

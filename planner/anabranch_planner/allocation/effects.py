@@ -79,9 +79,10 @@ def expected_completeness(
 def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
     """Only the goals ``named``. What the others take is not rationed, so it costs nothing here."""
     fixed: set[int] = set()
-    for goal in forest.goals:
-        step = goal.step
-        while (goal.query, goal.start) not in named and step is not None and step not in fixed:
+    others = (g for g in forest.goals if (g.query, g.start) not in named)
+    for last in (step for goal in others for step in goal.steps):
+        step: int | None = last
+        while step is not None and step not in fixed:
             fixed.add(step)
             step = forest.steps[step].parent
     steps = (

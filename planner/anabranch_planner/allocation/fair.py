@@ -68,8 +68,8 @@ def least_cost(
             program.row(0.0, INFINITY, [steps[step.parent], steps[at]], [1.0, -1.0])
     of: dict[str, list[int]] = {query: [] for query in shares}
     for at, goal in enumerate(forest.goals):
-        if goal.step is not None:
-            program.row(0.0, INFINITY, [steps[goal.step], goals[at]], [1.0, -1.0])
+        for last in goal.steps:
+            program.row(0.0, INFINITY, [steps[last], goals[at]], [1.0, -1.0])
         if goal.query in of:
             of[goal.query].append(at)
         elif has[at]:

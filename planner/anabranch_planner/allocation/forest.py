@@ -35,19 +35,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal at the end of a path.
+    """A goal at the end of a path, or of several: one for each kind of its starting tuples that
+    takes an order of its own.
 
     Attributes:
         query: the registered one: both joins of an outer join have its name.
         start: the label whose tuple arrives last (``rankings.goal_name``).
-        step: the number of its last step; None: its results take no step.
+        steps: the numbers of its paths' last steps; empty: its results take no step.
         cost: of its own results, as of a step.
         output: results per unit of time if its ration is 1.
     """
 
     query: str
     start: str
-    step: int | None
+    steps: tuple[int, ...]
     cost: float
     output: float
 
@@ -80,13 +81,19 @@ class Forest:
         for at, goal in enumerate(self.goals):
             _check(f"goals[{at}].cost", goal.cost)
             _check(f"goals[{at}].output", goal.output)
-            if goal.step is not None and not 0 <= goal.step < len(self.steps):
-                raise StatisticsError(
-                    "unknown-step",
-                    f"there is no step {goal.step}",
-                    field=f"goals[{at}].step",
-                    remedy=f"name one of the {len(self.steps)} steps",
-                )
+            for last in goal.steps:
+                if not 0 <= last < len(self.steps):
+                    raise StatisticsError(
+                        "unknown-step",
+                        f"there is no step {last}",
+                        field=f"goals[{at}].steps",
+                        remedy=f"name one of the {len(self.steps)} steps",
+                    )
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether each goal has one path at most."""
+        return all(len(goal.steps) <= 1 for goal in self.goals)
 
     @cached_property
     def full(self) -> float:
@@ -105,8 +112,8 @@ class Forest:
         """Of each step the largest ration behind it."""
         found = [0.0] * len(self.steps)
         for goal, share in zip(self.goals, shares, strict=True):
-            if goal.step is not None:
-                found[goal.step] = max(found[goal.step], share)
+            for step in goal.steps:
+                found[step] = max(found[step], share)
         for at in range(len(self.steps) - 1, -1, -1):
             parent = self.steps[at].parent
             if parent is not None:

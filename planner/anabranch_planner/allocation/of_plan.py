@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_planner.allocation.forest import Forest, Goal, Step
@@ -44,18 +45,20 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
     ordered = sorted(found.steps, key=lambda prefix: (len(prefix.path), prefix))
     number: dict[Prefix, int] = {prefix: at for at, prefix in enumerate(ordered)}
     kept: set[Prefix] = set()
-    goals = []
+    goals: dict[tuple[str, str], Goal] = {}
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
         if order.maintains:
             kept.update(prefixes)
             continue
         last = found.steps[prefixes[-1]] if prefixes else None
         results = 0.0 if last is None else model.probe(last.after, order.start, order.substream)
-        step = number[prefixes[-1]] if prefixes else None
-        goals.append(Goal(*goal_name(order.goal, order.start), step, 0.0, results))
+        name = goal_name(order.goal, order.start)
+        other = goals.get(name, Goal(*name, (), 0.0, 0.0))
+        ends = {*other.steps, *(number[prefix] for prefix in prefixes[-1:])}
+        goals[name] = replace(other, steps=tuple(sorted(ends)), output=other.output + results)
     steps = []
     for prefix in ordered:
         price = 0.0 if prefix in kept else step_price(found.steps[prefix], mirs, model)
         parent = prefix._replace(path=prefix.path[:-1])
         steps.append(Step(number.get(parent), price))
-    return Forest(tuple(steps), tuple(sorted(goals, key=lambda g: (g.query, g.start))))
+    return Forest(tuple(steps), tuple(goals[name] for name in sorted(goals)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, arrival_edge
@@ -48,12 +49,17 @@ def forest_of(
         Step(number.get(rule.edge), 0.0 if rule.out in fixed else price(rule)) for rule in ordered
     )
     only = {q.id: q.members[0][1] for q in ruleset.queries}
-    goals = []
+    goals: dict[tuple[str, str], Goal] = {}
     for output in ruleset.output_rules:
         last = rule_of.get(output.edge)
         start = only[output.query] if last is None else last.start
         if (output.query, start) in rationed:
-            figures = (own(output.query, output.edge), results(output.query, output.edge))
             name = goal_name(output.query, start)
-            goals.append(Goal(*name, number.get(output.edge), *figures))
-    return Forest(steps, tuple(goals))
+            other = goals.get(name, Goal(*name, (), 0.0, 0.0))
+            goals[name] = replace(
+                other,
+                steps=(*other.steps, *([] if last is None else [number[output.edge]])),
+                cost=other.cost + own(output.query, output.edge),
+                output=other.output + results(output.query, output.edge),
+            )
+    return Forest(steps, tuple(goals.values()))

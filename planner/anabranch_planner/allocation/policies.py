@@ -74,10 +74,13 @@ def _fair(forest: Forest, budget: float) -> tuple[float, ...]:
 
 def _by_path(forest: Forest, budget: float) -> tuple[float, ...]:
     """Each path pays all of its steps, whoever else takes them (JAQPOT, Eq. 8 to 10)."""
-    paths = [0.0] * len(forest.steps)
+    paths: list[frozenset[int]] = []
     for at, step in enumerate(forest.steps):
-        paths[at] = step.cost + (0.0 if step.parent is None else paths[step.parent])
-    costs = [g.cost + (0.0 if g.step is None else paths[g.step]) for g in forest.goals]
+        paths.append(frozenset({at}) | (frozenset() if step.parent is None else paths[step.parent]))
+    costs = [
+        g.cost + sum(forest.steps[at].cost for at in sorted({x for s in g.steps for x in paths[s]}))
+        for g in forest.goals
+    ]
     shares, left = [0.0] * len(costs), budget
 
     def productivity(at: int) -> float:

@@ -75,6 +75,7 @@ def increments(
     """Goals in the order in which they get their rations.
 
     Args:
+        forest: one in which each goal has one path at most (``Forest.is_tree``).
         goals: numbers of those that get any; None: all do.
         paid: rations that others have already, each 0 or 1: steps before one that has 1 cost
             nothing.
@@ -84,7 +85,7 @@ def increments(
     roots: _Heap = []
     for at in range(len(forest.goals)) if goals is None else goals:
         goal = forest.goals[at]
-        heap = roots if goal.step is None else after[goal.step]
+        heap = after[goal.steps[0]] if goal.steps else roots
         _push(heap, _Block(goal.cost, goal.output, [at]))
     for at in range(len(forest.steps) - 1, -1, -1):
         step, heap = forest.steps[at], after[at]

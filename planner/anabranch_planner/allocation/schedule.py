@@ -60,7 +60,7 @@ def schedule(
 
     Raises:
         PlannerError: the solver breaks (``no-solution``); not with ``results`` where there are
-            neither floors nor tied queries.
+            neither floors nor tied queries, and each goal has one path.
     """
     wanted = floors or {}
     shares: Shares = (0.0,) * len(forest.goals)
@@ -74,7 +74,7 @@ def schedule(
             held[len(found) - 1] = [query for query, floor in least.items() if floor]
         if allocation is Allocation.FAIR:
             found += _fair(forest, shares, least, group_tied)
-        elif any(least.values()) or group_tied:
+        elif any(least.values()) or group_tied or not forest.is_tree:
             found += most_results_above(forest, least, shares, tied=group_tied)
         else:
             found += _results(forest, shares, frozenset(least))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import substream_counts
 from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
@@ -132,7 +133,7 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
     mirs = {m.id: m for m in plan.mirs}
     copies = {(c.owner, c.mir, c.partition) for c in plan.copies}
     _require(len(copies) == len(plan.copies), "a copy is listed twice")
-    counts = {one.start: one.count for one in plan.substreams}
+    counts = substream_counts(plan.substreams)
     done = [(o.owner, o.goal, o.maintains, o.start, o.substream) for o in plan.orders]
     _require(len(done) == len(set(done)), "an order is listed twice")
     owners = {o.goal: o.owner for o in plan.orders if not o.maintains}

@@ -62,6 +62,17 @@ class Values:
         hashes = [h for known in found if known is not None for h in known.hashes]
         return np.unique(np.array(hashes, np.uint64))
 
+    def texts(self, columns: Sequence[Column]) -> dict[int, str]:
+        """Hash -> text of each value that is frequent in one of ``columns``."""
+        known = (self._statistics.frequent(*column) for column in columns)
+        pairs = (zip(k.hashes, k.texts, strict=True) for k in known if k is not None)
+        return {value: text for some in pairs for value, text in some if text}
+
+    def arriving(self, column: Column) -> dict[int, float]:
+        """Hash -> share among the arriving tuples, of the frequent values of ``column``."""
+        known = self._statistics.frequent(*column)
+        return {} if known is None else dict(zip(known.hashes, known.arriving, strict=True))
+
     def weights(
         self, columns: Sequence[Column], hashes: Hashes, *, first_arrives: bool = False
     ) -> Shares:

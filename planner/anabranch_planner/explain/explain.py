@@ -54,7 +54,8 @@ def explain(
     """The plan as a JSON document.
 
     ``queries`` and ``maintenance`` list orders with their steps; ``shared_by`` of a step names
-    every goal that uses that step (one is not shared); a step's ``id`` is the same wherever it
+    every goal that uses that step (one is not shared); ``substream`` of an order says which of
+    the start's tuples take it; a step's ``id`` is the same wherever it
     is the same step, and ``parent`` is the step before it (null after the arriving tuple).
     ``stores`` lists the copies, ``totals`` adds up.
 
@@ -160,7 +161,14 @@ def _explain_part(part: Part) -> _Explained:
             orders = document["orders"]
         else:
             orders = queries.setdefault(order.goal, [])
-        orders.append({"start": order.start, "owner": order.owner, "steps": steps})
+        orders.append(
+            {
+                "start": order.start,
+                "substream": order.substream,
+                "owner": order.owner,
+                "steps": steps,
+            }
+        )
     probed = _store_users(plan, goal_names)
     return _Explained(
         queries,

@@ -42,6 +42,7 @@ from anabranch_contract.plans.ruleset import (
     StoreSpec,
     TimeBound,
     arrival_edge,
+    substream_counts,
     used_substreams,
 )
 from anabranch_contract.queries.expressions import Expr, columns
@@ -546,7 +547,7 @@ class _Compiler:
         """Leave to the first of several substreams what they all do alike: the tuples are sent
         together then. It says of each probe that begins a tree whose it is.
         """
-        counts = {one.start: one.count for one in self.plan.substreams}
+        counts = substream_counts(self.plan.substreams)
         if not counts:
             return
         alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, _Node, _NodeKey]]] = (

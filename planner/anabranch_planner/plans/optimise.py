@@ -127,10 +127,10 @@ def plan_apart(problem: Problem, request: PlanRequest) -> Apart:
 
 def apart_of(plan: Plan, options: Options) -> Apart | None:
     """The same from a joint ``plan``, where that has been chosen as one made alone is: of one
-    query, without limits and charges. None: it has not.
+    query whose tuples are not told apart, without limits and charges. None: it has not.
     """
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
-    if len(plan.queries) != 1 or not tight or _demanding(options):
+    if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):
         return None
     owner = str(plan.queries[0])
     individual = replace(
@@ -163,11 +163,13 @@ def cost_model(
     queries: Sequence[JoinQuery],
     request: PlanRequest,
     substreams: Sequence[Substreams] | None = None,
+    earlier: Sequence[Substreams] = (),
 ) -> CostModel:
     """The model by which ``queries`` are planned.
 
     Args:
         substreams: how starts are told apart; None: as saves most.
+        earlier: how they are told apart now; that changes only where much is saved.
     """
     options = request.options
     model = CostModel(
@@ -181,7 +183,7 @@ def cost_model(
         joint = options.optimizer is Optimizer.CLASH
         printed = options.formulation is Formulation.PAPER
         most = options.substreams if joint and not printed else 1
-        substreams = [choice.function for choice in choose(queries, model, most)]
+        substreams = [choice.function for choice in choose(queries, model, most, earlier)]
     return model.divided(substreams) if substreams else model
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import arrival_edge, substream_counts
 from anabranch_contract.queries.mirs import base_mir
 from anabranch_planner.cost.footprint import Footprint, footprint_of
 from anabranch_planner.cost.inferred import Inference
@@ -147,7 +147,7 @@ class _Reader:
         self._queries = {q.id: q for q in queries}
         self._subs = SubJoins(queries)
         self._stores: dict[StoreId, StoreSpec] = {s.id: s for s in ruleset.stores}
-        self._counts = {one.start: one.count for one in ruleset.substreams}
+        self._counts = substream_counts(ruleset.substreams)
         self._probes: dict[Edge, ProbeRule] = {p.out: p for p in ruleset.probe_rules}
         self.mirs: dict[MirId, Mir] = {s.mir: self._mir(s) for s in self.stores()}
 

@@ -196,7 +196,8 @@ class Session:
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
-            builder = Builder(cost_model(queries, request), mir=options.mir)
+            earlier = () if self._last is None else self._last.plan.substreams
+            builder = Builder(cost_model(queries, request, earlier=earlier), mir=options.mir)
             builder.add(queries)
             problem = builder.problem()
         outcomes = solve(charge(problem, request), request)

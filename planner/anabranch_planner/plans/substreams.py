@@ -9,6 +9,9 @@ among all selections. A start is told apart by the attribute that saves most, if
 The integer program then chooses the orders of the substreams, shared ones and those over
 intermediate results among them.
 
+A start that is told apart already stays as it is unless another way saves :data:`WORTH` more, so
+values do not move to and fro with the errors of their shares.
+
 Caps: queries of more than :data:`MOST_LABELS` labels, starts beyond the :data:`MOST_STARTS` that
 send most, kinds beyond the :data:`MOST_KINDS` of most cost. They take the orders of other values.
 """
@@ -59,24 +62,34 @@ class Choice:
     after: float
 
 
-def choose(queries: Sequence[JoinQuery], model: CostModel, most: int) -> tuple[Choice, ...]:
+def choose(
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    most: int,
+    earlier: Iterable[Substreams] = (),
+) -> tuple[Choice, ...]:
     """The starts that are told apart into two to ``most`` substreams, sorted.
 
     Args:
         queries: those that are planned together.
         model: of all their tuples.
+        earlier: how tuples are told apart now.
     """
     if most < 2:
         return ()
+    kept = {(one.start, one.attribute): one for one in earlier if one.count <= most}
     found = []
     for start, using in _starts(queries, model):
-        options = [
-            choice
-            for attribute, kind in _attributes(start, using, model)
-            if (choice := _divided(start, attribute, kind, using, model, most)) is not None
-        ]
+        options = []
+        for attribute, kind in _attributes(start, using, model):
+            before = kept.get((start, attribute))
+            choice = _divided(start, attribute, kind, using, model, most, before)
+            if choice is not None:
+                stays = choice.function == before
+                gain = choice.before - choice.after + (WORTH * choice.before if stays else 0.0)
+                options.append((gain, choice))
         if options:
-            found.append(max(options, key=lambda c: c.before - c.after))
+            found.append(max(options, key=lambda option: option[0])[1])
     return tuple(sorted(found, key=lambda c: c.function))
 
 
@@ -121,8 +134,13 @@ def _divided(
     queries: Sequence[JoinQuery],
     model: CostModel,
     most: int,
+    earlier: Substreams | None,
 ) -> Choice | None:
-    """The best way to tell ``start`` apart by ``attribute``; None: it is not worth it."""
+    """The best way to tell ``start`` apart by ``attribute``; None: it is not worth it.
+
+    Args:
+        earlier: the way that is in use, by this attribute.
+    """
     key = AttrRef(start, attribute)
     columns = [c for q in queries for c in joined_columns(sub_join(q, frozenset(q.labels)), key)]
     hashes = model.values.frequent(columns)
@@ -132,8 +150,13 @@ def _divided(
     prices = np.array(
         [sum(goal.cost(order) for goal, order in zip(goals, one, strict=True)) for one in orders]
     )
-    chosen, after = selected(prices, sum(goal.calls for goal in goals), most)
+    calls = sum(goal.calls for goal in goals)
+    chosen, after = selected(prices, calls, most)
     before = float(prices.sum(axis=1).min())
+    if earlier is not None:
+        stays = _cost(earlier, prices, hashes, calls)
+        if stays < before and stays <= after + WORTH * before:
+            return Choice(earlier, before, stays)
     if len(chosen) < 2 or before - after < WORTH * before:
         return None
     nearest = prices[list(chosen)].argmin(axis=0)
@@ -143,8 +166,27 @@ def _divided(
         for number in range(len(chosen))
         if number != nearest[-1]
     ]
-    function = Substreams(start, attribute, kind, tuple(sorted(g for g in groups if g)))
-    return Choice(function, before, after) if function.groups else None
+    found = tuple(sorted(g for g in groups if g))
+    if not found:
+        return None
+    known = model.values.arriving(columns[0])
+    shares = [round(sum(known.get(value, 0.0) for value in group), 4) for group in found]
+    others = round(max(1.0 - sum(shares), 0.0), 4)
+    function = Substreams(start, attribute, kind, found, shares=(others, *shares))
+    return Choice(function, before, after)
+
+
+def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
+    """What the start costs where ``function`` tells its tuples apart, each kind by its best orders.
+
+    Args:
+        prices: kinds of orders x values; last all other values than ``hashes``.
+    """
+    of = np.zeros(len(hashes) + 1, np.int64)
+    for number, group in enumerate(function.groups, 1):
+        of[:-1][np.isin(hashes, np.array(group, np.uint64))] = number
+    parts = (prices[:, of == number] for number in range(function.count))
+    return float(sum(part.sum(axis=1).min() for part in parts)) + calls * (function.count - 1)
 
 
 def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], float]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import arrival_edge, substream_counts
 from anabranch_runtime.epochs.lifecycle import close_store
 from anabranch_runtime.errors import PipelineError
 
 if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Edge, Ruleset, StoreRule, StoreSpec
+    from anabranch_contract.plans.ruleset import Ruleset, StoreRule, StoreSpec
     from anabranch_contract.protocol.measurements import JoinSample
-    from anabranch_contract.queries.joins import Label
     from anabranch_runtime.state.manifest import State
 
 
@@ -28,7 +27,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
         PipelineError: ``revision-differs``: it is one of another ruleset, or has other queries,
             streams or relations; ``revision-stores-differ``: it has a store that is not there, or
             lacks one that arriving tuples are kept in; ``revision-upkeep-differs``: it does not
-            keep an intermediate result up from each of its members.
+            keep an intermediate result up from all tuples of each of its members, once.
     """
     name = revision.id
     if name.epoch != running.epoch or name <= running.id:
@@ -61,11 +60,13 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
 
 def _check_upkeep(running: Ruleset, revision: Ruleset) -> None:
     """Arriving tuples are kept as before; each intermediate result follows all its members."""
-    starts: dict[Edge, Label] = {p.out: p.start for p in revision.probe_rules}
+    counts = substream_counts(revision.substreams)
     for store in revision.stores:
         if len(store.members) > 1:
-            fed = sorted(starts[r.edge] for r in revision.store_rules if r.store == store.id)
-            if fed != sorted(store.members):
+            fed = {
+                start: sorted(numbers) for start, numbers in revision.kept_up_from(store.id).items()
+            }
+            if fed != {start: list(range(counts.get(start, 1))) for start in store.members}:
                 message = f"{revision.id} keeps {store.id} up from {fed}"
                 raise _refused("revision-upkeep-differs", message)
     if _arriving(running) != _arriving(revision):

@@ -187,7 +187,9 @@ def _carried(
     else:
         record = kept.record
         plan = plan_of_remaining(kept.ruleset(), queries, record.optimizer, record.objective)
-        plan = with_costs(plan, queries, cost_model(task, queries, options.parallelism))
+        plan = with_costs(
+            plan, queries, cost_model(task, queries, options.parallelism, plan.substreams)
+        )
         # Nothing was searched, so nothing is known of better plans.
         plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
         parts = divide(plan, queries)

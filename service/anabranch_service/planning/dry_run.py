@@ -170,7 +170,7 @@ def _compared(answer: PlanningAnswer, standing: _Standing) -> EffectsOut:
         rationed_forest(
             plan,
             queries,
-            cost_model(task, queries, options.parallelism),
+            cost_model(task, queries, options.parallelism, plan.substreams),
             {StreamName(name): stream for name, stream in task.streams.items()},
         )
         for plan, queries in plans

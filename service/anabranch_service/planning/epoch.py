@@ -30,6 +30,7 @@ from anabranch_planner.cost.parts import Part, footprint_of_parts
 from anabranch_planner.cost.sampling import SampledStatistics
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.explain.explain import explain
+from anabranch_planner.explain.substreams import explain_substreams
 from anabranch_planner.passes import (
     EpochRequest,
     Rules,
@@ -44,6 +45,7 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
 from anabranch_service.planning.exchanged import exchanged
 from anabranch_service.planning.follower import Follower
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import PlanningRecord
 
@@ -176,6 +178,8 @@ def outcome(joint: Joint) -> Planned:
     relations = sorted({r.id for q in chosen for r in q.relations})
     shown = explain(plan, chosen, rules.parts)
     shown["backfill"] = [document(b) for b in rules.backfills]
+    model = cost_model(task, chosen, task.options.parallelism, plan.substreams)
+    shown["substreams"] = explain_substreams(plan, chosen, model)
     crossing = exchanged(rules.ruleset, chosen, task)
     if crossing is not None:
         shown["exchange"] = crossing
@@ -297,6 +301,7 @@ def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
         parallelism=task.options.parallelism,
         formulation=task.formulation,
         solver=task.options.solver,
+        substreams=task.options.substreams,
         limits=_limits(queries, task),
         switching=_switching(task),
         deadline=Deadline(time.monotonic, seconds=task.seconds),

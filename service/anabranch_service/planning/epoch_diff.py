@@ -12,7 +12,7 @@ from anabranch_contract.rest.names import readable, relation_names
 from anabranch_planner.cost.footprint import FootprintError, from_json
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.explain.diff import diff, diff_document
-from anabranch_service.planning.model import cost_model
+from anabranch_service.planning.model import cost_model, substreams_in
 from anabranch_service.planning.request import (
     Registered,
     plan_request,
@@ -87,9 +87,11 @@ def _compare(
             sides[0],
             sides[1],
             later,
-            cost_model(task, later, after.parallelism),
+            cost_model(task, later, after.parallelism, substreams_in(after.explain)),
             before_queries=earlier,
-            before_model=cost_model(task, earlier, before.parallelism),
+            before_model=cost_model(
+                task, earlier, before.parallelism, substreams_in(before.explain)
+            ),
             widths=relation_widths(every, task.streams, task.widths),
         ),
         at_most=MOST,

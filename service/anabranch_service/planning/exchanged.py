@@ -24,7 +24,7 @@ def exchanged(ruleset: Ruleset, queries: Sequence[JoinQuery], task: Task) -> dic
     exchange = task.statistics.exchange()
     if exchange is None or exchange.hosts < 2 or not task.batches:
         return None
-    model = cost_model(task, queries, task.options.parallelism)
+    model = cost_model(task, queries, task.options.parallelism, ruleset.substreams)
     coming = task.statistics.ahead()
     batches = task.batches * (1.0 if coming is None else coming.length)
     found = traffic(ruleset, queries, model, exchange)

@@ -88,7 +88,7 @@ def expected_schedule(
     """
     task, plan, queries = answer.task, answer.planned.plan, answer.planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
-    model = cost_model(task, queries, task.options.parallelism)
+    model = cost_model(task, queries, task.options.parallelism, plan.substreams)
     return _schedule(
         rationed_forest(plan, queries, model, streams).forest,
         probing_of_plan(plan, queries, model),
@@ -186,8 +186,11 @@ def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
         for r in ruleset.relations
         for rate in [_rate(str(r.id), periods)]
     }
+    functions = {one.start: one for one in ruleset.substreams}
     for rule in ruleset.paths:
         sent = found[rule.edge].tuples
+        if rule.substreams:
+            sent *= functions[rule.start].share(rule.substreams)
         step = known.get(steps[rule.out], usual)
         made, seconds = sent * step.made / step.probes, sent * step.seconds / step.probes
         found[rule.out] = Flow(made, seconds)

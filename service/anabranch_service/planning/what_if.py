@@ -29,7 +29,7 @@ from anabranch_planner.plans.shares import (
     shares,
 )
 from anabranch_service.planning.epoch import Planned, Task
-from anabranch_service.planning.model import cost_model
+from anabranch_service.planning.model import cost_model, substreams_in
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord
 
@@ -108,7 +108,7 @@ def explain_choice(
             omitted=max(len(ranked) - (limits.shares or len(ranked)), 0),
             note=note,
         )
-        model = cost_model(task, queries, task.options.parallelism)
+        model = cost_model(task, queries, task.options.parallelism, plan.substreams)
         why = ReasonsRecord.model_validate(
             reasons_document(
                 reasons(
@@ -171,9 +171,11 @@ def _compare(
         before,
         planned.plan,
         queries,
-        cost_model(task, queries, task.options.parallelism),
+        cost_model(task, queries, task.options.parallelism, planned.plan.substreams),
         before_queries=running.queries,
-        before_model=cost_model(task, running.queries, record.parallelism),
+        before_model=cost_model(
+            task, running.queries, record.parallelism, substreams_in(record.explain)
+        ),
         widths=relation_widths((*queries, *running.queries), task.streams, task.widths),
     )
     document = {**diff_document(found, at_most=limits.changes), "epoch": record.epoch}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.query_plan import (
+    DividedOut,
     PathStepOut,
     ProbePathOut,
     QueryPlanOut,
@@ -23,7 +24,7 @@ from anabranch_service.presenters.joint_plan import path_to
 from anabranch_service.presenters.names import Describer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
     from anabranch_contract.protocol.progress import Progress
@@ -65,11 +66,13 @@ def query_plan_out(
     found: MeasuredFlows,
     state: StateReport | None,
     progress: Progress | None,
+    substreams: Sequence[Mapping[str, Any]] = (),
 ) -> QueryPlanOut:
     """The part of ``ruleset`` that the registered query ``name`` needs.
 
     Args:
         meanings: query -> its meaning, for names.
+        substreams: how the epoch's plan tells tuples apart (``explain.substreams`` of the planner).
     """
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
     ends = _ends(ruleset)
@@ -85,6 +88,7 @@ def query_plan_out(
     kept = [end for end in ends if end.mir is not None and name in users.get(end.mir, ())]
     describe = Describer(ruleset, meanings)
     aliases = {a.label: a.alias for a in meanings[name].aliases}
+    takers = ruleset.takers
     steps = {rule.out for end in (*own, *kept) for rule in paths[end]}
     results = sum(found.flows[end.edge][0] for end in own)
     stores = _stores(state, name)
@@ -95,9 +99,12 @@ def query_plan_out(
         revision=ruleset.revision,
         measured=found.measured,
         paths=[
-            _path_out(end, paths[end], ruleset, describe, aliases, behind, found.flows, name)
+            _path_out(
+                end, paths[end], ruleset, describe, aliases, behind, found.flows, name, takers
+            )
             for end in (*own, *kept)
         ],
+        divided=_divided(ruleset, substreams, aliases),
         results_per_second=results,
         cpu=sum(found.flows[out][1] / len(behind[out]) for out in sorted(steps))
         + results * found.result_seconds,
@@ -155,6 +162,7 @@ def _path_out(
     behind: Mapping[Edge, set[str]],
     flows: Mapping[Edge, tuple[float, float]],
     name: str,
+    takers: Mapping[Edge, tuple[int, ...]],
 ) -> ProbePathOut:
     edge = path[-1].edge if path else end.edge
     relation = next(r for r in ruleset.relations if arrival_edge(r.id) == edge)
@@ -173,7 +181,25 @@ def _path_out(
         ],
         keeps=None if end.mir is None else describe.of("result", end.mir)[0],
         left=end.left,
+        substreams=list(takers.get(end.edge, ())),
     )
+
+
+def _divided(
+    ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
+) -> list[DividedOut]:
+    """How the tuples of ``aliases`` are told apart, where the running rules still do it so."""
+    running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
+    return [
+        DividedOut(
+            alias=aliases[one["start"]],
+            attribute=one["attribute"],
+            substreams=one["substreams"],
+        )
+        for one in explained
+        if one["start"] in aliases
+        and (one["start"], one["attribute"], len(one["substreams"])) in running
+    ]
 
 
 def _step_out(

@@ -180,6 +180,8 @@ class PlanningRecord(Closed):
         backfill: who decides whether the past of a new intermediate result is computed.
         backfill_horizon: for how long a plan is expected to use it, as multiples of the history
             so far (``plans.backfill``).
+        substreams: into how many kinds the tuples of one stream are told apart at most, by the
+            values of a key, where each kind has cheaper orders of its own; 1: they are not.
         revision_gain: the share of the running plan's cost that a revision has to save; None: the
             rules of an epoch are not revised. The default is that of ``switching``.
         approval: whether a plan that changes what runs waits for an operator.
@@ -198,6 +200,7 @@ class PlanningRecord(Closed):
     solver: Solver = Solver.BRANCH
     backfill: Backfilling = Backfilling.AUTO
     backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)
+    substreams: int = Field(default=4, ge=1, le=64)
     revision_gain: float | None = Field(default=0.1, ge=0, le=1)
     approval: Approval = Approval.AUTOMATIC
     overload: Overload = Overload.WAIT

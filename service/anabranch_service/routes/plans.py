@@ -78,8 +78,12 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
     periods = await ctx.store.interims(PERIODS)
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
+    ruleset = await asyncio.to_thread(rulesets.loads, text)
+    # The record of an epoch is long.
+    planned = await ctx.store.epoch(ruleset.epoch) if ruleset.substreams else None
+    substreams = () if planned is None else planned.explain.get("substreams", ())
+
     def made() -> QueryPlanOut | None:
-        ruleset = rulesets.loads(text)
         run = _run_in(ruleset, record.id)
         if run is None:
             return None
@@ -90,7 +94,7 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
             seconds_of(ruleset, periods, found),
             any(period.steps for period in periods),
         )
-        return query_plan_out(ruleset, run, meanings, measured, state, progress)
+        return query_plan_out(ruleset, run, meanings, measured, state, progress, substreams)
 
     answer = await asyncio.to_thread(made)
     if answer is None:

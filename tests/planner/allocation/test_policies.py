@@ -42,7 +42,7 @@ def test_paths_that_share_nothing_are_exact_by_productivity() -> None:
         for at in range(rng.randint(1, 6)):
             first = len(steps)
             steps += [Step(None, rng.expovariate(1)), Step(first, rng.expovariate(1))]
-            goals.append(Goal(f"q{at}", "r", first + 1, 0.0, rng.expovariate(1)))
+            goals.append(Goal(f"q{at}", "r", (first + 1,), 0.0, rng.expovariate(1)))
         forest, capacity = Forest(tuple(steps), tuple(goals)), rng.uniform(0.1, 0.9)
         one, other = (allocate(forest, capacity, p) for p in (Policy.GREPP, Policy.EXACT))
         assert one == pytest.approx(other)
@@ -58,7 +58,7 @@ def test_a_capacity_is_a_share(capacity: float) -> None:
 def test_goals_that_bring_nothing_take_no_more_than_there_is() -> None:
     # Both bring nothing, so they are alike; the step that they share has to be paid first.
     steps = (Step(None, 1.0), Step(0, 1.0))
-    goals = (Goal("q", "r", 1, 1.0, 0.0), Goal("q", "s", 0, 0.0, 0.0))
+    goals = (Goal("q", "r", (1,), 1.0, 0.0), Goal("q", "s", (0,), 0.0, 0.0))
     forest = Forest(steps, goals)
     for capacity in (0.1, 0.4, 0.9):
         shares = allocate(forest, capacity, Policy.EXACT)

@@ -34,14 +34,14 @@ def apart(rng: Random) -> Forest:
         Goal(
             "q",
             f"r{at}",
-            step,
+            (step,),
             rng.choice((0.0, rng.random())),
             rng.choice((0.0, rng.random(), 3.0)),
         )
         for at, step in sorted(last.items())
     ]
     if rng.random() < 0.2:
-        goals.append(Goal("q", "alone", None, rng.random(), rng.random()))
+        goals.append(Goal("q", "alone", (), rng.random(), rng.random()))
     return Forest(tuple(steps), tuple(goals))
 
 
@@ -75,7 +75,7 @@ def forest_of_paths(paths: tuple[InputPath, ...]) -> Forest:
         for hop, phi in enumerate(path.phi[:-1]):
             steps.append(Step(len(steps) - 1 if hop else None, path.leaf.rate * phi))
         results = path.leaf.rate * path.phi[-1]
-        goals.append(Goal("q", path.name, len(steps) - 1, 0.0, results))
+        goals.append(Goal("q", path.name, (len(steps) - 1,), 0.0, results))
     return Forest(tuple(steps), tuple(goals))
 
 

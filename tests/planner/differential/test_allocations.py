@@ -30,9 +30,9 @@ def _rows(forest: Forest) -> tuple[list[list[float]], int]:
             row[at], row[step.parent] = 1.0, -1.0
             rows.append(row)
     for at, goal in enumerate(forest.goals):
-        if goal.step is not None:
+        for last in goal.steps:
             row = [0.0] * width
-            row[steps + at], row[goal.step] = 1.0, -1.0
+            row[steps + at], row[last] = 1.0, -1.0
             rows.append(row)
     return rows, steps
 
@@ -176,7 +176,7 @@ def test_paths_that_share_nothing_go_by_productivity() -> None:
     for query, fanouts in enumerate(((2.0, 3.0), (5.0, 1.0), (0.5, 40.0))):
         first = len(steps)
         steps += [Step(None, 1.0), Step(first, fanouts[0])]
-        goals.append(Goal("q", f"r{query}", first + 1, 0.0, fanouts[0] * fanouts[1]))
+        goals.append(Goal("q", f"r{query}", (first + 1,), 0.0, fanouts[0] * fanouts[1]))
     found = increments(Forest(tuple(steps), tuple(goals)))
     productivity = [6 / 3, 5 / 6, 20 / 1.5]
     assert [one.goals[0] for one in found] == [2, 0, 1]

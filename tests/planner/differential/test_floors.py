@@ -32,12 +32,13 @@ class _Paths:
         self.lowest = [0.0] * width
         first: dict[str, int] = {}
         for at, goal in enumerate(forest.goals):
-            step = goal.step
-            while step is not None:
-                row = [0.0] * width
-                row[self.steps + at], row[step] = 1.0, -1.0
-                self.add(row, 0.0)
-                step = forest.steps[step].parent
+            for last in goal.steps:
+                step: int | None = last
+                while step is not None:
+                    row = [0.0] * width
+                    row[self.steps + at], row[step] = 1.0, -1.0
+                    self.add(row, 0.0)
+                    step = forest.steps[step].parent
             if goal.query in tied:
                 row = [0.0] * width
                 row[self.steps + first.setdefault(goal.query, at)] += 1.0
@@ -98,7 +99,7 @@ def _kept(forest: Forest, shares: list[float], floors: dict[str, float]) -> bool
 def test_different_shares_cost_the_least() -> None:
     rng = Random(20)
     for _ in range(FORESTS):
-        forest = random_forest(rng)
+        forest = random_forest(rng, paths=rng.choice((1, 3)))
         floors, tied = _floors(rng, forest), _tied(rng, forest)
         wanted = {query: floors.get(query, 0.0) for query in forest.outputs}
         shares = least_cost(forest, wanted, tied=tied)
@@ -114,7 +115,7 @@ def test_different_shares_cost_the_least() -> None:
 def test_corners_are_the_most_results_above_floors() -> None:
     rng, missing = Random(21), []
     for _ in range(FORESTS):
-        forest = random_forest(rng)
+        forest = random_forest(rng, paths=rng.choice((1, 3)))
         floors, tied = _floors(rng, forest), _tied(rng, forest)
         wanted = {query: floors.get(query, 0.0) for query in forest.outputs}
         corners = most_results_above(forest, wanted, tied=tied)
@@ -166,7 +167,7 @@ def test_no_floor_is_broken_where_all_are_feasible(allocation: Allocation) -> No
 def test_each_priority_fills_its_own_floors(allocation: Allocation) -> None:
     rng = Random(23)
     for _ in range(60):
-        forest = random_forest(rng)
+        forest = random_forest(rng, paths=rng.choice((1, 3)))
         floors = _floors(rng, forest)
         priorities = {query: rng.choice((0, 1)) for query in forest.outputs}
         found = schedule(forest, allocation, priorities, floors)
@@ -179,7 +180,7 @@ def test_each_priority_fills_its_own_floors(allocation: Allocation) -> None:
 def test_floors_below_what_they_need_grow_together() -> None:
     """Two queries that share nothing: at half of what both floors need each has half of its own."""
     steps = (Step(None, 2.0), Step(None, 1.0))
-    forest = Forest(steps, (Goal("p", "a", 0, 0.0, 10.0), Goal("q", "a", 1, 0.0, 1.0)))
+    forest = Forest(steps, (Goal("p", "a", (0,), 0.0, 10.0), Goal("q", "a", (1,), 0.0, 1.0)))
     found = schedule(forest, Allocation.RESULTS, {}, {"p": 0.9, "q": 0.6})
     needed = (2 * 0.9 + 0.6) / 3
     assert found.needs == pytest.approx({"p": needed, "q": needed})
@@ -193,9 +194,9 @@ def test_one_ration_for_all_goals_of_a_query() -> None:
     forest = Forest(
         steps,
         (
-            Goal("p", "a", 0, 0.0, 10.0),
-            Goal("p", "b", 1, 0.0, 10.0),
-            Goal("q", "a", 2, 0.0, 10.0),
+            Goal("p", "a", (0,), 0.0, 10.0),
+            Goal("p", "b", (1,), 0.0, 10.0),
+            Goal("q", "a", (2,), 0.0, 10.0),
         ),
     )
     found = schedule(forest, Allocation.RESULTS, {}, tied=["p"])

@@ -92,7 +92,7 @@ def check(seed: int, folder: Path) -> None:
 def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
     """A random plan, or that of a random optimiser."""
     if rng.random() < 0.5:
-        return random_plan(queries, rng)
+        return random_plan(queries, rng, apart=True)
     return optimise(
         queries,
         NoStatistics(),

@@ -70,7 +70,7 @@ def through_json(ruleset: Ruleset) -> Ruleset:
 def test_one_epoch_of_any_plan_gives_the_join(seed: int) -> None:
     rng = Random(seed)
     world = random_world(rng, epochs=1)
-    run(world, [random_plan(world.running(0), rng)])
+    run(world, [random_plan(world.running(0), rng, apart=True)])
 
 
 @given(seeds)
@@ -78,7 +78,10 @@ def test_rewires_between_any_plans_lose_and_double_nothing(seed: int) -> None:
     rng = Random(seed)
     epochs = rng.randint(2, 5)
     world = random_world(rng, epochs=epochs)
-    plans = [random_plan(world.running(e), rng, mirs=rng.choice((0, 0.6))) for e in range(epochs)]
+    plans = [
+        random_plan(world.running(e), rng, mirs=rng.choice((0, 0.6)), apart=True)
+        for e in range(epochs)
+    ]
     run(world, plans)
 
 
@@ -99,7 +102,7 @@ def test_rewires_between_optimisers_lose_and_double_nothing(seed: int) -> None:
             ),
         )
         if rng.random() < 0.8
-        else random_plan(world.running(epoch), rng)
+        else random_plan(world.running(epoch), rng, apart=True)
         for epoch in range(epochs)
     ]
     run(world, plans, expire=rng.random() < 0.5)
@@ -110,7 +113,7 @@ def test_dropping_what_the_retention_rule_allows_changes_no_result(seed: int) ->
     rng = Random(seed)
     epochs = rng.randint(1, 5)
     world = random_world(rng, epochs=epochs, windowed=rng.random() < 0.8)
-    run(world, [random_plan(world.running(e), rng) for e in range(epochs)], expire=True)
+    run(world, [random_plan(world.running(e), rng, apart=True) for e in range(epochs)], expire=True)
 
 
 # --- the example of docs/semantics.md -----------------------------------------------------------
@@ -200,7 +203,7 @@ def test_a_late_query_sees_what_others_have_stored_without_a_gap() -> None:
         (1, 1),
     )
     rng = Random(1)
-    outcome = run(world, [random_plan(world.running(e), rng) for e in range(2)])
+    outcome = run(world, [random_plan(world.running(e), rng, apart=True) for e in range(2)])
     seen = outcome.activations[query.id].visible_from
     assert {a: v.batch for a, v in seen.items()} == {"r": 1, "s": 0, "t": 0}
     assert len(outcome.results[query.id]) == 1

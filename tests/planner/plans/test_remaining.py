@@ -24,7 +24,7 @@ from tests.support.cases.random_plans import random_plan
 def test_orders_of_those_that_remain_are_those_that_they_had(seed: int) -> None:
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
-    plan = random_plan(queries, rng)
+    plan = random_plan(queries, rng, apart=True)
     if seed % 2:
         options = Options(optimizer=rng.choice(tuple(Optimizer)), parallelism=3)
         plan = optimise(queries, drawn_statistics(queries, rng), options)
@@ -82,6 +82,8 @@ def test_a_query_that_the_rules_do_not_have_is_refused() -> None:
     worlds = (random_world(rng, epochs=1) for _ in range(20))
     queries = next(world.queries for world in worlds if len(world.queries) > 1)
     first = queries[:1]
-    running = compile_ruleset(random_plan(first, rng), first, (), epoch=0, parallelism=2, sinks={})
+    running = compile_ruleset(
+        random_plan(first, rng, apart=True), first, (), epoch=0, parallelism=2, sinks={}
+    )
     with pytest.raises(RulesetError, match="has no query"):
         plan_of_remaining(running, queries)

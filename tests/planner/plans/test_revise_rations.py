@@ -31,7 +31,7 @@ SHARES = (0.0, 0.05, 0.3, 1.0)
 def test_a_plans_price_is_its_forests_and_what_upkeep_takes(seed: int) -> None:
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
-    plan = random_plan(queries, rng, mirs=rng.choice((0.0, 0.5)))
+    plan = random_plan(queries, rng, mirs=rng.choice((0.0, 0.5)), apart=True)
     model = CostModel(drawn_statistics(queries, rng), parallelism=2, bounds=LoosestBounds(queries))
     found, mirs = trails(plan, queries), {m.id: m for m in plan.mirs}
     forest = forest_of_plan(plan, queries, model)

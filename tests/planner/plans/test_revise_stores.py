@@ -97,7 +97,7 @@ def test_any_ruleset_is_revised_within_its_stores(seed: int) -> None:
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
     parallelism = rng.choice((1, 3))
-    plan = random_plan(queries, rng)
+    plan = random_plan(queries, rng, apart=True)
     running = compile_ruleset(plan, queries, (), epoch=3, parallelism=parallelism, sinks={})
     for turn in range(3):
         if turn == 1:

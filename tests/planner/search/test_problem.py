@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, Solver
-from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.plans.ruleset import Substreams, substream_counts
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import join_keys, sub_join
@@ -93,7 +93,7 @@ def test_each_substream_has_its_cheapest_order(seed: int) -> None:
     query = queries[-1]
     plan = planned([query], statistics, functions, mir=False)
     model = CostModel(statistics, substreams=functions)
-    counts = {one.start: one.count for one in functions}
+    counts = substream_counts(functions)
     inserts = sum(copy.insert_cost for copy in plan.copies)
     expected = 0.0
     for start, number in product(query.labels, range(4)):

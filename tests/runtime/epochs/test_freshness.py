@@ -105,7 +105,7 @@ def _label(found: Ruleset, alias: str) -> Label:
 def _random_rules(rng: Random) -> Ruleset:
     streams: dict[str, Stream] = {s.name: s for s in (R, S, T)}
     queries = [parse_sql(name, sql, streams) for name, sql in (("q", RST), ("two", RS))]
-    plan = random_plan(queries, rng, mirs=0.5)
+    plan = random_plan(queries, rng, mirs=0.5, apart=True)
     freshness = {
         name: {a: rng.randint(0, 9) for a in aliases if rng.random() < 0.7}
         for name, aliases in (("q", "RST"), ("two", "RS"))

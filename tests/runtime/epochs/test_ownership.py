@@ -60,7 +60,7 @@ def test_any_plan_without_any_queries_is_whole(seed: int) -> None:
     streams = {s.name: s for s in (R, S, T)}
     parsed = [parse_sql(name, text, {str(k): v for k, v in streams.items()}, None)
               for name, text in sql.items()]  # fmt: skip
-    plan = random_plan(parsed, rng, mirs=0.9)
+    plan = random_plan(parsed, rng, mirs=0.9, apart=True)
     known = compile_ruleset(plan, parsed, [R, S, T], epoch=0, parallelism=2, sinks={})
     gone = frozenset(name for name in sql if rng.random() < 0.5)
     left = without(known, gone)

@@ -41,7 +41,7 @@ def _rules(seed: int | None = None, mirs: float = 0.0) -> Ruleset:
     plan = (
         optimise(queries, NoStatistics(), Options(optimizer=Optimizer.SHARED))
         if seed is None
-        else random_plan(queries, Random(seed), mirs=mirs)
+        else random_plan(queries, Random(seed), mirs=mirs, apart=True)
     )
     return compile_ruleset(plan, queries, tuple(STREAMS.values()), epoch=0, parallelism=1, sinks={})
 

@@ -33,7 +33,7 @@ def drawn(seed: int) -> tuple[Ruleset, Ruleset]:
     rng = Random(seed)
     while True:
         queries = random_world(rng, epochs=1).queries
-        plan = random_plan(queries, rng, mirs=0.7)
+        plan = random_plan(queries, rng, mirs=0.7, apart=True)
         running = compile_ruleset(plan, queries, (), epoch=2, parallelism=2, sinks={})
         if any(len(s.members) > 1 for s in running.stores):
             revision = random_revision(running, queries, rng, 1)

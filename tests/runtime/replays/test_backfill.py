@@ -84,7 +84,7 @@ def phases(seed: int) -> Planner:
         kind = (0, 1, 1, 2, 0, 1)[epoch // length % 6]
         key = (tuple(q.id for q in queries), kind)
         if key not in made:
-            made[key] = random_plan(queries, rng, mirs=0.9 if kind else 0.0)
+            made[key] = random_plan(queries, rng, mirs=0.9 if kind else 0.0, apart=True)
         return made[key]
 
     return plan
@@ -164,7 +164,7 @@ def kept_plans(seed: int, first: int) -> Planner:
         rng = Random(f"{seed}:{sorted(q.id for q in queries)}")
         wanted = min(3, max((len(q.members) for q in queries), default=1) - 1)
         while True:
-            made = random_plan(queries, rng, mirs=0.95 if epoch >= first else 0.0)
+            made = random_plan(queries, rng, mirs=0.95 if epoch >= first else 0.0, apart=True)
             if epoch < first or most_joined(made) >= wanted:
                 return made
 

@@ -13,7 +13,13 @@ from msgspec import structs
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreRule, Substreams
+from anabranch_contract.plans.ruleset import (
+    Ruleset,
+    StoreId,
+    StoreRule,
+    Substreams,
+    substream_counts,
+)
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import (
     Mir,
@@ -302,7 +308,7 @@ def random_revision(
     running: Ruleset, queries: Sequence[JoinQuery], rng: Random, revision: int
 ) -> Ruleset:
     """A valid revision of ``running``, chosen without regard to cost: any order over the stores
-    that are there, some of the intermediate results no longer kept.
+    that are there, some of the intermediate results no longer kept, tuples told apart otherwise.
 
     Args:
         queries: those of ``running``.
@@ -314,7 +320,9 @@ class _Reviser:
     def __init__(self, running: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> None:
         self.running, self.queries, self.rng = running, queries, rng
         self.plan = plan_of(running, queries)
-        self.counts = {one.start: one.count for one in self.plan.substreams}
+        if rng.random() < 0.5:
+            self.plan = replace(self.plan, substreams=random_substreams(queries, rng))
+        self.counts = substream_counts(self.plan.substreams)
         self.owners = owners(running)
         self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
         self.mirs = {m.id: m for m in self.plan.mirs}

@@ -375,9 +375,10 @@ class _Run:
         self.before = state.ruleset
 
     def _finish(self, state: State) -> None:
+        told = {**self._told(), **state.queries}
         for epoch in {e for e in self.service.done if e * self.scenario.every < self.batches}:
             for query in self.control.ruleset(RulesetId(epoch)).queries:
-                if query.id in state.queries:
+                if query.id in told:
                     write_empty(self.settings.results, query)
         self.watch.ended(state)
         self.replay.spans = {name: self._span(name) for name in self.scenario.queries}

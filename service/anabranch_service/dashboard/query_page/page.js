@@ -178,6 +178,7 @@ function pathOf(one) {
     if (others) made.title = step.shared.join(", ");
     return make("li", { className: others ? "shared" : "" }, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), make("span", { className: "unseen", text: "probes " }), made);
   });
+  const whose = view.whose(plan, one);
   const goal = one.keeps ? `keeps ${one.keeps}` : one.left ? "left rows" : "results";
   return make(
     "li",
@@ -185,7 +186,7 @@ function pathOf(one) {
     make(
       "ol",
       {},
-      make("li", {}, hop("start", named(one.label, [one.alias]), one.detail === "all tuples" ? "" : one.detail, measured(one.tuples_per_second))),
+      make("li", {}, hop("start", named(one.label, [one.alias]), one.detail === "all tuples" ? "" : one.detail, whose, whose ? "" : measured(one.tuples_per_second))),
       ...steps,
       make("li", {}, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), hop("goal", goal, "")),
     ),
@@ -197,6 +198,20 @@ function showPlan() {
   at("plan-note").textContent = ENDED.has(query.status) ? "It has ended, so no plan serves it." : "No plan that runs serves it yet: it becomes active with the next epoch.";
   at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: what a tuple probes that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
   at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));
+  const divided = view.divided(plan);
+  at("divided").hidden = !divided.length;
+  at("divided").querySelector("tbody").replaceChildren(
+    ...divided.map((row) =>
+      make(
+        "tr",
+        {},
+        make("td", { className: "name" }, ...breakable(row.alias)),
+        make("td", { "data-label": "Tuples" }, ...breakable(row.tuples)),
+        make("td", { className: "number", "data-label": "Share expected", text: percent(row.share) }),
+        make("td", { className: "number", "data-label": "Cost saved by paths of their own", text: row.saved }),
+      ),
+    ),
+  );
   const stores = plan?.stores ?? [];
   at("stores-note").textContent = stores.length ? "stores that several queries need count for each in equal parts" : "";
   const none = make("td", { className: "empty", text: "Nothing that is reported yet." });

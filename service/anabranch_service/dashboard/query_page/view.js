@@ -57,6 +57,35 @@ export function meaning({ normalised, window }) {
   ].filter(([, text]) => text);
 }
 
+/** The most values of a kind of tuples that are named. */
+const NAMED = 3;
+
+function kind(attribute, { others, values }) {
+  if (others) return "all others";
+  const named = values.slice(0, NAMED).map(({ value }) => value || "?").join(", ");
+  const more = values.length - NAMED;
+  return `${attribute} = ${named}${more > 0 ? ` or ${more} more` : ""}`;
+}
+
+/** The kinds of tuples that have paths of their own, a row each. */
+export function divided(plan) {
+  return (plan?.divided ?? []).flatMap(({ alias, attribute, substreams }) =>
+    substreams.map((one) => ({
+      alias,
+      tuples: kind(attribute, one),
+      share: one.share,
+      saved: one.otherwise > 0 && !one.others ? percent(1 - one.cost / one.otherwise) : "–",
+    })),
+  );
+}
+
+/** Which tuples take a path, where not all do. */
+export function whose(plan, { alias, substreams }) {
+  const found = (plan.divided ?? []).find((one) => one.alias === alias);
+  if (!substreams?.length || !found || substreams.length === found.substreams.length) return "";
+  return substreams.map((number) => kind(found.attribute, found.substreams[number])).join("; ");
+}
+
 /** Its activations, the present one first; `visible` are aliases with what they see. */
 export function activations(query) {
   const present = query.activated_batch === null ? [] : [{ ...query, results: query.results, now: query.expired_batch === null }];

@@ -9,6 +9,7 @@ export const GROUPS = [
       { name: "objective", text: "what costs: probes and inserts, probes only, or CPU time", choices: ["default", "paper", "seconds"] },
       { name: "solver", text: "of the joint plan", choices: ["branch", "highs", "cp-sat", "mathopt", "cbc"] },
       { name: "parallelism", text: "partitions of a store" },
+      { name: "substreams", text: "kinds of tuples of a stream that have orders of their own, at most" },
       { name: "memory", text: "bytes that all stores may hold", empty: "any amount" },
       { name: "copies", text: "of any one store", empty: "any number" },
       { name: "look_ahead", text: "is it asked, where that pays, if later probes can find anything?", choices: ["never", "auto"] },

@@ -1,0 +1,138 @@
+"""Explaining how tuples are told apart: values, shares, orders, and what orders of their own save.
+
+Data first, for the REST API, the command and the console alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import base_mir, sub_join
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import step_price
+from anabranch_planner.cost.values import joined_columns
+from anabranch_planner.explain.explain import store_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_contract.plans.plan import Plan, ProbeOrder
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.cost.values import Column
+
+
+def explain_substreams(
+    plan: Plan, queries: Sequence[JoinQuery], model: CostModel
+) -> list[dict[str, Any]]:
+    """How the tuples of each start are told apart, as JSON documents sorted by start.
+
+    Per substream: ``values`` (text, and share of the arriving tuples), ``others`` (whether it has
+    the values that no substream names), ``share`` of the arriving tuples, ``cost`` of its steps per
+    unit of time, ``otherwise`` (the same by the orders of the first substream), and per query the
+    stores of its order.
+
+    Args:
+        model: that ``plan`` is priced by; it divides the starts as ``plan`` does.
+    """
+    if not plan.substreams:
+        return []
+    alike = _costs(_as_first(plan), queries, model)
+    apart = _costs(plan, queries, model)
+    return [_explained(one, plan, queries, model, apart, alike) for one in plan.substreams]
+
+
+def read_substreams(documents: Iterable[Mapping[str, Any]]) -> tuple[Substreams, ...]:
+    """The functions that :func:`explain_substreams` has explained."""
+    return tuple(
+        Substreams(
+            Label(document["start"]),
+            document["attribute"],
+            document["type"],
+            tuple(tuple(map(int, group)) for group in document["groups"]),
+            document["others"],
+        )
+        for document in documents
+    )
+
+
+def _explained(
+    function: Substreams,
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    apart: Mapping[tuple[Label, int], float],
+    alike: Mapping[tuple[Label, int], float],
+) -> dict[str, Any]:
+    start, labels = function.start, store_labels(plan)
+    own, columns = _columns(function, queries)
+    texts, shares = model.values.texts(columns), model.values.arriving(own)
+    arriving = base_mir(own[0])
+    whole = model.probe(arriving, start)
+
+    def order(one: ProbeOrder) -> list[str]:
+        return [labels[step.target, step.partition] for step in one.steps]
+
+    def substream(number: int) -> dict[str, Any]:
+        listed = number - function.others
+        group = function.groups[listed] if listed >= 0 else ()
+        values = [{"value": texts.get(v, ""), "share": shares.get(v, 0.0)} for v in group]
+        return {
+            "number": number,
+            "others": listed < 0,
+            "values": sorted(values, key=lambda value: (-value["share"], value["value"])),
+            "share": model.probe(arriving, start, number) / whole if whole else 0.0,
+            "cost": apart.get((start, number), 0.0),
+            "otherwise": alike.get((start, number), 0.0),
+            "orders": {
+                one.goal: order(one)
+                for one in plan.orders
+                if not one.maintains and (one.start, one.substream) == (start, number)
+            },
+        }
+
+    return {
+        "start": start,
+        "attribute": function.attribute,
+        "type": function.type,
+        "others": function.others,
+        # As texts: they have 64 bits.
+        "groups": [[str(value) for value in group] for group in function.groups],
+        "substreams": [substream(number) for number in range(function.count)],
+    }
+
+
+def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column, list[Column]]:
+    """The start's own column, and all that some query makes equal to it."""
+    found: dict[Column, None] = {}
+    for query in queries:
+        if function.start in query.labels:
+            whole = sub_join(query, frozenset(query.labels))
+            key = AttrRef(function.start, function.attribute)
+            found.update(dict.fromkeys(joined_columns(whole, key)))
+    columns = list(found)
+    return columns[0], columns
+
+
+def _as_first(plan: Plan) -> Plan:
+    """``plan`` with the orders of a start's first substream for all of them."""
+    first = {(o.owner, o.goal, o.maintains, o.start): o for o in plan.orders if not o.substream}
+    orders = (
+        replace(first[o.owner, o.goal, o.maintains, o.start], substream=o.substream)
+        for o in plan.orders
+    )
+    return replace(plan, orders=tuple(orders))
+
+
+def _costs(
+    plan: Plan, queries: Sequence[JoinQuery], model: CostModel
+) -> dict[tuple[Label, int], float]:
+    """(start, substream) -> the cost of its steps per unit of time, each counted once."""
+    mirs, found = {m.id: m for m in plan.mirs}, dict[tuple[Label, int], float]()
+    for trail in trails(plan, queries).steps.values():
+        key = trail.start, trail.substream
+        found[key] = found.get(key, 0.0) + step_price(trail, mirs, model)
+    return found
