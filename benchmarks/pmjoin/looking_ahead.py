@@ -11,11 +11,10 @@ whole, so in front of its store nothing may be dropped: both are planned without
 results, and, to compare, with them. *TPC-H*: the five joins of `benchmarks.throughput`, where
 nearly all keys have partners; with intermediate results, which is the default.
 
-Every epoch of two
-batches is planned by the statistics of the one before, with and without looking ahead, in turns;
-the first epoch, of which nothing is known, is left out. Results are counted by DuckDB. *Asked* are
-tuples for which it was asked ahead, *dropped* those that were spared. Ratios are of medians, on
-over off; *look-ups* are probes and questions.
+Every epoch of two batches is planned by the statistics of the one before, with and without looking
+ahead, in turns; the first epoch, of which nothing is known, is left out. Results are counted by
+DuckDB. *Asked* are tuples for which it was asked ahead, *dropped* those that were spared. Ratios
+are of medians, on over off; *look-ups* are probes and questions.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from benchmarks.pmjoin import report, simulation
+from benchmarks.pmjoin import looking_ahead, report, simulation
 from benchmarks.pmjoin.simulation import KINDS, Kind, drawn, weights
 
 if TYPE_CHECKING:
@@ -56,3 +56,19 @@ def test_every_figure_in_small(
     assert [row[-1] for row in rows if row[0].startswith("chosen")] == ["yes"]
     assert report.main(["--docs", str(tmp_path)]) == 1
     assert "no figures of placement" in capsys.readouterr().err
+
+
+def test_looking_ahead_in_small(tmp_path: Path) -> None:
+    """Results are those that DuckDB counts, or there would be no figures."""
+    options = argparse.Namespace(rows=[1500], batches=4, rounds=1, seed=1, scale=0.0)
+    found = looking_ahead.measure(options, tmp_path)
+    star, one_key = found["workloads"]
+    assert list(star["sides"]) == ["off", "on", "off, with MIRs", "on, with MIRs"]
+    assert all(results > 0 for one in (star, one_key) for results in one["results"].values())
+    off, on = ({n: f["median"] for n, f in star["sides"][side].items()} for side in ("off", "on"))
+    assert (off["asked"], off["dropped"]) == (0, 0)
+    assert on["asked"] > on["dropped"] > 0
+    assert on["probes"] + on["matches"] < off["probes"] + off["matches"]
+    grids = looking_ahead.tables(found)
+    assert [len(grid.rows) for grid in grids] == [8, 4]
+    assert len(report.targets_ahead(found)) == 4

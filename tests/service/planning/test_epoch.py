@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Solver
+from anabranch_contract.plans.plan import Backfilling, LookingAhead, Objective, Optimizer, Solver
 from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_planner.cost.footprint import Footprint, footprint
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics import NoStatistics, TableStatistics
 from anabranch_planner.passes import optimise
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.assumptions import AssumedStatistics
@@ -63,6 +63,21 @@ def queries() -> list[JoinQuery]:
         read_statement(sql).normalise(name, streams)
         for name, sql in (("pair", PAIR), ("chain", CHAIN))
     ]
+
+
+def test_probes_look_ahead_where_the_setting_says_so() -> None:
+    """Few orders have a customer, and few have items; those that have one have many."""
+    joins = [query for query in queries() if query.id == "chain"]
+    every = {r.id: 1e5 if r.id == "orders" else 1e3 for r in joins[0].relations}
+    known = TableStatistics(dict.fromkeys(every, 1e5), every_distinct=every)
+    asked = {}
+    for look_ahead in LookingAhead:
+        changes = {"look_ahead": look_ahead, "objective": Objective.SECONDS}
+        options = task().options.model_copy(update=changes)
+        planned = plan_queries(joins, replace(task(), statistics=known, options=options))
+        asked[look_ahead] = [r.out for r in planned.ruleset.probe_rules if r.ahead]
+    assert asked[LookingAhead.NEVER] == []
+    assert asked[LookingAhead.AUTO] == ["orders>customers"]
 
 
 def test_a_joint_plan() -> None:
