@@ -182,9 +182,9 @@ def _divided(
     found = tuple(sorted(g for g in groups if g))
     if not found:
         return None
-    known = model.values.arriving(columns[0])
-    shares = [round(sum(known.get(value, 0.0) for value in group), 4) for group in found]
-    others = round(max(1.0 - sum(shares), 0.0), 4)
+    arriving = model.values.weights(columns[:1], hashes, first_arrives=True)
+    shares = [round(float(arriving[:-1][np.isin(hashes, group)].sum()), 6) for group in found]
+    others = round(max(1.0 - sum(shares), 0.0), 6)
     function = Substreams(start, attribute, kind, found, shares=(others, *shares))
     return Choice(function, before, after)
 
