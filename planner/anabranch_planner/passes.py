@@ -8,7 +8,7 @@ queries of TPC-H.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anabranch_contract.errors import QueryError
@@ -356,12 +356,14 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
 
 
 def optimise_apart(queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Apart:
-    """Plan every one of ``queries`` by itself, to compare a joint plan with.
+    """Plan every one of ``queries`` by itself, with one order per start, to compare a joint plan
+    with.
 
     Raises:
         QueryError: two queries have one id, or a query is a cross product.
     """
-    apart: Apart = _run(APART, queries, PlanRequest(tuple(queries), statistics, options))
+    alike = replace(options, substreams=1)
+    apart: Apart = _run(APART, queries, PlanRequest(tuple(queries), statistics, alike))
     return apart
 
 

@@ -535,6 +535,8 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
     goals += [(k["label"], o) for k in explain.get("maintenance", ()) for o in k["orders"]]
     for goal, order in goals:
         substream = order.get("substream", 0)
+        if kinds and (order["start"], substream) not in kinds and substream:
+            continue  # Its tuples take the same orders as others.
         root = (order["owner"], order["start"], substream)
         if root not in trees:
             owner = f" for {order['owner']}" if order["owner"] else ""
@@ -552,19 +554,27 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 
 def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """(start, substream) -> which of the start's tuples it has, and what their orders save."""
+    """(start, substream) -> which of the start's tuples it has, and what their orders save. Those
+    with the same orders are named with the first of them, the others not at all.
+    """
     found = {}
     for divided in explain.get("substreams", ()):
+        alike: dict[int, list[dict[str, Any]]] = {}
         for one in divided["substreams"]:
+            alike.setdefault(one["same_as"], []).append(one)
+        for number, some in alike.items():
             text = "all others"
-            if not one["others"]:
-                values = [value["value"] or "?" for value in one["values"]]
+            if not any(one["others"] for one in some):
+                values = [value["value"] or "?" for one in some for value in one["values"]]
                 more = f" or {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
                 text = f"{divided['attribute']} = {', '.join(values[:MOST_VALUES])}{more}"
-                if one["otherwise"]:
-                    text += f"; saves {percent(1 - one['cost'] / one['otherwise'])}"
-            kind = f" ({text}; {percent(one['share'])} of its tuples)"
-            found[divided["start"], one["number"]] = kind
+                otherwise = sum(one["otherwise"] for one in some)
+                if otherwise:
+                    saved = 1 - sum(one["cost"] for one in some) / otherwise
+                    text += f"; saves {percent(saved)}"
+            share = percent(sum(one["share"] for one in some))
+            kind = f" ({text}; {share} of its tuples)" if len(alike) > 1 else ""
+            found[divided["start"], number] = kind
     return found
 
 

@@ -36,7 +36,7 @@ class SubstreamOut(Document):
 
     ``number`` is what ``ProbePathOut.substreams`` names. ``share`` of the arriving tuples and
     ``cost`` are what was expected when the epoch was planned; ``otherwise`` is the cost of the same
-    tuples by the paths of the others.
+    tuples by the paths of the others. ``same_as``: the first substream with the same paths.
     """
 
     number: int
@@ -45,6 +45,7 @@ class SubstreamOut(Document):
     share: float
     cost: float
     otherwise: float
+    same_as: int
 
 
 class DividedOut(Document):

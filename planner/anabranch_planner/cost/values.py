@@ -51,6 +51,7 @@ class Values:
     ) -> None:
         self._statistics = statistics
         self._distinct = distinct
+        self._known: dict[tuple[Column, bool, bytes], tuple[Shares, float]] = {}
 
     def are_known(self, column: Column) -> bool:
         """Whether frequent values of ``column`` have been measured."""
@@ -100,6 +101,13 @@ class Values:
 
     def _shares(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
         """The share of each of ``hashes``, last of all other values; and how many these are."""
+        key = column, arriving, hashes.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._read(column, hashes, arriving=arriving)
+        return found
+
+    def _read(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
         count = max(self._distinct(*column), 1.0)
         known = self._statistics.frequent(*column)
         found = np.full(len(hashes) + 1, np.nan)

@@ -32,8 +32,8 @@ def explain_substreams(
 
     Per substream: ``values`` (text, and share of the arriving tuples), ``others`` (whether it has
     the values that no substream names), ``share`` of the arriving tuples, ``cost`` of its steps per
-    unit of time, ``otherwise`` (the same by the orders of the first substream), and per query the
-    stores of its order.
+    unit of time, ``otherwise`` (the same by the first substream's orders), per query the stores
+    of its order, and ``same_as``: the first substream that has the same orders, maybe itself.
 
     Args:
         model: that ``plan`` is priced by; it divides the starts as ``plan`` does.
@@ -71,10 +71,15 @@ def _explained(
     own, columns = _columns(function, queries)
     texts, shares = model.values.texts(columns), model.values.arriving(own)
     arriving = base_mir(own[0])
-    whole = model.probe(arriving, start)
+    whole = sum(model.probe(arriving, start, number) for number in range(function.count))
 
     def order(one: ProbeOrder) -> list[str]:
         return [labels[step.target, step.partition] for step in one.steps]
+
+    taken = [
+        [(o.owner, o.goal, o.maintains, _steps(o)) for o in plan.orders if _is(o, start, number)]
+        for number in range(function.count)
+    ]
 
     def substream(number: int) -> dict[str, Any]:
         listed = number - function.others
@@ -90,8 +95,9 @@ def _explained(
             "orders": {
                 one.goal: order(one)
                 for one in plan.orders
-                if not one.maintains and (one.start, one.substream) == (start, number)
+                if not one.maintains and _is(one, start, number)
             },
+            "same_as": taken.index(taken[number]),
         }
 
     return {
@@ -103,6 +109,15 @@ def _explained(
         "groups": [[str(value) for value in group] for group in function.groups],
         "substreams": [substream(number) for number in range(function.count)],
     }
+
+
+def _is(order: ProbeOrder, start: Label, number: int) -> bool:
+    return (order.start, order.substream) == (start, number)
+
+
+def _steps(order: ProbeOrder) -> list[tuple[object, ...]]:
+    """What ``order`` does, whatever it costs."""
+    return [(step.target, step.members, step.partition) for step in order.steps]
 
 
 def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column, list[Column]]:

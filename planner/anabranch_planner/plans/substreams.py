@@ -13,7 +13,9 @@ A start that is told apart already stays as it is unless another way saves :data
 values do not move to and fro with the errors of their shares.
 
 Caps: queries of more than :data:`MOST_LABELS` labels, starts beyond the :data:`MOST_STARTS` that
-send most, kinds beyond the :data:`MOST_KINDS` of most cost. They take the orders of other values.
+send most, kinds beyond the :data:`MOST_KINDS` of most cost: they take the orders of other values. A
+start's choice is made for :data:`MOST_QUERIES` of its queries. Starts that save most are told apart
+first, until the orders to choose are half as many again, or :data:`MOST_MORE` more.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
 from anabranch_planner.cost.values import joined_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 MOST_LABELS = 8
 MOST_STARTS = 16
 MOST_KINDS = 16
+MOST_QUERIES = 8
+MOST_MORE = 64
 #: Share of a start's cost that telling its tuples apart has to save.
 WORTH = 0.02
 
@@ -81,16 +85,25 @@ def choose(
     found = []
     for start, using in _starts(queries, model):
         options = []
-        for attribute, kind in _attributes(start, using, model):
+        considered = sorted(using, key=lambda q: (-len(q.labels), q.id))[:MOST_QUERIES]
+        for attribute, kind in _attributes(start, considered, model):
             before = kept.get((start, attribute))
-            choice = _divided(start, attribute, kind, using, model, most, before)
+            choice = _divided(start, attribute, kind, considered, model, most, before)
             if choice is not None:
                 stays = choice.function == before
                 gain = choice.before - choice.after + (WORTH * choice.before if stays else 0.0)
                 options.append((gain, choice))
         if options:
-            found.append(max(options, key=lambda option: option[0])[1])
-    return tuple(sorted(found, key=lambda c: c.function))
+            best = max(options, key=lambda option: option[0])
+            found.append((*best, len(using)))
+    left = max(sum(len(query.labels) for query in queries) // 2, MOST_MORE)
+    chosen = []
+    for _, choice, goals in sorted(found, key=lambda f: (-f[0], f[1].function)):
+        more = (choice.function.count - 1) * goals
+        if more <= left:
+            left -= more
+            chosen.append(choice)
+    return tuple(sorted(chosen, key=lambda c: c.function))
 
 
 def _starts(
@@ -169,9 +182,9 @@ def _divided(
     found = tuple(sorted(g for g in groups if g))
     if not found:
         return None
-    known = model.values.arriving(columns[0])
-    shares = [round(sum(known.get(value, 0.0) for value in group), 4) for group in found]
-    others = round(max(1.0 - sum(shares), 0.0), 4)
+    arriving = model.values.weights(columns[:1], hashes, first_arrives=True)
+    shares = [round(float(arriving[:-1][np.isin(hashes, group)].sum()), 6) for group in found]
+    others = round(max(1.0 - sum(shares), 0.0), 6)
     function = Substreams(start, attribute, kind, found, shares=(others, *shares))
     return Choice(function, before, after)
 
@@ -267,24 +280,47 @@ class _Goal:
         """Dynamic programming over the sets of labels that have been joined."""
         start, labels = self._key.label, sorted(self._query.labels)
         values = len(self._hashes) + 2
-        first: tuple[Label, ...] = (start,)
-        level = {frozenset(first): (np.zeros(values, np.float64), [first] * values)}
+        level: dict[frozenset[Label], Costs] = {frozenset({start}): np.zeros(values)}
+        #: Set -> of each value the number of the label that came last.
+        last: dict[frozenset[Label], NDArray[np.int64]] = {}
         for _ in labels[1:]:
-            grown: dict[frozenset[Label], tuple[Costs, list[tuple[Label, ...]]]] = {}
-            for head, (cost, orders) in level.items():
-                for label in labels:
+            grown: dict[frozenset[Label], Costs] = {}
+            for head, cost in level.items():
+                for number, label in enumerate(labels):
                     one = frozenset({label})
                     if label in head or not join_keys(self._query.classes, head, one):
                         continue
-                    step = self._step(head, label)
+                    step, reached = self._step(head, label), head | one
                     total = cost + np.append(step, step.sum())
-                    known = grown.get(head | one)
-                    better = np.ones(values, np.bool_) if known is None else total < known[0]
-                    before = orders if known is None else known[1]
-                    grown[head | one] = (
-                        np.where(better, total, total if known is None else known[0]),
-                        [(*orders[v], label) if better[v] else before[v] for v in range(values)],
-                    )
+                    if reached not in grown:
+                        grown[reached] = total
+                        last[reached] = np.full(values, number)
+                    else:
+                        better = total < grown[reached]
+                        grown[reached] = np.where(better, total, grown[reached])
+                        last[reached] = np.where(better, number, last[reached])
             level = grown
-        ((_, found),) = level.values()
+        return self._read(labels, last, values)
+
+    def _read(
+        self,
+        labels: Sequence[Label],
+        last: Mapping[frozenset[Label], NDArray[np.int64]],
+        values: int,
+    ) -> list[tuple[Label, ...]]:
+        """The order of each value, from its last label to its first; those alike are read once."""
+        found: list[tuple[Label, ...]] = [()] * values
+        pending: list[tuple[frozenset[Label], NDArray[np.int64], tuple[Label, ...]]] = [
+            (frozenset(labels), np.arange(values), ())
+        ]
+        while pending:
+            covered, of, tail = pending.pop()
+            if len(covered) == 1:
+                for value in of.tolist():
+                    found[value] = (self._key.label, *tail)
+                continue
+            numbers = last[covered][of]
+            for number in np.unique(numbers).tolist():
+                label = labels[number]
+                pending.append((covered - {label}, of[numbers == number], (label, *tail)))
         return found

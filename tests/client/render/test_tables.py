@@ -71,6 +71,40 @@ def test_equal_steps_are_one_node_of_a_tree() -> None:
     assert len(render.plan_trees(EXPLAIN)) == 2
 
 
+def test_trees_say_which_tuples_take_them() -> None:
+    def order(substream: int, *steps: dict[str, Any]) -> dict[str, Any]:
+        return {"start": "R", "substream": substream, "owner": "", "steps": list(steps)}
+
+    def substream(number: int, same_as: int, share: float, *values: str) -> dict[str, Any]:
+        return {"number": number, "others": not values, "share": share, "cost": 10.0,
+                "otherwise": 40.0 if values else 10.0, "same_as": same_as,
+                "values": [{"value": value, "share": 0.1} for value in values]}  # fmt: skip
+
+    first, second = step(1, "S"), step(2, "T")
+    orders = [order(0, first), order(1, second), order(2, step(3, "S")), order(3, step(4, "T"))]
+    divided = {
+        "start": "R",
+        "attribute": "k",
+        "substreams": [
+            substream(0, 0, 0.5),
+            substream(1, 1, 0.2, "7", "8"),
+            substream(2, 0, 0.1, "9"),
+            substream(3, 1, 0.2, "a", "b"),
+        ],
+    }
+    explain = {"queries": [{"id": "q", "orders": orders}], "substreams": [divided]}
+    shown = [text(tree).splitlines()[0] for tree in render.plan_trees(explain)]
+    assert shown == [
+        "R (all others; 60.00% of its tuples)",
+        "R (k = 7, 8, a or 1 more; saves 75.00%; 40.00% of its tuples)",
+    ]
+    alike = {**divided, "substreams": [substream(0, 0, 0.5), substream(1, 0, 0.5, "7")]}
+    shown = [
+        text(tree).splitlines()[0] for tree in render.plan_trees(explain | {"substreams": [alike]})
+    ]
+    assert shown[0] == "R"
+
+
 def test_what_is_shared_is_said_once_and_in_full() -> None:
     assert render.shared_lines(EXPLAIN) == [
         "S⋈T is kept for q1, q2",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain as flat
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from random import Random
 
 import numpy as np
@@ -17,7 +18,7 @@ from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
-from anabranch_planner.plans.substreams import choose, selected
+from anabranch_planner.plans.substreams import WORTH, choose, selected
 from tests.support.cases.queries import chain
 
 STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
@@ -115,3 +116,61 @@ def test_equal_distributions_are_not_told_apart() -> None:
 def test_without_frequent_values_nothing_is_told_apart() -> None:
     assert choose([STAR], CostModel(TableStatistics()), 4) == ()
     assert choose([chain("R.a=S.a")], CostModel(skewed(Random(1))), 4) == ()
+
+
+def moved(statistics: TableStatistics, rng: Random, by: float) -> TableStatistics:
+    """The same with shares that are off by up to the part ``by``."""
+    values = {}
+    for column, known in statistics.values.items():
+        shares = [s * (1 + by * rng.uniform(-1, 1)) for s in known.arriving]
+        order = sorted(range(len(shares)), key=lambda at: -shares[at])
+        stated = tuple(shares[at] for at in order)
+        hashes = tuple(known.hashes[at] for at in order)
+        values[column] = FrequentValues(hashes, known.texts, stated, stated, known.error)
+    return replace(statistics, values=values)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_values_stay_until_much_is_saved(seed: int) -> None:
+    rng = Random(seed)
+    statistics = skewed(rng)
+    before = choose([STAR], CostModel(statistics), 3)
+    earlier = [choice.function for choice in before]
+    again = choose([STAR], CostModel(statistics), 3, earlier)
+    assert [choice.function for choice in again] == earlier
+    assert [c.after for c in again] == pytest.approx([c.after for c in before])
+    for by in (0.01, 0.9):
+        model = CostModel(moved(statistics, rng, by))
+        anew = {c.function.start: c for c in choose([STAR], model, 3)}
+        for choice in choose([STAR], model, 3, earlier):
+            best = anew.get(choice.function.start)
+            if choice.function in earlier:
+                assert choice.after < choice.before
+                assert best is None or choice.after <= best.after + WORTH * choice.before + 1e-9
+            else:
+                assert choice == best
+    # What has more substreams than are allowed now does not stay.
+    fewer = choose([STAR], CostModel(statistics), 2, earlier)
+    assert all(c.function.count <= 2 for c in fewer)
+
+
+def test_many_queries_are_not_told_apart_without_bounds() -> None:
+    names = [f"S{number}" for number in range(30)]
+    known = skewed(Random(3)).values
+    template = [known[RelationId(n), "a"] for n in "RSTU"]
+    statistics = TableStatistics(
+        {RelationId(n): 100.0 * (1 + at) for at, n in enumerate(names)},
+        every_distinct={RelationId(n): 200.0 for n in names},
+        values={(RelationId(n), "a"): template[at % 4] for at, n in enumerate(names)},
+    )
+    rng = Random(5)
+    queries = []
+    for number in range(80):
+        some = rng.sample(names, 4)
+        pairs = pairwise(some)
+        queries.append(chain(*(f"{a}.a={b}.a" for a, b in pairs), id=f"q{number}"))
+    chosen = choose(queries, CostModel(statistics), 4)
+    using = {c.function.start: sum(c.function.start in q.labels for q in queries) for c in chosen}
+    more = sum((c.function.count - 1) * using[c.function.start] for c in chosen)
+    assert chosen
+    assert more <= 80 * 4 // 2

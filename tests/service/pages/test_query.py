@@ -195,3 +195,38 @@ def test_a_query_that_waits_and_one_that_is_not_there(browser: Browser, shop: Se
         expect(page.locator("#missing")).to_be_visible()
         expect(page.locator("#found")).to_be_hidden()
         assert not complaints
+
+
+def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -> None:
+    """What the module says of a plan that tells tuples apart; those with equal paths are one."""
+    with opened(browser, service, "dashboard") as (page, complaints):
+        found = page.evaluate(
+            """async () => {
+              const {divided, whose} = await import("/dashboard/query_page/view.js");
+              const one = (number, same_as, values, share, cost, otherwise) => ({
+                number, same_as, share, cost, otherwise, others: !values.length,
+                values: values.map((value) => ({value, share: 0.1})),
+              });
+              const plan = {divided: [{alias: "r", attribute: "k", substreams: [
+                one(0, 0, [], 0.5, 100, 100),
+                one(1, 1, ["7", "8", "9"], 0.2, 10, 30),
+                one(2, 0, ["x"], 0.1, 5, 5),
+                one(3, 1, ["a"], 0.2, 10, 50),
+              ]}]};
+              const path = (alias, substreams) => whose(plan, {alias, substreams});
+              return {
+                rows: divided(plan).map((row) => [row.alias, row.tuples, row.share, row.saved]),
+                paths: [path("r", [1, 3]), path("r", [0, 2]), path("r", []), path("s", [0])],
+                none: [divided(null), divided({})],
+              };
+            }"""
+        )
+    assert [row[:2] for row in found["rows"]] == [
+        ["r", "all others"],
+        ["r", "k = 7, 8, 9 or 1 more"],
+    ]
+    assert [row[2] for row in found["rows"]] == pytest.approx([0.6, 0.4])
+    assert [row[3] for row in found["rows"]] == ["–", "75.0 %"]
+    assert found["paths"] == ["k = 7, 8, 9 or 1 more", "all others", "", ""]
+    assert found["none"] == [[], []]
+    assert complaints == []

@@ -60,21 +60,33 @@ export function meaning({ normalised, window }) {
 /** The most values of a kind of tuples that are named. */
 const NAMED = 3;
 
-function kind(attribute, { others, values }) {
-  if (others) return "all others";
+function kind(attribute, some) {
+  if (some.some((one) => one.others)) return "all others";
+  const values = some.flatMap((one) => one.values);
   const named = values.slice(0, NAMED).map(({ value }) => value || "?").join(", ");
   const more = values.length - NAMED;
   return `${attribute} = ${named}${more > 0 ? ` or ${more} more` : ""}`;
 }
 
+/** Substreams with the same paths, together. */
+function kinds({ attribute, substreams }) {
+  const numbers = [...new Set(substreams.map((one) => one.same_as))];
+  return numbers.map((number) => {
+    const some = substreams.filter((one) => one.same_as === number);
+    return { text: kind(attribute, some), some };
+  });
+}
+
+const sum = (some, name) => some.reduce((total, one) => total + one[name], 0);
+
 /** The kinds of tuples that have paths of their own, a row each. */
 export function divided(plan) {
-  return (plan?.divided ?? []).flatMap(({ alias, attribute, substreams }) =>
-    substreams.map((one) => ({
-      alias,
-      tuples: kind(attribute, one),
-      share: one.share,
-      saved: one.otherwise > 0 && !one.others ? percent(1 - one.cost / one.otherwise) : "–",
+  return (plan?.divided ?? []).flatMap((one) =>
+    kinds(one).map(({ text, some }) => ({
+      alias: one.alias,
+      tuples: text,
+      share: sum(some, "share"),
+      saved: sum(some, "otherwise") > 0 && !some.some((kept) => kept.others) ? percent(1 - sum(some, "cost") / sum(some, "otherwise")) : "–",
     })),
   );
 }
@@ -83,7 +95,8 @@ export function divided(plan) {
 export function whose(plan, { alias, substreams }) {
   const found = (plan.divided ?? []).find((one) => one.alias === alias);
   if (!substreams?.length || !found || substreams.length === found.substreams.length) return "";
-  return substreams.map((number) => kind(found.attribute, found.substreams[number])).join("; ");
+  const taken = kinds(found).filter(({ some }) => some.some((one) => substreams.includes(one.number)));
+  return taken.map(({ text }) => text).join("; ");
 }
 
 /** Its activations, the present one first; `visible` are aliases with what they see. */

@@ -1,0 +1,65 @@
+"""What is said of tuples that are told apart: shares, costs, and the functions read back."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from anabranch_contract.queries.joins import Label
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.explain.substreams import explain_substreams, read_substreams
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
+from tests.planner.plans.test_substreams import STAR, skewed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import Substreams
+    from anabranch_planner.cost.statistics import TableStatistics
+
+
+def model_of(statistics: TableStatistics, substreams: Sequence[Substreams]) -> CostModel:
+    return CostModel(statistics, bounds=LoosestBounds([STAR]), substreams=substreams)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_substreams_are_explained_and_read_back(seed: int) -> None:
+    statistics = skewed(Random(seed))
+    plan = optimise([STAR], statistics, Options(substreams=3, mir=False))
+    found = explain_substreams(plan, [STAR], model_of(statistics, plan.substreams))
+    assert [one["start"] for one in found] == [one.start for one in plan.substreams]
+    read = read_substreams(json.loads(json.dumps(found)))
+    assert [(r.start, r.attribute, r.type, r.groups, r.others) for r in read] == [
+        (f.start, f.attribute, f.type, f.groups, f.others) for f in plan.substreams
+    ]
+    probes = sum(step.cost for order in plan.orders for step in order.steps)
+    told = {document["start"] for document in found}
+    rest = sum(s.cost for o in plan.orders if o.start not in told for s in o.steps)
+    costs = sum(one["cost"] for document in found for one in document["substreams"])
+    assert costs == pytest.approx(probes - rest)
+    for document in found:
+        substreams = document["substreams"]
+        assert sum(one["share"] for one in substreams) == pytest.approx(1)
+        first, *others = substreams
+        assert first["others"]
+        assert first["cost"] == pytest.approx(first["otherwise"])
+        # A substream has the orders that are cheapest for it.
+        assert all(one["cost"] <= one["otherwise"] * (1 + 1e-9) for one in others)
+        assert all(list(one["orders"]) == [STAR.id] for one in substreams)
+        known = statistics.values[STAR.relation_of(Label(document["start"])).id, "a"]
+        shares = dict(zip(known.hashes, known.arriving, strict=True))
+        for one, group in zip(others, document["groups"], strict=True):
+            assert sorted(value["share"] for value in one["values"]) == pytest.approx(
+                sorted(shares[int(value)] for value in group)
+            )
+
+
+def test_plans_that_tell_nothing_apart_say_nothing() -> None:
+    statistics = skewed(Random(1))
+    plan = optimise([STAR], statistics, Options())
+    assert explain_substreams(plan, [STAR], model_of(statistics, ())) == []
