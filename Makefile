@@ -138,9 +138,11 @@ bench-cluster: setup ## measure hosts that share nothing, write docs/benchmarks-
 	done
 	@$(BIN)/python -m benchmarks.cluster.report
 
-bench-pmjoin: setup ## simulate placements, write docs/benchmarks-pmjoin.md
+bench-pmjoin: setup ## simulate placements, measure skew, write docs/benchmarks-pmjoin.md
 	@mkdir -p docs/benchmarks
-	@$(BIN)/python -m benchmarks.pmjoin.simulation --json >> docs/benchmarks/pmjoin.jsonl
+	@for part in simulation skew looking_ahead; do \
+		$(BIN)/python -m benchmarks.pmjoin.$$part --json >> docs/benchmarks/pmjoin.jsonl || exit 1; \
+	done
 	@$(BIN)/python -m benchmarks.pmjoin.report
 
 clean: ## remove everything that make created

@@ -62,7 +62,7 @@ WORKLOADS = (
     ("different", 1.5, 20_000),
     ("scattered", 1.2, 20_000),
     ("drifting", 1.2, 20_000),
-    ("equal", 0.5, 200_000),
+    ("equal", 0.3, 200_000),
 )
 #: Plans that are timed.
 PLANS = 7
@@ -125,7 +125,7 @@ class Run:
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", type=int, nargs="+", default=[1, 2, 4, 8, 64])
     parser.add_argument("--heavy", nargs="+", default=sorted({one[0] for one in WORKLOADS}))
-    parser.add_argument("--exponents", type=float, nargs="+", default=[0.5, 0.8, 1.2, 1.5])
+    parser.add_argument("--exponents", type=float, nargs="+", default=[0.3, 0.5, 0.8, 1.2, 1.5])
     parser.add_argument("--rows", type=int, nargs="+", default=[2_500, 25_000], help="per stream")
     parser.add_argument("--rounds", type=int, default=3)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from benchmarks.pmjoin import looking_ahead, report, simulation
+from benchmarks.pmjoin import looking_ahead, report, simulation, skew
 from benchmarks.pmjoin.simulation import KINDS, Kind, drawn, weights
 
 if TYPE_CHECKING:
@@ -72,3 +72,24 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
     grids = looking_ahead.tables(found)
     assert [len(grid.rows) for grid in grids] == [8, 4]
     assert len(report.targets_ahead(found)) == 4
+
+
+def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Runs by one order and by several give as many results, or there would be no figures."""
+    monkeypatch.setattr(skew, "FIRST", 1500)
+    monkeypatch.setattr(skew, "EMPTY", 2)
+    monkeypatch.setattr(skew, "PLANS", 1)
+    monkeypatch.setattr(skew, "WORKLOADS", (("different", 1.2, 1500), ("equal", 0.3, 9000)))
+    options = argparse.Namespace(
+        kinds=[1, 4, 8], heavy=["different", "equal"], exponents=[0.3, 1.2], rows=[1500], rounds=1
+    )
+    found = skew.measure(options, tmp_path)
+    rows = {(row["heavy"], row["most"]): row for row in found["rows"]}
+    assert len(rows) == 6
+    assert rows["different", 1]["chosen"] == 0
+    assert rows["different", 4]["chosen"] > 1
+    assert rows["different", 4]["work"] < 1
+    assert rows["equal", 4]["chosen"] == 0
+    (grid,) = skew.tables(found)
+    assert len(grid.rows) == 6
+    assert len(report.targets_apart(found)) == 5
