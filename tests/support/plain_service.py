@@ -112,7 +112,7 @@ class PlainService:
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
-        self._checks = Random(script.seed + 7)
+        self._checks = Random(script.seed + 7) if script.ahead else None
         self._answer = RevisionAnswer(0)
         self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
@@ -221,9 +221,13 @@ class PlainService:
         )
         if self._layouts is not None:
             rules = random_layouts(rules, self._layouts)
-        rules = random_checks(rules, self._checks)
+        rules = self._checked(rules)
         self._set(epoch, rules)
         self.done.add(epoch)
+
+    def _checked(self, rules: Ruleset) -> Ruleset:
+        """``rules``, which look ahead where the script says so."""
+        return rules if self._checks is None else random_checks(rules, self._checks)
 
     def _set(self, epoch: int, rules: Ruleset) -> None:
         text = rulesets.dumps(rules)
@@ -264,7 +268,7 @@ class PlainService:
         self._numbers[running.epoch] += 1
         number = self._numbers[running.epoch]
         queries = [self.query_in(str(q.id), running.epoch) for q in running.queries]
-        rules = random_checks(random_revision(running, queries, rng, number), self._checks)
+        rules = self._checked(random_revision(running, queries, rng, number))
         fault = rng.random()
         epoch = running.epoch - 1 if fault < 0.05 and running.epoch else running.epoch
         digest = self._write(rules)

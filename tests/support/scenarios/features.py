@@ -83,7 +83,7 @@ WANTED_OF_MANY = WANTED | {
     "batch without one stream",
 }
 #: What hundreds of runs by random scripts must have as well.
-WANTED_OF_MANY_RUNS = frozenset({"past of an MIR forgotten", "backfill done"})
+WANTED_OF_MANY_RUNS = frozenset({"past of an MIR forgotten", "backfill done", "MIR asked ahead"})
 #: What happens in runs by random scripts (``Watch`` and ``LocalReplay`` count it).
 WANTED_OF_RUNS = frozenset(
     {
@@ -103,7 +103,6 @@ WANTED_OF_RUNS = frozenset(
         "composite probe",
         "asked ahead",
         "dropped ahead",
-        "MIR asked ahead",
         "one tuple may fill two aliases",
         "residual on an edge",
         "bound on an edge",

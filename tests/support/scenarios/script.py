@@ -55,6 +55,7 @@ class Script:
     Attributes:
         odd: plans are random valid ones, another for each epoch; else the optimiser's.
         layouts: every store has a random number of partitions, another in each epoch.
+        ahead: probes look ahead at random, wherever nothing is lost by it.
         seed: of plans and layouts.
         tasks: per batch and attempt the number of tasks; the last of each goes on.
         faults: (batch, attempt) -> what fails in it; attempts are counted over restarts.
@@ -77,6 +78,7 @@ class Script:
     mode: Mode = Mode.STEP
     odd: bool = False
     layouts: bool = False
+    ahead: bool = True
     seed: int = 0
     tasks: tuple[tuple[int, ...], ...] = ((2,),)
     faults: tuple[tuple[tuple[int, int], Fault], ...] = ()
@@ -151,6 +153,8 @@ def draw(seed: int, batches: int) -> Script:
         mode=Mode.LIVE if live else Mode.STEP,
         odd=odd,
         layouts=odd and rng.random() < 0.7,
+        # Probes that look ahead do not go in rounds, which want to be tried as well.
+        ahead=seed % 2 == 1,
         seed=seed,
         tasks=tuple(
             tuple(rng.randint(1, 4) if changing else tasks for _ in range(3))
