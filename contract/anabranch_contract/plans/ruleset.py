@@ -375,18 +375,20 @@ class Ruleset:
             found[rule.out] = found.get(rule.edge) or rule.substreams
         return found
 
-    def kept_up_from(self, store: StoreId) -> dict[Label, tuple[int, ...]]:
-        """Start -> the substreams whose tuples get to an intermediate result's ``store``, in the
-        order of their rules. One that two rules bring there occurs twice.
+    @property
+    def upkeep(self) -> dict[StoreId, dict[Label, list[int]]]:
+        """Store of an intermediate result -> start -> the substreams whose tuples get there,
+        sorted. One that two rules bring there occurs twice.
         """
         counts = substream_counts(self.substreams)
         starts, takers = {p.out: p.start for p in self.probe_rules}, self.takers
-        found: dict[Label, tuple[int, ...]] = defaultdict(tuple)
+        found: dict[StoreId, dict[Label, list[int]]] = defaultdict(dict)
         for rule in self.store_rules:
-            if rule.store == store and rule.edge in starts:
+            if rule.edge in starts:
                 start = starts[rule.edge]
-                numbers = takers[rule.edge] or tuple(range(counts.get(start, 1)))
-                found[start] = (*found[start], *numbers)
+                numbers = takers[rule.edge] or range(counts.get(start, 1))
+                known = found[rule.store].get(start, [])
+                found[rule.store][start] = sorted([*known, *numbers])
         return dict(found)
 
     def validate(self) -> None:

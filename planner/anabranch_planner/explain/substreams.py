@@ -38,8 +38,6 @@ def explain_substreams(
     Args:
         model: that ``plan`` is priced by; it divides the starts as ``plan`` does.
     """
-    if not plan.substreams:
-        return []
     alike = _costs(_as_first(plan), queries, model)
     apart = _costs(plan, queries, model)
     return [_explained(one, plan, queries, model, apart, alike) for one in plan.substreams]

@@ -60,12 +60,10 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
 
 def _check_upkeep(running: Ruleset, revision: Ruleset) -> None:
     """Arriving tuples are kept as before; each intermediate result follows all its members."""
-    counts = substream_counts(revision.substreams)
+    counts, upkeep = substream_counts(revision.substreams), revision.upkeep
     for store in revision.stores:
         if len(store.members) > 1:
-            fed = {
-                start: sorted(numbers) for start, numbers in revision.kept_up_from(store.id).items()
-            }
+            fed = upkeep.get(store.id, {})
             if fed != {start: list(range(counts.get(start, 1))) for start in store.members}:
                 message = f"{revision.id} keeps {store.id} up from {fed}"
                 raise _refused("revision-upkeep-differs", message)

@@ -178,8 +178,10 @@ def outcome(joint: Joint) -> Planned:
     relations = sorted({r.id for q in chosen for r in q.relations})
     shown = explain(plan, chosen, rules.parts)
     shown["backfill"] = [document(b) for b in rules.backfills]
-    model = cost_model(task, chosen, task.options.parallelism, plan.substreams)
-    shown["substreams"] = explain_substreams(plan, chosen, model)
+    shown["substreams"] = []
+    if plan.substreams:
+        model = cost_model(task, chosen, task.options.parallelism, plan.substreams)
+        shown["substreams"] = explain_substreams(plan, chosen, model)
     crossing = exchanged(rules.ruleset, chosen, task)
     if crossing is not None:
         shown["exchange"] = crossing
