@@ -51,7 +51,7 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
 from anabranch_planner.cost.values import SubstreamShares
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import Label, RelationId
@@ -157,6 +157,12 @@ class CostModel:
         """
         found = self._probe(head, start)
         return found if start is None else found * self._divided.of(head, start, substream)
+
+    def probe_of(self, head: Mir, start: Label, substreams: Collection[int]) -> float:
+        """The same of several substreams together; empty: all tuples of ``start``."""
+        return sum(
+            self.probe(head, start, one) for one in substreams or range(self.substreams_of(start))
+        )
 
     def _probe(self, head: Mir, start: Label | None) -> float:
         if self._figures.period is not None:

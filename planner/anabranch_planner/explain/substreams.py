@@ -69,7 +69,7 @@ def _explained(
     own, columns = _columns(function, queries)
     texts, shares = model.values.texts(columns), model.values.arriving(own)
     arriving = base_mir(own[0])
-    whole = sum(model.probe(arriving, start, number) for number in range(function.count))
+    whole = model.probe_of(arriving, start, ())
 
     def order(one: ProbeOrder) -> list[str]:
         return [labels[step.target, step.partition] for step in one.steps]

@@ -210,8 +210,7 @@ class _Chooser:
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
         """Tuples over ``labels`` per unit of time, of all substreams that take the rule."""
         mir = self.subs.of(self.users[rule.out], labels)
-        numbers = self.takers[rule.out] or range(self.model.substreams_of(rule.start))
-        return sum(self.model.probe(mir, rule.start, number) for number in numbers)
+        return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 
 
 def _name(step: ProbeRule | Presence) -> tuple[object, frozenset[tuple[AttrRef, str]]]:

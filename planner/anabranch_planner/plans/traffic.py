@@ -71,11 +71,7 @@ def traffic(
         head = heads.get(rule.edge, frozenset({rule.start}))
         heads[rule.out] = head | frozenset(rule.members)
         copies, places[rule.out] = _hop(rule, spec, query, places.get(rule.edge), exchange)
-        over = subs.of(query, head)
-        probes = sum(
-            model.probe(over, rule.start, n)
-            for n in takers[rule.out] or range(model.substreams_of(rule.start))
-        )
+        probes = model.probe_of(subs.of(query, head), rule.start, takers[rule.out])
         width = _width(routes, needs.probe(rule), rule.start, head, exchange)
         found[rule.out] = Traffic(probes, copies * probes, copies * probes * width)
     return found

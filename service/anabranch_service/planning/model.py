@@ -20,7 +20,7 @@ def cost_model(
     task: Task,
     queries: Sequence[JoinQuery],
     parallelism: int,
-    substreams: Sequence[Substreams] = (),
+    substreams: Sequence[Substreams],
 ) -> CostModel:
     """The model that ``task`` is planned by.
 
