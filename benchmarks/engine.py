@@ -22,8 +22,9 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics import ForecastStatistics, NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -138,7 +139,10 @@ class Engine:
         )
 
     def _planned(self, epoch: int) -> Ruleset:
-        return planned(self.streams, self.queries, self.statistics(), self.options, epoch)[0]
+        known = self.statistics()
+        calls = CostConstants(calls=self.every * self.tasks)
+        priced = ForecastStatistics(known, known.ahead(), calls, known.exchange())
+        return planned(self.streams, self.queries, priced, self.options, epoch)[0]
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
         rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
