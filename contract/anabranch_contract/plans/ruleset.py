@@ -144,6 +144,20 @@ class Substreams(Row, frozen=True):
         return sum(shares[number] for number in numbers)
 
 
+class Kept(Row, frozen=True):
+    """Of which values of a key a store keeps its combinations (``plans.partial``).
+
+    Attributes:
+        attribute, type: the key attribute, in the store's namespace, and its key type.
+        hashes: of the values that are kept if ``listed``, else of those that are not; sorted.
+    """
+
+    attribute: AttrRef
+    type: str
+    hashes: tuple[int, ...]
+    listed: bool
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
     """One store copy of this epoch.
@@ -155,6 +169,8 @@ class StoreSpec:
             keeps every column of its stream and lists none.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
+        kept: the combinations that it keeps (MIR only); None: all. Absent in documents of earlier
+            releases.
     """
 
     id: StoreId
@@ -167,6 +183,7 @@ class StoreSpec:
     columns: tuple[tuple[Label, str], ...] = ()
     bounds: tuple[TimeBound, ...] = ()
     indexes: tuple[IndexSpec, ...] = ()
+    kept: Kept | None = None
 
 
 class StoreRule(Row, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.partial import check_kept
 from anabranch_contract.plans.ruleset import arrival_edge, substream_counts
 from anabranch_runtime.epochs.lifecycle import close_store
 from anabranch_runtime.errors import PipelineError
@@ -28,6 +29,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
             streams or relations; ``revision-stores-differ``: it has a store that is not there, or
             lacks one that arriving tuples are kept in; ``revision-upkeep-differs``: it does not
             keep an intermediate result up from all tuples of each of its members, once.
+        RulesetError: tuples may look for values that a store does not keep.
     """
     name = revision.id
     if name.epoch != running.epoch or name <= running.id:
@@ -42,6 +44,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
     if not set(revision.backfill_rules) <= set(running.backfill_rules):
         raise _other_stores(f"{name} has a backfill that {running.id} has not")
     _check_upkeep(running, revision)
+    check_kept(revision)
 
 
 def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]) -> State:

@@ -324,7 +324,8 @@ class _Reviser:
             self.plan = replace(self.plan, substreams=random_substreams(queries, rng))
         self.counts = substream_counts(self.plan.substreams)
         self.owners = owners(running)
-        self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
+        divided = replace(running, substreams=self.plan.substreams)
+        self.there = {o: StoresThere(divided, o) for o in sorted(set(self.owners.values()))}
         self.mirs = {m.id: m for m in self.plan.mirs}
         closing = rng.choice((0.0, 0.1, 0.5))
         #: Owner -> the intermediate results that may be probed.
@@ -407,6 +408,8 @@ class _Reviser:
         while left:
             options = []
             for mir in usable:
+                if not self.there[owner].holds(classes, mir, (start, substream)):
+                    continue
                 if mir.is_base:
                     fills = [{x} for x in sorted(left) if relation_of[x] == mir.relations[0]]
                 else:
