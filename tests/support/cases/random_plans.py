@@ -5,7 +5,9 @@ And random layouts: a ruleset's stores, each with a number of partitions of its 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,10 +32,12 @@ from anabranch_contract.queries.mirs import (
     restrict_classes,
     sub_join,
 )
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.running import plan_of
 from anabranch_planner.plans.there import StoresThere, owners
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.keys import key_vector
 
 if TYPE_CHECKING:
@@ -68,11 +72,18 @@ def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substr
 
 
 def _groups(kind: str, rng: Random) -> tuple[tuple[int, ...], ...]:
-    """Sets of hashes of small numbers, which scenarios have a lot of."""
-    if kind != "bigint":
+    """Sets of hashes of values that scenarios have a lot of."""
+    values: Sequence[object] = range(12)
+    if kind == "string":
+        values = ("", "x", "y", "z")
+    elif kind == "double":
+        values = (0.0, 1.0, 1.5, 2.0, 3.0, math.nan)
+    elif kind.startswith("decimal"):
+        values = [Decimal(number) for number in range(6)]
+    elif kind != "bigint":
         return ()
-    numbers = rng.sample(range(12), rng.randint(0, 6))
-    hashes = key_vector([pa.array(numbers, pa.int64())], [kind]).hashes.tolist()
+    some = rng.sample(values, rng.randint(0, len(values) // 2))
+    hashes = key_vector([pa.array(some, arrow_type(parse_type(kind)))], [kind]).hashes.tolist()
     cut = rng.randint(0, len(hashes))
     return tuple(tuple(sorted(some)) for some in (hashes[:cut], hashes[cut:]) if some)
 

@@ -9,6 +9,7 @@ an index or a store rule that is missing.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.joins import AttrRef, Label, QueryId, RelationId, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.keys import key_vector
 from tests.support.oracles.evaluate import Value, evaluate, holds, key_of
 from tests.support.oracles.history import Arrival, History, sees
@@ -429,9 +432,9 @@ class _Batch:
 
 @cache
 def _hash(value: Value, kind: str) -> int:
-    """What stands for a value of a key: only those of numbers are told apart by sets."""
-    assert kind == "bigint", kind
-    return int(key_vector([pa.array([value], pa.int64())], [kind]).hashes[0])
+    """What stands for a value of a key (:func:`key_of`)."""
+    plain = math.nan if value == "NaN" and kind == "double" else value
+    return int(key_vector([pa.array([plain], arrow_type(parse_type(kind)))], [kind]).hashes[0])
 
 
 def _precedes(row: Arrival, label: Label, partial: _Partial, inclusive: Sequence[Label]) -> bool:
