@@ -124,6 +124,8 @@ class Substreams(Row, frozen=True):
             those without a key are substream 0.
         shares: the share of each substream in the arriving tuples that was expected when the
             function was chosen; empty: not known. Nothing depends on it but what is said of loads.
+        aside: the substreams that the planner let probe no intermediate result by the attribute,
+            so that these need not keep their values; workers do not read it.
     """
 
     start: Label
@@ -132,6 +134,7 @@ class Substreams(Row, frozen=True):
     groups: tuple[tuple[int, ...], ...] = ()
     others: int = 1
     shares: tuple[float, ...] = ()
+    aside: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:

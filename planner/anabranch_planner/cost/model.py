@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.ahead import Supply, met
+from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Crossing
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
@@ -122,6 +123,7 @@ class CostModel:
         self._figures = Figures(statistics)
         self.substreams = tuple(substreams)
         self._divided = SubstreamShares(self._figures.values, substreams)
+        self._aside = self._set_aside(substreams)
         self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
@@ -180,7 +182,17 @@ class CostModel:
         found = copy(self)
         found.substreams = tuple(substreams)
         found._divided = SubstreamShares(self._figures.values, substreams)
+        found._aside = self._set_aside(substreams)
         return found
+
+    def _set_aside(self, substreams: Sequence[Substreams]) -> SetAside:
+        users = None if self._bounds is None else self._bounds.users
+        return SetAside(self._figures.values, substreams, users)
+
+    @property
+    def aside(self) -> SetAside:
+        """The values that intermediate results leave out."""
+        return self._aside
 
     def unpartitioned(self) -> CostModel:
         """The same model of stores that are not partitioned."""
@@ -240,7 +252,7 @@ class CostModel:
 
     def upkeep(self, mir: Mir) -> float:
         """The price of one copy's inserts per unit of time, whether or not they are charged."""
-        added = self.added(mir)
+        added = self.added(mir) * (1.0 - self._aside.share(mir))
         price = added if self.constants is None else self.constants.insert(added)
         if self._crossing is not None:
             price += added * self._crossing.insert(mir) * self._byte

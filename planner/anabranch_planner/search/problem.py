@@ -728,7 +728,7 @@ class _Scope:
         builder = self.builder
         within = [e for after, e in self.edges[i][origin] if not after & ~mask]
         edges = within
-        if builder.there is not None:
+        if builder.there is not None or builder.model.aside.any:
             target = builder.graph.target
             edges = [e for e in within if self._may_probe(mir, target[e], origin)]
         return Goal(
@@ -744,12 +744,16 @@ class _Scope:
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
         """Whether tuples of ``origin`` may, for a goal, the query's or an MIR's, probe a store that
-        is there.
+        is there, or may be kept.
         """
         graph, there = self.builder.graph, self.builder.there
-        if there is None or store in graph.bases:
+        if store in graph.bases:
             return True
         mir = graph.mir(store)
+        if not self.builder.model.aside.may_probe(self.query, mir, *origin):
+            return False
+        if there is None:
+            return True
         may = there.serves(self.query, mir) if goal is None else there.feeds(graph.mir(goal), mir)
         return may and there.holds(self.query.classes, mir, origin)
 
