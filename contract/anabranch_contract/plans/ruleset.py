@@ -395,22 +395,6 @@ class Ruleset:
             found[rule.out] = found.get(rule.edge) or rule.substreams
         return found
 
-    @property
-    def upkeep(self) -> dict[StoreId, dict[Label, list[int]]]:
-        """Store of an intermediate result -> start -> the substreams whose tuples get there,
-        sorted. One that two rules bring there occurs twice.
-        """
-        counts = substream_counts(self.substreams)
-        starts, takers = {p.out: p.start for p in self.probe_rules}, self.takers
-        found: dict[StoreId, dict[Label, list[int]]] = defaultdict(dict)
-        for rule in self.store_rules:
-            if rule.edge in starts:
-                start = starts[rule.edge]
-                numbers = takers[rule.edge] or range(counts.get(start, 1))
-                known = found[rule.store].get(start, [])
-                found[rule.store][start] = sorted([*known, *numbers])
-        return dict(found)
-
     def validate(self) -> None:
         """Check that rules refer to known stores, relations, queries and edges.
 

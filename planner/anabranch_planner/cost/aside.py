@@ -4,7 +4,8 @@ for stores).
 Every tuple that could probe an intermediate result by a key belongs to some label outside it. If
 the tuples of all of these are told apart by that key, and some of their substreams probe no
 intermediate result by it (``Substreams.aside``), then the values that all of them set aside are
-looked for by nobody, and the store need not have them (:mod:`anabranch_contract.plans.partial`).
+looked for by nobody: the store need not have them, nor be kept up from tuples that have them
+(:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_contract.plans.partial import Values as Hashes
 from anabranch_contract.plans.partial import values_of
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.values import joined_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
     from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.users import Users
     from anabranch_planner.cost.values import Values
+
+    #: A key class of an intermediate result, and the values of it that are left out.
+    LeftOut = tuple[KeyClass, frozenset[int]]
 
 
 class SetAside:
@@ -35,58 +40,77 @@ class SetAside:
         users: the queries that are planned; None: nothing is known of who probes.
     """
 
-    def __init__(
-        self, values: Values, substreams: Sequence[Substreams], users: Users | None
-    ) -> None:
-        self._values, self._users = values, users
-        self._functions = {one.start: one for one in substreams if one.aside}
-        self._known: dict[MirId, float] = {}
+    def __init__(self, substreams: Iterable[Substreams], users: Users | None) -> None:
+        functions = {one.start: one for one in substreams}
+        #: Whether some values are set aside.
+        self.any = any(one.aside for one in functions.values())
+        self._functions, self._users = functions if self.any else {}, users
+        self._known: dict[MirId, LeftOut | None] = {}
 
-    @property
-    def any(self) -> bool:
-        """Whether some values are set aside."""
-        return bool(self._functions)
-
-    def may_probe(self, query: JoinQuery, mir: Mir, start: Label, substream: int) -> bool:
-        """Whether the planner lets a substream of ``start`` probe the store of ``mir``."""
+    def may_probe(
+        self, classes: Sequence[KeyClass], mir: Mir, start: Label, substream: int
+    ) -> bool:
+        """Whether a substream of ``start`` is to probe the store of ``mir``, joining by
+        ``classes``.
+        """
         function = self._functions.get(start)
-        if function is None or substream not in function.aside:
+        if mir.is_base or function is None or substream not in function.aside:
             return True
         key = AttrRef(start, function.attribute)
         return not any(
             key in one.members and any(m.label in mir.members for m in one.members)
-            for one in query.classes
+            for one in classes
         )
 
-    def share(self, mir: Mir) -> float:
-        """Of the combinations over ``mir``, an intermediate result, the share that is left out."""
-        if not self._functions or mir.is_base or self._users is None:
-            return 0.0
-        found = self._known.get(mir.id)
-        if found is None:
-            users = self._users.of(mir)
-            options = [self._left_out(mir, one, users) for one in mir.classes]
-            found = self._known[mir.id] = max(options, default=0.0)
-        return found
+    def keeps_up(self, mir: Mir, start: Label, substream: int) -> bool:
+        """Whether the store of ``mir`` has to be kept up from a substream of its member
+        ``start``.
+        """
+        function, left = self._functions.get(start), self.left_out(mir)
+        if function is None or left is None:
+            return True
+        key_class, hashes = left
+        own = values_of(function, [substream])
+        inside = function.type == key_class.type and AttrRef(start, function.attribute) in (
+            key_class.members
+        )
+        return not (inside and Hashes(hashes).has(own))
 
-    def _left_out(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> float:
-        """The share whose values all labels outside ``mir`` set aside by one of its key classes."""
-        common: set[int] | None = None
+    def left_out(self, mir: Mir) -> LeftOut | None:
+        """What the store of ``mir`` need not keep; None: it has to keep everything."""
+        if not self._functions or mir.is_base or self._users is None:
+            return None
+        if mir.id not in self._known:
+            users = self._users.of(mir)
+            options = [(one, self._common(mir, one, users)) for one in mir.classes]
+            known = [option for option in options if option[1]]
+            self._known[mir.id] = known[0] if known else None
+        return self._known[mir.id]
+
+    def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
+        """What all labels outside ``mir`` set aside by one of its key classes."""
+        found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))
             for label in set(query.labels) - set(mir.members):
                 function = self._functions.get(label)
                 if function is None or AttrRef(label, function.attribute) not in whole.members:
-                    return 0.0
+                    return frozenset()
                 own = values_of(function, function.aside)
                 if function.type != whole.type or not own.listed:
-                    return 0.0
-                common = set(own.hashes) if common is None else common & own.hashes
-        if not common:
+                    return frozenset()
+                found = own.hashes if found is None else found & own.hashes
+        return found or frozenset()
+
+    def share(self, mir: Mir, values: Values) -> float:
+        """Of the combinations over ``mir``, an intermediate result, the share that is left out."""
+        found = self.left_out(mir)
+        if found is None:
             return 0.0
-        columns = joined_columns(mir, inside.members[0])
-        left = np.array(sorted(common), np.uint64)
-        hashes = np.unique(np.concatenate([left, self._values.frequent(columns)]))
-        weights = self._values.weights(columns, hashes)
+        key_class, left = found
+        columns = joined_columns(mir, key_class.members[0])
+        own = np.array(sorted(left), np.uint64)
+        hashes = np.unique(np.concatenate([own, values.frequent(columns)]))
+        weights = values.weights(columns, hashes)
         total = float(weights.sum())
-        return float(weights[:-1][np.isin(hashes, left)].sum()) / total if total > 0 else 0.0
+        return float(weights[:-1][np.isin(hashes, own)].sum()) / total if total > 0 else 0.0

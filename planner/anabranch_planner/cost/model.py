@@ -123,12 +123,13 @@ class CostModel:
         self._figures = Figures(statistics)
         self.substreams = tuple(substreams)
         self._divided = SubstreamShares(self._figures.values, substreams)
-        self._aside = self._set_aside(substreams)
+        self.aside = self._set_aside(substreams)
         self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
         self._sent: dict[MirId, dict[Label, float]] = {}
         self._supplies: dict[tuple[RelationId, float], Supply] = {}
+        self._left_out: dict[MirId, float] = {}
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -182,17 +183,21 @@ class CostModel:
         found = copy(self)
         found.substreams = tuple(substreams)
         found._divided = SubstreamShares(self._figures.values, substreams)
-        found._aside = self._set_aside(substreams)
+        found.aside = self._set_aside(substreams)
+        found._left_out = {}
         return found
 
     def _set_aside(self, substreams: Sequence[Substreams]) -> SetAside:
-        users = None if self._bounds is None else self._bounds.users
-        return SetAside(self._figures.values, substreams, users)
+        return SetAside(substreams, None if self._bounds is None else self._bounds.users)
 
-    @property
-    def aside(self) -> SetAside:
-        """The values that intermediate results leave out."""
-        return self._aside
+    def left_out(self, mir: Mir) -> float:
+        """The share of the combinations over ``mir`` that its store need not keep."""
+        if not self.aside.any:
+            return 0.0
+        found = self._left_out.get(mir.id)
+        if found is None:
+            found = self._left_out[mir.id] = self.aside.share(mir, self._figures.values)
+        return found
 
     def unpartitioned(self) -> CostModel:
         """The same model of stores that are not partitioned."""
@@ -252,7 +257,7 @@ class CostModel:
 
     def upkeep(self, mir: Mir) -> float:
         """The price of one copy's inserts per unit of time, whether or not they are charged."""
-        added = self.added(mir) * (1.0 - self._aside.share(mir))
+        added = self.added(mir) * (1.0 - self.left_out(mir))
         price = added if self.constants is None else self.constants.insert(added)
         if self._crossing is not None:
             price += added * self._crossing.insert(mir) * self._byte

@@ -4,12 +4,13 @@ An intermediate result ``M`` saves its probers the steps that it stands for, val
 costs a row per combination. What is frequent in two of its members and rare outside may fill its
 store for nothing. Of each value ``v`` of a key that all labels of a query are joined by,
 
-    gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v)) - stored(M, v)
+    gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
+              - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
 by the cheapest orders of ``v`` (:mod:`~anabranch_planner.plans.substreams`) in seconds. If keeping
 those of positive gain only is worth more than keeping all and than keeping nothing, by more than
-the calls that it takes, the others are set aside: the labels outside ``M`` are told apart so, and
-the program lets none of them probe an intermediate result by that key
+the calls that it takes, the others are set aside: the tuples of all labels are told apart so. Then
+the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
 (:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, that of most advantage.
 
 Bounds: queries of three to :data:`~.substreams.MOST_LABELS` labels with one key class over all of
@@ -50,7 +51,7 @@ class Leaving:
     """Values that an intermediate result had better not keep.
 
     Attributes:
-        starts: the labels that could probe it, and the attributes by which.
+        starts: the labels of its query, and the attribute of each that has the key.
         hashes: of the values; sorted.
         saved: seconds per unit of time, against the better of keeping all and keeping nothing.
     """
@@ -142,24 +143,25 @@ def _leaving(
     model: CostModel,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    starts = tuple(m for m in whole.members if m.label not in mir.members)
-    plain = {ref: goals[ref.label].least() for ref in starts}
-    through = sum(plain[ref] - goals[ref.label].least(mir) for ref in starts)
+    outside = [m for m in whole.members if m.label not in mir.members]
+    plain = {ref: goals[ref.label].least() for ref in outside}
+    through = sum(plain[ref] - goals[ref.label].least(mir) for ref in outside)
+    upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
     weights = model.values.weights(joined_columns(mir, _inside(mir, whole)), hashes)
     rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
-    gain = through - np.array([model.stored(float(one)) for one in rows])
+    gain = through - upkeep - np.array([model.stored(float(one)) for one in rows])
     kept = gain > 0
     kept[-1] = True  # What is not known of is not told apart.
     worth = WORTH * float(sum(cost.sum() for cost in plain.values()))
-    calls = sum(goals[ref.label].calls for ref in starts)
+    calls = sum(goal.calls for goal in goals.values())
     against = max(float(gain.sum()), 0.0) + calls
 
     def leaving(kept: NDArray[np.bool_]) -> Leaving:
         left = tuple(int(h) for h in hashes[~kept[:-1]])
-        return Leaving(starts, whole.type, left, float(gain[kept].sum()) - against)
+        return Leaving(whole.members, whole.type, left, float(gain[kept].sum()) - against)
 
     best = leaving(kept)
-    known = {before.get(ref.label) for ref in starts}
+    known = {before.get(ref.label) for ref in whole.members}
     if len(known) == 1 and (now := known.pop()):
         stays = leaving(np.append(~np.isin(hashes, np.array(now, np.uint64)), True))
         if stays.hashes and stays.saved > 0 and stays.saved >= best.saved - worth:

@@ -1,9 +1,9 @@
 """Which values intermediate results keep: a pass over a ruleset that leaves out what no probe of
 theirs can find (:mod:`anabranch_contract.plans.partial`).
 
-A store is narrowed where all probes of it are taken by some substreams only, which are told apart
-by one attribute that the store is probed by. Its id says so: a store that keeps other values is
-another one, whose past the former one may answer.
+A store is narrowed where all probes of it and of its copies are taken by some substreams only,
+which are told apart by one attribute that it is probed by. Its id says so: a store that keeps other
+values is another one, whose past the former one may answer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from msgspec import structs
 
 from anabranch_contract.plans.partial import (
     Values,
+    Ways,
     check_kept,
     kept_values,
-    probed_values,
 )
 from anabranch_contract.plans.ruleset import Kept, StoreId
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
+    from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:
@@ -73,17 +74,21 @@ def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, Kept | None]
 
 
 def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
-    """Store -> what all of its probes can find together, where that is not everything."""
-    probed = probed_values(ruleset)
-    if not probed:
+    """Store -> what all probes of its copies can find together, where that is not everything."""
+    if not ruleset.substreams:
         return {}
-    #: Store -> for each probe of it what that can find, by each attribute.
-    asked: dict[StoreId, list[tuple[Kept, ...]]] = defaultdict(list)
+    ways = Ways.of(ruleset)
+    copies: dict[tuple[str, MirId], list[StoreId]] = defaultdict(list)
+    for store in ruleset.stores:
+        copies[store.owner, store.mir].append(store.id)
+    owner_of = {store.id: store.owner for store in ruleset.stores}
+    #: Owner and intermediate result -> for each probe what that can find, by each attribute.
+    asked: dict[tuple[str, MirId], list[tuple[Kept, ...]]] = defaultdict(list)
     for rule in ruleset.probe_rules:
         if rule.fill:
-            asked[rule.store].append(probed.get(rule.out, ()))
+            asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
     found = {}
-    for store, probes in asked.items():
+    for result, probes in asked.items():
         by = set.intersection(*({(k.attribute, k.type) for k in some} for some in probes))
         options = []
         for one in sorted(by):
@@ -93,7 +98,8 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
                 options.append(Kept(*one, tuple(sorted(values.hashes)), values.listed))
         if options:
             # Few that are kept are fewer than all but a few.
-            found[store] = min(options, key=lambda one: (not one.listed, len(one.hashes)))
+            kept = min(options, key=lambda one: (not one.listed, len(one.hashes)))
+            found |= dict.fromkeys(copies[result], kept)
     return found
 
 

@@ -274,11 +274,28 @@ class Goal:
         Args:
             through: an intermediate result that may be probed, besides the stores of relations.
         """
-        model, whole = self._model, frozenset(self._query.labels)
-        prices = {frozenset({label}): price for label, price in self._prices.items()}
+        start = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
+        return self._grown(start, frozenset(self._query.labels), through)
+
+    def upkeep(self, mir: Mir) -> Costs:
+        """What each value costs more where the start, a member of ``mir``, also completes that:
+        by the cheaper of one order that goes through it, and of an order of its own.
+        """
+        start = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
+        inside, whole = frozenset(mir.members), frozenset(self._query.labels)
+        own = self._grown(start, inside)
+        return np.minimum(own, self._grown({inside: own}, whole) - self.least())
+
+    def _grown(
+        self,
+        least: dict[frozenset[Label], Costs],
+        whole: frozenset[Label],
+        through: Mir | None = None,
+    ) -> Costs:
+        """The least costs of ``whole``, from those of the sets that there are."""
+        prices = {frozenset({label}): self._prices[label] for label in whole}
         if through is not None:
-            prices[frozenset(through.members)] = _prices(model, through.id)
-        least = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
+            prices[frozenset(through.members)] = _prices(self._model, through.id)
         for size in range(1, len(whole)):
             for head in [one for one in least if len(one) == size]:
                 for target, (probe, match) in prices.items():

@@ -717,11 +717,13 @@ class _Scope:
         return self._goals(self.query.id, self.whole, None)
 
     def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
+        aside, graph = self.builder.model.aside, self.builder.graph
         return [
             self._goal(name, i, origin, mask, mir)
             for i, found in enumerate(self.edges)
             if mask >> i & 1
             for origin in found
+            if mir is None or not aside.any or aside.keeps_up(graph.mir(mir), *origin)
         ]
 
     def _goal(self, name: str, i: int, origin: Origin, mask: int, mir: Sub | None) -> Goal:
@@ -750,7 +752,7 @@ class _Scope:
         if store in graph.bases:
             return True
         mir = graph.mir(store)
-        if not self.builder.model.aside.may_probe(self.query, mir, *origin):
+        if not self.builder.model.aside.may_probe(self.query.classes, mir, *origin):
             return False
         if there is None:
             return True

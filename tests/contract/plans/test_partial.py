@@ -11,10 +11,10 @@ import pytest
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.partial import (
     Values,
+    Ways,
     check_kept,
     covers,
     kept_values,
-    probed_values,
     values_of,
 )
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
@@ -138,8 +138,8 @@ def test_a_store_keeps_what_is_looked_for(through: tuple[int, ...], kept: Kept |
 
 def test_tuples_may_not_look_for_what_is_not_kept() -> None:
     found = rules(0)
-    edge = next(p.out for p in found.probe_rules if p.fill)
-    assert probed_values(found)[edge][0].hashes == (1, 2)
+    rule = next(p for p in found.probe_rules if p.fill)
+    assert Ways.of(found).found(rule)[0].hashes == (1, 2)
     for hashes, listed in product([(), (1,), (1, 2), (1, 2, 3)], (True, False)):
         kept = Kept(AttrRef(S, "a"), "bigint", hashes, listed)
         stores = tuple(replace(s, kept=kept) if s.kept else s for s in found.stores)
@@ -147,7 +147,7 @@ def test_tuples_may_not_look_for_what_is_not_kept() -> None:
         if not listed and set(hashes) <= {1, 2}:
             check_kept(changed)
         else:
-            with pytest.raises(RulesetError, match=re.escape(f"edge {edge}: ")):
+            with pytest.raises(RulesetError, match=re.escape(f"edge {rule.out}: ")):
                 check_kept(changed)
 
 

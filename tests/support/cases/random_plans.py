@@ -33,6 +33,8 @@ from anabranch_contract.queries.mirs import (
     sub_join,
 )
 from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.aside import SetAside
+from anabranch_planner.cost.users import Users
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.running import plan_of
@@ -58,15 +60,23 @@ def random_plan(
 
 
 def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substreams, ...]:
-    """Random ways to tell apart the tuples of some starts, by any key attribute of theirs."""
+    """Random ways to tell apart the tuples of some starts, by any key attribute of theirs; often
+    the same values for all that have a key, so that intermediate results may leave them out.
+    """
     chance, found = rng.choice((0.0, 0.0, 0.3, 1.0)), {}
-    for query in queries:
-        for key_class in query.classes:
+    for query in rng.sample(queries, len(queries)):
+        for key_class in rng.sample(query.classes, len(query.classes)):
+            common = _groups(key_class.type, rng) if rng.random() < 0.6 else None
             for ref in key_class.members:
                 if ref.label not in found and rng.random() < chance:
-                    groups = _groups(key_class.type, rng)
+                    groups = _groups(key_class.type, rng) if common is None else common
                     others = rng.randint(1 if groups else 2, 3)
-                    one = Substreams(ref.label, ref.attribute, key_class.type, groups, others)
+                    numbers = range(others, others + len(groups))
+                    often = 0.4 if common is None else 0.9
+                    aside = tuple(n for n in numbers if rng.random() < often)
+                    one = Substreams(
+                        ref.label, ref.attribute, key_class.type, groups, others, aside=aside
+                    )
                     found[ref.label] = one
     return tuple(found[label] for label in sorted(found))
 
@@ -160,9 +170,10 @@ class _Builder:
         self.mirs: dict[MirId, Mir] = {}
         self.orders: dict[tuple[str, str, Label, int], ProbeOrder] = {}
         self.substreams = random_substreams(queries, rng) if apart else ()
+        self.aside = SetAside(self.substreams, Users(queries))
         #: Start -> for each of its substreams the one whose orders it takes.
         self.twins = {
-            one.start: [n if rng.random() < 0.7 else 0 for n in range(one.count)]
+            one.start: [n if n in one.aside or rng.random() < 0.7 else 0 for n in range(one.count)]
             for one in self.substreams
         }
         self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
@@ -204,6 +215,8 @@ class _Builder:
     ) -> None:
         """Choose the orders of one goal and start, one per substream."""
         for number, twin in enumerate(self.twins.get(start, [0])):
+            if maintains and not self.aside.keeps_up(self.mirs[MirId(goal)], start, number):
+                continue
             if twin != number:
                 order = replace(self.orders[owner, goal, start, twin], substream=number)
             else:
@@ -227,6 +240,10 @@ class _Builder:
             if members is None:
                 members = self._next(classes, head, left)
             target = canonical(classes, relation_of, members)
+            if not self.aside.may_probe(classes, target, start, substream):
+                one = [x for x in sorted(members) if join_keys(classes, head, frozenset({x}))]
+                members = frozenset({self.rng.choice(one)})
+                target = canonical(classes, relation_of, members)
             known_here.append(target)
             self._maintain(owner, target)
             filled = tuple(sorted(members))
