@@ -38,6 +38,9 @@ class KeyedRates:
     windows: Sequence[float]
     shares: Sequence[Mapping[int, Floats]]
     _known: dict[Mask, float] = field(default_factory=dict, compare=False, repr=False)
+    _selectivities: dict[tuple[int, Mask], float] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def rate(self, streams: Mask) -> float:
         """Tuples per second."""
@@ -52,11 +55,19 @@ class KeyedRates:
         for one in inside:
             arriving = arriving * self.windows[one] + stored * self.rates[one]
             stored *= self.windows[one]
-        for shares in self.shares:
-            having = [shares[one] for one in inside if one in shares]
-            if len(having) > 1:
-                arriving *= float(np.prod(having, axis=0).sum())
+        for number, key in enumerate(key_masks(self.shares)):
+            joined = streams & key
+            if joined & (joined - 1):
+                arriving *= self._matching(number, joined)
         return arriving
+
+    def _matching(self, key: int, streams: Mask) -> float:
+        """The part of the combinations of tuples whose values of a key are equal."""
+        found = self._selectivities.get((key, streams))
+        if found is None:
+            shares = [self.shares[key][one] for one in members(streams)]
+            found = self._selectivities[key, streams] = float(np.prod(shares, axis=0).sum())
+        return found
 
     def joinable(self, one: Mask, other: Mask) -> bool:
         """Whether a key has streams on both sides."""

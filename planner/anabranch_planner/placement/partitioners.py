@@ -85,9 +85,11 @@ def by_range(values: int, groups: int) -> Groups:
 def by_rate(rates: RatesByValue, groups: int, seed: int = 0) -> Groups:
     """Group of each value: those whose streams rank alike by rate are together."""
     ranks = rates.arriving.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").T
-    points = ranks.astype(np.float64)
+    # Many values rank alike: each ranking is looked at once, as often as it counts.
+    kinds, kind, counts = np.unique(ranks, axis=0, return_inverse=True, return_counts=True)
+    kind, points = kind.reshape(-1), kinds.astype(np.float64)
     random = Random(seed)
-    centres = points[random.sample(range(len(points)), min(groups, len(points)))]
+    centres = points[kind[random.sample(range(len(ranks)), min(groups, len(ranks)))]]
     nearest = np.full(len(points), -1)
     for _ in range(MOST_MOVES):
         distances = ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
@@ -96,9 +98,10 @@ def by_rate(rates: RatesByValue, groups: int, seed: int = 0) -> Groups:
             break
         nearest = found
         for group in range(len(centres)):
-            if (nearest == group).any():
-                centres[group] = points[nearest == group].mean(axis=0)
-    return nearest.astype(np.int64)
+            inside = nearest == group
+            if inside.any():
+                centres[group] = np.average(points[inside], axis=0, weights=counts[inside])
+    return nearest[kind].astype(np.int64)
 
 
 def grouped(

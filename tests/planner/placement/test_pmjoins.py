@@ -151,7 +151,8 @@ def test_a_pmjoin_is_shown_without_a_host() -> None:
     shares = [{0: spread, 1: spread[::-1]}, {1: np.array([0.5, 0.5]), 2: np.array([0.5, 0.5])}]
     rates = KeyedRates([10.0, 10.0, 1000.0], [0.1, 0.1, 9.0], shares)
     plan = stream_join_opt(rates, [0, 1, 2])
-    (join,) = pmjoins(plan, rates, shares, by(Partitioner.RANGE, 2))
+    # That of T is by another key; R and S are its child.
+    _, join = pmjoins(plan, rates, shares, by(Partitioner.RANGE, 2))
     found = with_joins(plan, rates, [join])
     names, hosts = ["R", "S", "T"], ["r", "s", "t"]
     assert plan.label(names, hosts) == "((R ⋈ S)@s ⋈ T)@t"
