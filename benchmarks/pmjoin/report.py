@@ -7,12 +7,15 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.pmjoin import looking_ahead, simulation, skew
+from benchmarks.pmjoin.several_keys import SELECTIONS
+from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import ROOT, newest, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
@@ -27,6 +30,12 @@ Made by `python -m benchmarks.pmjoin.report` from the lines in
 [`benchmarks/pmjoin.jsonl`](benchmarks/pmjoin.jsonl), the newest of each benchmark. Change the
 benchmarks, not this file. What the algorithms are is in [placement.md](placement.md) and
 [planner.md](planner.md#substreams).
+"""
+
+_WAYS = ("hash", "range", "rate", "plan")
+
+_SIMULATION = """\
+TODO
 """
 
 _SKEW = """\
@@ -65,13 +74,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows += () if ahead is None else targets_ahead(ahead)
     grid = Grid("targets", ("target", "wanted", "found", "held"), rows)
     parts = [_INTRODUCTION, "## Targets\n", grid.markdown()]
-    parts += section(docs, "Simulation", part, found[part.name], {})
+    entry = found[part.name]
+    parts += section(docs, "Simulation", part, entry, charts(entry), [_SIMULATION])
     if apart is not None:
         parts += section(docs, "Orders per kind of value", skew.BENCHMARK, apart, {}, [_SKEW])
     if ahead is not None:
         parts += section(docs, "Looking ahead", looking_ahead.BENCHMARK, ahead, {}, [_AHEAD])
     (docs / "benchmarks-pmjoin.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
+
+
+def charts(entry: dict[str, Any]) -> dict[str, str]:
+    """Name -> SVG: the paper's Fig. 8 and 9, by kind of distribution, and 11."""
+    figures, found = entry["figures"], {}
+    kinds = list(dict.fromkeys(row["kind"] for row in figures["8"]))
+    for letter, kind in zip("abcd", kinds, strict=True):
+        rows = {name: [row for row in figures[name] if row["kind"] == kind] for name in ("8", "9")}
+        sent = [Line(way, _points(rows["8"], "groups", way)) for way in _WAYS]
+        routing = [Line(way, _points(rows["9"], "groups", f"{way}_ms")) for way in _WAYS]
+        across = "groups (log10)"
+        found[f"pmjoin-figure8{letter}"] = lines(kind, across, "tuples sent a second", sent)
+        found[f"pmjoin-figure9{letter}"] = lines(kind, across, "ms of routing a second", routing)
+    selections = [
+        Line(name.replace("_", " "), _points(figures["11"], "values", name))
+        for name in ("one_plan", *SELECTIONS)
+    ]
+    across, upward = "values (log10)", "tuples sent a second"
+    found["pmjoin-figure11"] = lines("several keys", across, upward, selections, logarithmic=True)
+    return found
+
+
+def _points(
+    rows: Sequence[dict[str, Any]], across: str, name: str
+) -> tuple[tuple[float, float], ...]:
+    return tuple((round(math.log10(row[across]), 2), row[name]) for row in rows)
 
 
 def targets(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
