@@ -245,7 +245,7 @@ def _streams(seeds: int) -> list[dict[str, Any]]:
                     seconds = list(rng.uniform(10, 100, count))
                     given = windowed(*drawn(rng, kind, rates, seconds))
                     runs.append(_sums(_grouped(given, groups)))
-                row = {"hot_spots": "contiguous" if contiguous else "random"}
+                row: dict[str, Any] = {"hot_spots": "contiguous" if contiguous else "random"}
                 rows.append({**row, "streams": count, "groups": groups, **_mean(runs)})
     return rows
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
 EXAMPLE_1 = EXAMPLES / "pmjoin-example-1.yaml"
+THREE_HOSTS = (EXAMPLE_1, EXAMPLES / "pmjoin-two-keys.yaml")
 LONG = "a_relation_with_a_name_that_is_longer_than_most"
 
 #: One key, 20 values: uniform at first, then with one that is frequent at R only.
@@ -29,7 +30,7 @@ streams: {R: {rate: 10}, S: {rate: 20}, T: {rate: 40}}
 queries: {q: {relations: [R, S, T], predicates: [R.a = S.a, S.b = T.b]}}
 selectivity: {R.a = S.a: 0.01, S.b = T.b: 0.005}
 """
-#: Two keys: of R and S other values of `a` are frequent; T and U are where they are joined by `b`.
+#: A value of `a` is frequent in R only; T and U are where what that brings is joined by `b`.
 TWO_KEYS = """
 streams:
   R: {rate: 100, distinct: {a: 50}, host: r, values: {a: {hot: 80}}}
@@ -171,7 +172,7 @@ def test_streams_without_a_host_are_dealt_in_order() -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_any_file_that_can_be_planned_can_be_placed(path: Path) -> None:
-    hosts = "3" if path == EXAMPLE_1 else "2"
+    hosts = "3" if path in THREE_HOSTS else "2"
     costs = [
         placed(str(path), "--hosts", hosts, "--algorithm", name)["cost"]
         for name in ("exact", "streamjoinopt", "simple")
