@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Tuple = tuple[Mask, int, int]
 
 #: Times that a second is routed.
-ROUNDS = 9
+ROUNDS = 99
 
 
 @dataclass(frozen=True, slots=True)

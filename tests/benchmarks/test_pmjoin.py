@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from anabranch_planner.placement.exact import exact
+from anabranch_planner.placement.operators import cost
 from anabranch_planner.placement.partitioners import by_range, placed
 from anabranch_planner.placement.rates import windowed
 from anabranch_planner.placement.stream_join_opt import stream_join_opt
-from benchmarks.pmjoin import looking_ahead, report, several_keys, simulation, skew
+from benchmarks.pmjoin import looking_ahead, readings, report, several_keys, simulation, skew
 from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
 from benchmarks.pmjoin.routing import route
 
@@ -72,6 +74,15 @@ def test_every_tuple_is_routed_and_as_many_are_sent_as_the_plans_say() -> None:
         assert routed.milliseconds > 0
 
 
+def test_what_each_value_costs_at_least_is_its_exact_placement() -> None:
+    rng = np.random.default_rng(7)
+    rates, windows = drawn(rng, Kind(similar=False), [90.0, 70.0, 50.0, 80.0], [0.3] * 4, 25)
+    found = windowed(rates, windows)
+    parts = (found.of(np.array([value])) for value in range(25))
+    expected = sum(cost(exact(part, range(4)), part) for part in parts)
+    assert readings.each_exactly(found) == pytest.approx(expected)
+
+
 def test_queries_by_several_keys_join_all_streams() -> None:
     for seed in range(50):
         having = several_keys.query(np.random.default_rng(seed))
@@ -90,26 +101,30 @@ def test_every_figure_in_small(
 ) -> None:
     for name, value in {
         "STREAMS": 4, "RANGES": (10,), "COUNTS": (10, 14), "PARTITIONS": (1, 2, 1000),
-        "STREAM_COUNTS": (4,), "READING_DRAWS": 2,
+        "STREAM_COUNTS": (4,), "EASY": 1,
     }.items():  # fmt: skip
         monkeypatch.setattr(simulation, name, value)
     monkeypatch.setattr(drawn, "__defaults__", (12, *(drawn.__defaults__ or ())[1:]))
+    monkeypatch.setattr(readings, "STREAMS", 4)
+    monkeypatch.setattr(readings, "DRAWS", 2)
     for name, few in {"STREAMS": 8, "QUERIES": 6, "RANGES": (10, 100)}.items():
         monkeypatch.setattr(several_keys, name, few)
     found = simulation.measure(argparse.Namespace(seeds=1), tmp_path)
     assert found["figures"].keys() == {"5", "6", "7", "8", "9", "10", "11", "readings"}
+    line = {"part": "simulation", "settings": {}, **found}
     for row in found["figures"]["11"]:
         assert row["queries"] == 6
         best = min(row[name] for name in ("one_plan", *several_keys.SELECTIONS))
         assert row["saving"] <= best + 1e-3
     for row in found["figures"]["readings"]:
+        assert row["each_exactly_×"] <= row["each_×"] + 1e-3
         assert row["least_×"] <= row["each_×"] <= row["most_×"] <= 1.001
+    assert "with two groups by rate" in report.note_on_groups(line)
     for row in found["figures"]["8"]:
         assert row["plan"] <= min(row[way] for way in simulation.WAYS) + 1e-3
     for row in found["figures"]["6"]:
         assert row["exact"] <= row["stream_join_opt"] <= row["simple"] * 1.001
     (tmp_path / "benchmarks").mkdir()
-    line = {"part": "simulation", "settings": {}, **found}
     headings = [grid.title for grid in simulation.tables(line)]
     assert sorted(headings) == sorted(simulation.HEADINGS.values())
     drawings = report.charts(line)
