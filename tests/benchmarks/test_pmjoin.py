@@ -120,6 +120,8 @@ def test_every_figure_in_small(
         assert row["each_exactly_×"] <= row["each_×"] + 1e-3
         assert row["least_×"] <= row["each_×"] <= row["most_×"] <= 1.001
     assert "with two groups by rate" in report.note_on_groups(line)
+    assert "1,000 groups by plan" in report.note_on_routing(line)
+    assert "alternative" in report.note_on_selections(line)
     for row in found["figures"]["8"]:
         assert row["plan"] <= min(row[way] for way in simulation.WAYS) + 1e-3
     for row in found["figures"]["6"]:
