@@ -2,11 +2,20 @@
 
 `python -m benchmarks.pmjoin.simulation [--json] [--seeds 1]`
 
-The streams of the paper's Fig. 5, 6, 7, 8 and 10, of which it leaves details open. Rates of values
+The streams of the paper's Fig. 5 to 11, of which it leaves details open. Rates of values
 follow uniform, normal, Zipf (exponent 0.1 to 1.5) or self-similar (0.1 to 0.9) distributions;
-*similar* ones are Zipf of 0.1 to 0.3. Hot spots are contiguous, or spread at random, each stream's
-its own way where distributions differ. Costs are those of the rate model, not of a simulation event
-by event: its means. All joins are by one key. Each figure is the mean over ``--seeds`` draws.
+*similar* ones are Zipf of 0.1 to 0.3. Hot spots are contiguous, where the paper defines them, or
+spread at random, each stream's its own way where distributions differ. Costs are those of the rate
+model, not of a simulation event by event: its means. Joins are by one key, but for Fig. 11. Each
+figure is the mean over ``--seeds`` draws, of Fig. 5 to 7 over three times as many.
+
+*Routing (Fig. 9)*: a second's tuples are drawn, and each is looked up in the table of its value's
+group; with one group there is no group to look up. Milliseconds are CPU time of Python, so only
+ratios tell something. *Several keys (Fig. 11)*: 20 streams of 100 to 1,000 tuples per second,
+windows of 10 to 100 s, dealt to ten hosts at random; 200 queries, each over all of them along a
+random tree whose edges have 3 to 7 keys; ten groups by rate for each PMJoin. *Alternative* selects
+among what the paper's heuristic does not, *saving* is the best selection. Ratios (×) are to one
+plan, means over the queries that have PMJoins; tuples are means over all, which few queries rule.
 """
 
 from __future__ import annotations
@@ -14,7 +23,6 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +39,9 @@ from anabranch_planner.placement.partitioners import (
 from anabranch_planner.placement.rates import ValueRates, windowed
 from anabranch_planner.placement.stream_join_opt import local, simple, stream_join_opt
 from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.pmjoin import readings, several_keys
+from benchmarks.pmjoin.draws import KINDS, Kind, drawn, rates_of
+from benchmarks.pmjoin.routing import route
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
@@ -41,15 +52,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from anabranch_planner.placement.partitioners import Group
+
     Floats = NDArray[np.float64]
     Groups = NDArray[np.int64]
 
-#: Streams, and values of their key, where nothing else is said.
-STREAMS, VALUES = 10, 1000
+#: Streams, where nothing else is said.
+STREAMS = 10
 RANGES = (10, 100, 1000, 10_000, 100_000)
 COUNTS = (4, 6, 8, 10, 12, 14)
 STREAM_COUNTS = (4, 7, 10)
 PARTITIONS = (1, 2, 4, 10, 100, 1000)
+#: Likewise of Fig. 10.
+FEW_PARTITIONS = (1, 500, 1000)
+#: Draws of Fig. 5 to 7, which are soon made, for each of the others.
+EASY = 3
 #: Values whose rates are worked out at once: two to the number of streams times as many numbers.
 CHUNK = 2000
 WAYS: dict[str, Callable[[ValueRates, int], Groups]] = {
@@ -57,63 +74,6 @@ WAYS: dict[str, Callable[[ValueRates, int], Groups]] = {
     "range": lambda rates, groups: by_range(rates.values, groups),
     "rate": lambda rates, groups: by_rate(rates, groups),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the rates of values are drawn."""
-
-    similar: bool
-    contiguous: bool = True
-
-    def __str__(self) -> str:
-        spot = "contiguous" if self.contiguous else "random"
-        return f"{'similar' if self.similar else 'different'}, {spot} hot spots"
-
-
-KINDS = [Kind(similar, contiguous) for contiguous in (True, False) for similar in (True, False)]
-
-
-def weights(rng: np.random.Generator, values: int, kind: Kind) -> Floats:
-    """The part of a stream's tuples that each value has."""
-    number = np.arange(1, values + 1, dtype=np.float64)
-    which = "zipf" if kind.similar else rng.choice(["uniform", "normal", "zipf", "self-similar"])
-    if which == "uniform":
-        found = np.ones(values)
-    elif which == "normal":
-        found = np.exp(-(((number - values / 2) / (values * rng.uniform(0.05, 0.5))) ** 2) / 2)
-    elif which == "zipf":
-        found = number ** -rng.uniform(0.1, 0.3 if kind.similar else 1.5)
-    else:
-        # The first h * n values have the part 1 - h of the weight, and so on within these.
-        h = rng.uniform(0.1, 0.9)
-        ends = (np.arange(values + 1) / values) ** (np.log(1 - h) / np.log(h))
-        found = np.diff(ends)
-    total: Floats = found / found.sum()
-    return total
-
-
-def drawn(
-    rng: np.random.Generator,
-    kind: Kind,
-    rates: Sequence[float],
-    seconds: Sequence[float],
-    values: int = VALUES,
-) -> tuple[Floats, Floats]:
-    """Rates and windows by stream and value; hot spots at random are each stream's where streams
-    differ, else those of all.
-    """
-    common = rng.permutation(values)
-    rows = []
-    for rate in rates:
-        part = weights(rng, values, kind)
-        if not kind.contiguous:
-            part = part[common if kind.similar else rng.permutation(values)]
-        elif not kind.similar:
-            part = np.roll(part, int(rng.integers(values)))
-        rows.append(rate * part)
-    found = np.array(rows)
-    return found, found * np.array(seconds)[:, None]
 
 
 def totals(rates: Floats, windows: Floats) -> ValueRates:
@@ -133,11 +93,20 @@ def _options(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Figure -> rows of means."""
     found: dict[str, Any] = {}
-    figures = (("5", _ranges), ("6", _counts), ("7", _hosts), ("8", _partitions), ("10", _streams))
-    for figure, make in figures:
+    seeds = options.seeds
+    figures: dict[tuple[str, ...], Callable[[], tuple[list[dict[str, Any]], ...]]] = {
+        ("5",): lambda: (_ranges(EASY * seeds),),
+        ("6",): lambda: (_counts(EASY * seeds),),
+        ("7",): lambda: (_hosts(EASY * seeds),),
+        ("8", "9"): lambda: _partitions(seeds),
+        ("10",): lambda: (_streams(seeds),),
+        ("11",): lambda: (several_keys.measure(seeds),),
+        ("readings",): lambda: (readings.measure(),),
+    }
+    for names, make in figures.items():
         began = time.perf_counter()
-        found[figure] = make(options.seeds)
-        tell(f"figure {figure}: {time.perf_counter() - began:.0f} s")
+        found |= zip(names, make(), strict=True)
+        tell(f"figure {' and '.join(names)}: {time.perf_counter() - began:.0f} s")
     return {"figures": found}
 
 
@@ -206,45 +175,68 @@ def _hosts(seeds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _partitions(seeds: int) -> list[dict[str, Any]]:
-    """Fig. 8: the number of groups, by partitioner and kind of distribution."""
-    rows = []
+def _partitions(seeds: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Fig. 8, the number of groups, by partitioner and kind of distribution; and Fig. 9, what it
+    costs to route by these.
+    """
+    rows, routings = [], []
     for kind in KINDS:
         for groups in PARTITIONS:
-            runs = []
+            runs, routed = [], []
             for seed in range(seeds):
                 rng = np.random.default_rng([8, seed])
-                rates = list(rng.uniform(10, 1000, STREAMS))
+                rates = rates_of(rng, STREAMS)
                 seconds = list(rng.uniform(10, 100, STREAMS))
                 given = windowed(*drawn(rng, kind, rates, seconds))
-                runs.append(_by_groups(given, groups))
+                made = _grouped(given, groups)
+                runs.append(_sums(made))
+                routed.append(_routed(given, made, seed))
             rows.append({"kind": str(kind), "groups": groups, **_mean(runs)})
-    return rows
+            routings.append({"kind": str(kind), "groups": groups, **_mean(routed)})
+    return rows, routings
 
 
-def _by_groups(rates: ValueRates, groups: int) -> dict[str, float]:
+def _grouped(rates: ValueRates, groups: int) -> dict[str, list[Group]]:
+    """Partitioner -> its groups."""
     sites = range(rates.count)
     found = {
         name: placed(rates, sites, way(rates, groups), stream_join_opt)
         for name, way in WAYS.items()
     }
     found["plan"] = placed_by_plan(rates, sites, groups, stream_join_opt)
-    return {name: sum(group.cost for group in some) for name, some in found.items()}
+    return found
+
+
+def _sums(made: dict[str, list[Group]]) -> dict[str, float]:
+    return {name: sum(group.cost for group in some) for name, some in made.items()}
+
+
+def _routed(rates: ValueRates, made: dict[str, list[Group]], seed: int) -> dict[str, float]:
+    """Tuples that are routed and sent, and milliseconds for it, by partitioner."""
+    found = {}
+    for name in ("hash", "range", "rate", "plan"):
+        one = route(rates, made[name], seed)
+        found[f"{name}_sent"] = float(one.sent)
+        found[f"{name}_ms"] = one.milliseconds
+    return found
 
 
 def _streams(seeds: int) -> list[dict[str, Any]]:
-    """Fig. 10: the number of streams, without groups and with as many as values."""
+    """Fig. 10: the number of streams, without groups, with 500, and with as many as values."""
     rows = []
-    for count in STREAM_COUNTS:
-        for groups in (1, 1000):
-            runs = []
-            for seed in range(seeds):
-                rng = np.random.default_rng([10, seed])
-                rates = list(rng.uniform(10, 1000, count))
-                seconds = list(rng.uniform(10, 100, count))
-                given = drawn(rng, Kind(similar=False, contiguous=False), rates, seconds)
-                runs.append(_by_groups(windowed(*given), groups))
-            rows.append({"streams": count, "groups": groups, **_mean(runs)})
+    for contiguous in (True, False):
+        kind = Kind(similar=False, contiguous=contiguous)
+        for count in STREAM_COUNTS:
+            for groups in FEW_PARTITIONS:
+                runs = []
+                for seed in range(seeds):
+                    rng = np.random.default_rng([10, seed])
+                    rates = rates_of(rng, count)
+                    seconds = list(rng.uniform(10, 100, count))
+                    given = windowed(*drawn(rng, kind, rates, seconds))
+                    runs.append(_sums(_grouped(given, groups)))
+                row: dict[str, Any] = {"hot_spots": "contiguous" if contiguous else "random"}
+                rows.append({**row, "streams": count, "groups": groups, **_mean(runs)})
     return rows
 
 
@@ -253,7 +245,10 @@ HEADINGS = {
     "6": "number of streams (Fig. 6)",
     "7": "streams on five hosts (Fig. 7)",
     "8": "groups of values (Fig. 8)",
+    "9": "tuples sent and milliseconds of routing, a second (Fig. 9)",
     "10": "groups and streams (Fig. 10)",
+    "11": "selection of PMJoins (Fig. 11)",
+    "readings": "what the paper leaves open: two groups by rate, and each value by itself",
 }
 
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from benchmarks.pmjoin import looking_ahead, report, simulation, skew
-from benchmarks.pmjoin.simulation import KINDS, Kind, drawn, weights
+from anabranch_planner.placement.exact import exact
+from anabranch_planner.placement.operators import cost
+from anabranch_planner.placement.partitioners import by_range, placed
+from anabranch_planner.placement.rates import windowed
+from anabranch_planner.placement.stream_join_opt import stream_join_opt
+from benchmarks.pmjoin import looking_ahead, readings, report, several_keys, simulation, skew
+from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
+from benchmarks.pmjoin.routing import route
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,25 +39,99 @@ def test_similar_streams_have_their_hot_spots_together() -> None:
     assert windows.sum(axis=1) == pytest.approx([30, 100])
 
 
+def test_what_the_paper_leaves_open_is_drawn_as_the_reading_says() -> None:
+    kind = Kind(similar=False)
+    spots = {
+        shifted: [
+            int(weights(rng, 50, kind).argmax())
+            if not shifted
+            else int(drawn(rng, kind, [1.0], [1.0], 50, Reading(shifted=True))[0].argmax())
+            for rng in map(np.random.default_rng, range(60))
+        ]
+        for shifted in (False, True)
+    }
+    # At an end, or in the middle.
+    assert set(spots[False]) <= {0, 24, 25, 49}
+    assert len(set(spots[True])) > 20
+    narrow = Reading(deviations=(0.001, 0.002))
+    widths = [
+        (weights(np.random.default_rng(seed), 1000, kind, narrow) > 0).sum() for seed in range(60)
+    ]
+    assert min(widths) < 200
+    assert max(widths) == 1000
+
+
+def test_every_tuple_is_routed_and_as_many_are_sent_as_the_plans_say() -> None:
+    rng = np.random.default_rng(5)
+    rates, windows = drawn(rng, Kind(similar=False), [90.0, 70.0, 50.0, 800.0], [0.1] * 4, 40)
+    found = windowed(rates, windows)
+    for groups in (1, 8):
+        made = placed(found, range(4), by_range(40, groups), stream_join_opt)
+        routed = route(found, made, seed=1)
+        expected = sum(group.cost for group in made)
+        assert routed.sent == pytest.approx(expected, abs=6 * expected**0.5)
+        assert routed.tuples >= sum([90, 70, 50, 800]) - 6 * 1010**0.5
+        assert routed.milliseconds > 0
+
+
+def test_what_each_value_costs_at_least_is_its_exact_placement() -> None:
+    rng = np.random.default_rng(7)
+    rates, windows = drawn(rng, Kind(similar=False), [90.0, 70.0, 50.0, 80.0], [0.3] * 4, 25)
+    found = windowed(rates, windows)
+    parts = (found.of(np.array([value])) for value in range(25))
+    expected = sum(cost(exact(part, range(4)), part) for part in parts)
+    assert readings.each_exactly(found) == pytest.approx(expected)
+
+
+def test_queries_by_several_keys_join_all_streams() -> None:
+    for seed in range(50):
+        having = several_keys.query(np.random.default_rng(seed))
+        assert 3 <= len(having) <= 7
+        assert all(len(some) > 1 for some in having)
+        reached, left = {0}, [set(some) for some in having]
+        for _ in having:
+            for some in left:
+                if reached & some:
+                    reached |= some
+        assert reached == set(range(several_keys.STREAMS))
+
+
 def test_every_figure_in_small(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {
-        "STREAMS": 4, "VALUES": 12, "RANGES": (10,), "COUNTS": (10, 14), "PARTITIONS": (1, 2, 1000),
+        "STREAMS": 4, "RANGES": (10,), "COUNTS": (10, 14), "PARTITIONS": (1, 2, 1000),
+        "STREAM_COUNTS": (4,), "EASY": 1,
     }.items():  # fmt: skip
         monkeypatch.setattr(simulation, name, value)
-    monkeypatch.setattr(simulation, "STREAM_COUNTS", (4,))
-    monkeypatch.setattr(simulation.drawn, "__defaults__", (12,))
+    monkeypatch.setattr(drawn, "__defaults__", (12, *(drawn.__defaults__ or ())[1:]))
+    monkeypatch.setattr(readings, "STREAMS", 4)
+    monkeypatch.setattr(readings, "DRAWS", 2)
+    for name, few in {"STREAMS": 8, "QUERIES": 6, "RANGES": (10, 100)}.items():
+        monkeypatch.setattr(several_keys, name, few)
     found = simulation.measure(argparse.Namespace(seeds=1), tmp_path)
-    assert found["figures"].keys() == {"5", "6", "7", "8", "10"}
+    assert found["figures"].keys() == {"5", "6", "7", "8", "9", "10", "11", "readings"}
+    line = {"part": "simulation", "settings": {}, **found}
+    for row in found["figures"]["11"]:
+        assert row["queries"] == 6
+        best = min(row[name] for name in ("one_plan", *several_keys.SELECTIONS))
+        assert row["saving"] <= best + 1e-3
+    for row in found["figures"]["readings"]:
+        assert row["each_exactly_×"] <= row["each_×"] + 1e-3
+        assert row["least_×"] <= row["each_×"] <= row["most_×"] <= 1.001
+    assert "with two groups by rate" in report.note_on_groups(line)
+    assert "1,000 groups by plan" in report.note_on_routing(line)
+    assert "alternative" in report.note_on_selections(line)
     for row in found["figures"]["8"]:
         assert row["plan"] <= min(row[way] for way in simulation.WAYS) + 1e-3
     for row in found["figures"]["6"]:
         assert row["exact"] <= row["stream_join_opt"] <= row["simple"] * 1.001
     (tmp_path / "benchmarks").mkdir()
-    line = {"part": "simulation", "settings": {}, **found}
     headings = [grid.title for grid in simulation.tables(line)]
-    assert headings == list(simulation.HEADINGS.values())
+    assert sorted(headings) == sorted(simulation.HEADINGS.values())
+    drawings = report.charts(line)
+    assert len(drawings) == 9
+    assert all(svg.startswith("<svg") for svg in drawings.values())
     rows = report.targets(line)
     assert [row[-1] for row in rows if row[0].startswith("chosen")] == ["yes"]
     assert report.main(["--docs", str(tmp_path)]) == 1

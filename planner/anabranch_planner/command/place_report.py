@@ -12,20 +12,19 @@ from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.documents.fields import refused
 from anabranch_planner.placement.exact import exact
 from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import (
-    Group,
-    Partitioner,
-    by_hash,
-    by_range,
-    by_rate,
-    placed,
-    placed_by_plan,
+from anabranch_planner.placement.partitioners import Partitioner, grouped
+from anabranch_planner.placement.pmjoins import (
+    Selection,
+    input_labels,
+    label,
+    pmjoins,
+    selected,
 )
 from anabranch_planner.placement.stream_join_opt import simple, stream_join_opt
 from anabranch_planner.placement.translate import (
     QueryRates,
     common_key,
-    has_common_key,
+    key_shares,
     sites_of,
     value_rates,
 )
@@ -33,10 +32,11 @@ from anabranch_planner.placement.translate import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
     from anabranch_planner.command.problem_file import Problem
     from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import ValueRates
+    from anabranch_planner.placement.partitioners import Group
+    from anabranch_planner.placement.rates import Mask, RatesByValue
 
 #: Values of a group that are named in a report.
 MOST_NAMED = 8
@@ -57,19 +57,65 @@ PLACE = {
 }
 
 
+#: How PMJoins are selected, by what places them.
+SELECT = {
+    Algorithm.STREAMJOINOPT: Selection.INPUT_RATE,
+    Algorithm.EXACT: Selection.SAVING,
+    Algorithm.SIMPLE: Selection.INPUT_RATE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GroupReport:
     """Values of a key that are placed alike.
 
     Attributes:
-        values: how many. ``named``: of these, those that the problem names.
+        values: how many; 0: all, which are not told apart. ``named``: of these, those that the
+            problem names.
+        plan: as text.
         cost: tuples between hosts per unit of time.
     """
 
     values: int
     named: tuple[str, ...]
-    plan: Operator
+    plan: str
     cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedReport:
+    """A join that is done by groups of values (a PMJoin).
+
+    Attributes:
+        inputs: what is joined, as text: streams, or results of other joins.
+        attributes: by the values of which, one of each stream that has the key.
+        groups: their plans are over the inputs.
+    """
+
+    inputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    groups: tuple[GroupReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """The placement of one query.
+
+    Attributes:
+        sites: the host of each of its members.
+        groups: of values of the key that joins all of it; one, where there is none.
+        partitioned: what is done by groups of values.
+    """
+
+    query: JoinQuery
+    sites: tuple[int, ...]
+    groups: tuple[GroupReport, ...]
+    partitioned: tuple[PartitionedReport, ...]
+
+    @property
+    def cost(self) -> float:
+        """Tuples between hosts per unit of time."""
+        return sum(group.cost for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +123,7 @@ class Placed:
     """The placements of a problem's queries, by id.
 
     Attributes:
-        hosts: their names. ``sites``: query -> the host of each of its members.
+        hosts: their names.
         assumed: what was assumed for missing statistics.
     """
 
@@ -85,13 +131,13 @@ class Placed:
     partitioner: Partitioner
     partitions: int
     hosts: tuple[str, ...]
-    queries: tuple[tuple[JoinQuery, tuple[int, ...], tuple[GroupReport, ...]], ...]
+    queries: tuple[QueryReport, ...]
     assumed: tuple[str, ...]
 
     @property
     def cost(self) -> float:
         """Of all queries."""
-        return sum(group.cost for _, _, groups in self.queries for group in groups)
+        return sum(query.cost for query in self.queries)
 
 
 def place_queries(
@@ -112,27 +158,122 @@ def place_queries(
     found, assumed = [], set(problem.assumed)
     for query in sorted(problem.queries, key=lambda query: query.id):
         model = CostModel(problem.statistics, bounds=LoosestBounds((query,)))
-        stream_of = {relation.id: str(relation.stream) for relation in query.relations}
-        sources = [stream_of[member.relation] for member in query.members]
-        stated = {
-            str(label): problem.hosts[source]
-            for label, source in zip(query.labels, sources, strict=True)
-            if source in problem.hosts
-        }
-        sites = sites_of(query.labels, stated, names)
+        sites = tuple(sites_of(query.labels, _stated(problem, query), names))
+        placing = _Placing(problem, query, sites, names, algorithm, partitioner, partitions)
         try:
-            named = _named(problem, query, needed=partitions > 1)
-            if partitions == 1 and not named:
-                rates = QueryRates(query, model)
-                plan = PLACE[algorithm](rates, sites)
-                groups: tuple[GroupReport, ...] = (GroupReport(0, (), plan, cost(plan, rates)),)
-            else:
-                groups = _by_value(problem, query, named, sites, algorithm, partitioner, partitions)
+            found.append(placing.report(QueryRates(query, model)))
         except PlannerError as cause:
             raise cause.moved(field=f"queries.{query.id}") from cause
-        found.append((query, tuple(sites), groups))
         assumed.update(model.assumed)
     return Placed(algorithm, partitioner, partitions, names, tuple(found), tuple(sorted(assumed)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """How one query is to be placed."""
+
+    problem: Problem
+    query: JoinQuery
+    sites: tuple[int, ...]
+    hosts: tuple[str, ...]
+    algorithm: Algorithm
+    partitioner: Partitioner
+    partitions: int
+
+    def report(self, rates: QueryRates) -> QueryReport:
+        """Its placement: by values of the key that joins all of it; else by those of some joins."""
+        key = common_key(self.query)
+        named = {} if key is None else _named(self.problem, self.query, key)
+        if key is not None and (self.partitions > 1 or named):
+            return self._by_one_key(key, named)
+        plan = PLACE[self.algorithm](rates, self.sites)
+        if self.partitions > 1:
+            return self._by_several_keys(rates, plan)
+        text = plan.label(self._aliases, self.hosts)
+        groups = (GroupReport(0, (), text, cost(plan, rates)),)
+        return QueryReport(self.query, self.sites, groups, ())
+
+    @property
+    def _aliases(self) -> tuple[str, ...]:
+        return tuple(member.alias for member in self.query.members)
+
+    def _by_one_key(self, key: KeyClass, named: Mapping[Label, Mapping[str, float]]) -> QueryReport:
+        statistics = self.problem.statistics
+        texts, rates = value_rates(self.query, key, named, statistics, statistics.history)
+        made = grouped(rates, self.sites, self.partitioner, self.partitions, PLACE[self.algorithm])
+        aliases = self._aliases
+        groups = self._groups(made, texts, aliases)
+        joins = (PartitionedReport(aliases, _attributes(self.query, key), groups),)
+        return QueryReport(self.query, self.sites, groups, joins if self.partitions > 1 else ())
+
+    def _by_several_keys(self, rates: QueryRates, plan: Operator) -> QueryReport:
+        """PMJoins, where operators of ``plan`` have predicates on one key only.
+
+        Raises:
+            PlannerError: no operator has, or a key has too many values.
+        """
+        query, place = self.query, PLACE[self.algorithm]
+        keys = [
+            key_shares(query, key, _named(self.problem, query, key), self.problem.statistics)
+            for key in query.classes
+        ]
+
+        def groups(inputs: RatesByValue, sites: Sequence[int]) -> Sequence[Group]:
+            return grouped(inputs, sites, self.partitioner, self.partitions, place)
+
+        possible = pmjoins(plan, rates, [shares for _, shares in keys], groups)
+        if not possible:
+            raise PlannerError(
+                "no-partition",
+                f"no key joins all of {', '.join(query.labels)}, and each join of the plan"
+                f" {plan.label(self._aliases, self.hosts)} is by several keys, or is what other"
+                " inputs are sent to: none can be partitioned",
+                remedy="place it with one partition, or by another algorithm",
+            )
+        chosen = selected(plan, rates, possible, SELECT[self.algorithm])
+        joins = []
+        for join in chosen.joins:
+            inputs = tuple(input_labels(chosen, join, self._aliases, self.hosts))
+            number = join.candidate.key
+            made = self._groups(join.groups, keys[number][0], inputs)
+            within = join.candidate.streams
+            attributes = _attributes(query, query.classes[number], within)
+            joins.append(PartitionedReport(inputs, attributes, made))
+        whole = GroupReport(0, (), label(chosen, self._aliases, self.hosts), chosen.cost)
+        return QueryReport(query, self.sites, (whole,), tuple(joins))
+
+    def _groups(
+        self, groups: Sequence[Group], texts: Sequence[str], inputs: Sequence[str]
+    ) -> tuple[GroupReport, ...]:
+        return tuple(
+            GroupReport(
+                len(group.values),
+                tuple(texts[v] for v in group.values if v < len(texts)),
+                group.plan.label(inputs, self.hosts),
+                group.cost,
+            )
+            for group in groups
+        )
+
+
+def _attributes(query: JoinQuery, key: KeyClass, within: Mask | None = None) -> tuple[str, ...]:
+    """The members of a key as ``alias.attribute``, in order of the query's, of some streams."""
+    return tuple(
+        f"{member.alias}.{one.attribute}"
+        for number, member in enumerate(query.members)
+        for one in key.members
+        if one.label == member.label and (within is None or within >> number & 1)
+    )
+
+
+def _stated(problem: Problem, query: JoinQuery) -> dict[str, str]:
+    """Label -> the host that its stream names."""
+    stream_of = {relation.id: str(relation.stream) for relation in query.relations}
+    return {
+        str(member.label): problem.hosts[stream_of[member.relation]]
+        for member in query.members
+        if stream_of[member.relation] in problem.hosts
+    }
 
 
 def host_names(problem: Problem, hosts: int) -> tuple[str, ...]:
@@ -162,59 +303,17 @@ def host_names(problem: Problem, hosts: int) -> tuple[str, ...]:
     return (*named, *free[: hosts - len(named)])
 
 
-def _named(problem: Problem, query: JoinQuery, *, needed: bool) -> dict[Label, dict[str, float]]:
-    """What the problem says of the values of the query's common key.
-
-    Raises:
-        PlannerError: there is no such key, and it is ``needed``.
-    """
-    if not needed and not has_common_key(query):
-        return {}
-    key = {member.label: member.attribute for member in common_key(query).members}
+def _named(problem: Problem, query: JoinQuery, key: KeyClass) -> dict[Label, dict[str, float]]:
+    """What the problem says of the values of a key."""
+    attribute = {member.label: member.attribute for member in key.members}
     stream_of = {relation.id: str(relation.stream) for relation in query.relations}
     named = {}
     for member in query.members:
-        known = problem.values.get((stream_of[member.relation], key[member.label]))
-        if known is not None:
-            named[member.label] = dict(known)
+        if member.label in attribute:
+            column = stream_of[member.relation], attribute[member.label]
+            if column in problem.values:
+                named[member.label] = dict(problem.values[column])
     return named
-
-
-def _by_value(
-    problem: Problem,
-    query: JoinQuery,
-    named: Mapping[Label, Mapping[str, float]],
-    sites: Sequence[int],
-    algorithm: Algorithm,
-    partitioner: Partitioner,
-    partitions: int,
-) -> tuple[GroupReport, ...]:
-    texts, rates = value_rates(query, named, problem.statistics, problem.statistics.history)
-    return tuple(
-        GroupReport(
-            len(group.values),
-            tuple(texts[v] for v in group.values if v < len(texts)),
-            group.plan,
-            group.cost,
-        )
-        for group in _grouped(rates, sites, partitioner, partitions, algorithm)
-    )
-
-
-def _grouped(
-    rates: ValueRates,
-    sites: Sequence[int],
-    partitioner: Partitioner,
-    partitions: int,
-    algorithm: Algorithm,
-) -> list[Group]:
-    place = PLACE[algorithm]
-    if partitioner is Partitioner.PLAN:
-        return placed_by_plan(rates, sites, partitions, place)
-    if partitioner is Partitioner.RATE:
-        return placed(rates, sites, by_rate(rates, partitions), place)
-    make = by_hash if partitioner is Partitioner.HASH else by_range
-    return placed(rates, sites, make(rates.values, partitions), place)
 
 
 def place_document(found: Placed, seconds: float) -> dict[str, Any]:
@@ -226,27 +325,34 @@ def place_document(found: Placed, seconds: float) -> dict[str, Any]:
         "cost": found.cost,
         "hosts": list(found.hosts),
         "queries": {
-            str(query.id): {
-                "cost": sum(group.cost for group in groups),
+            str(one.query.id): {
+                "cost": one.cost,
                 "sites": {
                     member.alias: found.hosts[site]
-                    for member, site in zip(query.members, sites, strict=True)
+                    for member, site in zip(one.query.members, one.sites, strict=True)
                 },
-                "groups": [
+                "groups": _documents(one.groups),
+                "partitioned": [
                     {
-                        "values": group.values,
-                        "named": list(group.named),
-                        "plan": _plan(query, group.plan, found.hosts),
-                        "cost": group.cost,
+                        "inputs": list(join.inputs),
+                        "by": list(join.attributes),
+                        "groups": _documents(join.groups),
                     }
-                    for group in groups
+                    for join in one.partitioned
                 ],
             }
-            for query, sites, groups in found.queries
+            for one in found.queries
         },
         "total_ms": round(seconds * 1000, 3),
         "assumed": list(found.assumed),
     }
+
+
+def _documents(groups: Sequence[GroupReport]) -> list[dict[str, Any]]:
+    return [
+        {"values": one.values, "named": list(one.named), "plan": one.plan, "cost": one.cost}
+        for one in groups
+    ]
 
 
 def place_text(found: Placed, seconds: float) -> str:
@@ -259,22 +365,24 @@ def place_text(found: Placed, seconds: float) -> str:
     ]
     if found.partitions > 1:
         lines.insert(1, f"partitions  {found.partitions} by {found.partitioner.value}")
-    for query, sites, groups in found.queries:
+    for one in found.queries:
         where = ", ".join(
             f"{member.alias} at {found.hosts[site]}"
-            for member, site in zip(query.members, sites, strict=True)
+            for member, site in zip(one.query.members, one.sites, strict=True)
         )
-        lines += ["", f"query {query.id}  ({where})"]
-        for group in groups:
-            plan = _plan(query, group.plan, found.hosts)
-            lines.append(f"  {plan}  cost {group.cost:.10g}{_values(group)}")
+        lines += ["", f"query {one.query.id}  ({where})"]
+        lines += [f"  {_line(group)}" for group in one.groups]
+        for join in one.partitioned:
+            lines.append(f"  partitioned by {' = '.join(join.attributes)}")
+            if join.groups != one.groups:
+                lines += [f"    {_line(group)}" for group in join.groups]
     if found.assumed:
         lines += ["", "assumed", *(f"  {line}" for line in found.assumed)]
     return "\n".join(lines) + "\n"
 
 
-def _plan(query: JoinQuery, plan: Operator, hosts: Sequence[str]) -> str:
-    return plan.label([member.alias for member in query.members], hosts)
+def _line(group: GroupReport) -> str:
+    return f"{group.plan}  cost {group.cost:.10g}{_values(group)}"
 
 
 def _values(group: GroupReport) -> str:

@@ -18,7 +18,8 @@ class Operator:
     Attributes:
         streams: that it is over.
         host: where it is, and where what it brings is.
-        inputs: of a join, two or more; the last is on ``host`` if any is.
+        inputs: of a join, two or more; the last, PMJoin's right child, is on ``host`` if any is,
+            and is a stream if a stream is there.
     """
 
     streams: Mask
@@ -45,7 +46,7 @@ def arrivals(sites: Sequence[int]) -> list[Operator]:
 
 def joined(host: int, inputs: Sequence[Operator]) -> Operator:
     """The join of ``inputs`` on ``host``."""
-    ordered = sorted(inputs, key=lambda one: (one.host == host, one.streams))
+    ordered = sorted(inputs, key=lambda one: (one.host == host, not one.inputs, one.streams))
     streams = 0
     for one in inputs:
         streams |= one.streams

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import Rates, ValueRates
+    from anabranch_planner.placement.rates import Rates, RatesByValue
 
     Groups = NDArray[np.int64]
     Place = Callable[[Rates, Sequence[int]], Operator]
@@ -82,12 +82,14 @@ def by_range(values: int, groups: int) -> Groups:
     return np.arange(values, dtype=np.int64) * groups // values
 
 
-def by_rate(rates: ValueRates, groups: int, seed: int = 0) -> Groups:
+def by_rate(rates: RatesByValue, groups: int, seed: int = 0) -> Groups:
     """Group of each value: those whose streams rank alike by rate are together."""
     ranks = rates.arriving.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").T
-    points = ranks.astype(np.float64)
+    # Many values rank alike: each ranking is looked at once, as often as it counts.
+    kinds, kind, counts = np.unique(ranks, axis=0, return_inverse=True, return_counts=True)
+    kind, points = kind.reshape(-1), kinds.astype(np.float64)
     random = Random(seed)
-    centres = points[random.sample(range(len(points)), min(groups, len(points)))]
+    centres = points[kind[random.sample(range(len(ranks)), min(groups, len(ranks)))]]
     nearest = np.full(len(points), -1)
     for _ in range(MOST_MOVES):
         distances = ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
@@ -96,12 +98,33 @@ def by_rate(rates: ValueRates, groups: int, seed: int = 0) -> Groups:
             break
         nearest = found
         for group in range(len(centres)):
-            if (nearest == group).any():
-                centres[group] = points[nearest == group].mean(axis=0)
-    return nearest.astype(np.int64)
+            inside = nearest == group
+            if inside.any():
+                centres[group] = np.average(points[inside], axis=0, weights=counts[inside])
+    return nearest[kind].astype(np.int64)
 
 
-def placed(rates: ValueRates, sites: Sequence[int], groups: Groups, place: Place) -> list[Group]:
+def grouped(
+    rates: RatesByValue,
+    sites: Sequence[int],
+    partitioner: Partitioner,
+    groups: int,
+    place: Place,
+) -> list[Group]:
+    """At most so many ``groups``, made as ``partitioner`` says, each with the plan of ``place``.
+
+    Raises:
+        PlannerError: the solver failed.
+    """
+    if partitioner is Partitioner.PLAN:
+        return placed_by_plan(rates, sites, groups, place)
+    if partitioner is Partitioner.RATE:
+        return placed(rates, sites, by_rate(rates, groups), place)
+    make = by_hash if partitioner is Partitioner.HASH else by_range
+    return placed(rates, sites, make(rates.values, groups), place)
+
+
+def placed(rates: RatesByValue, sites: Sequence[int], groups: Groups, place: Place) -> list[Group]:
     """The groups that have values, each with the plan that ``place`` makes for it."""
     found = []
     for group in np.unique(groups):
@@ -112,7 +135,9 @@ def placed(rates: ValueRates, sites: Sequence[int], groups: Groups, place: Place
     return found
 
 
-def placed_by_plan(rates: ValueRates, sites: Sequence[int], most: int, place: Place) -> list[Group]:
+def placed_by_plan(
+    rates: RatesByValue, sites: Sequence[int], most: int, place: Place
+) -> list[Group]:
     """At most ``most`` groups with a plan each, of the values' own plans and of those of groups
     that others make, that together send least. So none of these ways sends less.
 
@@ -141,13 +166,13 @@ def placed_by_plan(rates: ValueRates, sites: Sequence[int], most: int, place: Pl
     return found
 
 
-def _prices(plan: Operator, rates: ValueRates) -> NDArray[np.float64]:
+def _prices(plan: Operator, rates: RatesByValue) -> NDArray[np.float64]:
     """What a plan sends of each value."""
     found = np.zeros(rates.values)
     for one in plan.inputs:
         found += _prices(one, rates)
         if one.host != plan.host:
-            found += rates.by_value[one.streams]
+            found += rates.each(one.streams)
     return found
 
 

@@ -38,6 +38,28 @@ class Rates(Protocol):
         """Whether a predicate links two disjoint sets of streams."""
 
 
+class RatesByValue(Rates, Protocol):
+    """The same of streams that are joined by one key, value by value."""
+
+    @property
+    def count(self) -> int:
+        """How many streams there are."""
+
+    @property
+    def values(self) -> int:
+        """How many values there are."""
+
+    @property
+    def arriving(self) -> Floats:
+        """Stream x value -> its rate."""
+
+    def each(self, streams: Mask) -> Floats:
+        """Units per second by value that the join of ``streams`` brings."""
+
+    def of(self, values: NDArray[np.int64]) -> RatesByValue:
+        """The substreams of some values."""
+
+
 def members(streams: Mask) -> list[int]:
     """The numbers of a set of streams.
 
@@ -125,6 +147,11 @@ class ValueRates:
     def rate(self, streams: Mask) -> float:
         """Units per second of all values."""
         return float(self.by_value[streams].sum())
+
+    def each(self, streams: Mask) -> Floats:
+        """Units per second by value."""
+        found: Floats = self.by_value[streams]
+        return found
 
     def joinable(self, one: Mask, other: Mask) -> bool:
         """All streams have the key."""

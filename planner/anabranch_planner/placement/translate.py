@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Values of a key that are told apart; those that are not named share what is left.
 MAX_VALUES = 10_000
+#: The part of a rate that may be left by rounding once all its values are named.
+_ROUNDING = 1e-9
 
 
 @dataclass
@@ -56,59 +58,75 @@ class QueryRates:
         )
 
 
-def common_key(query: JoinQuery) -> KeyClass:
-    """The key class that all labels of ``query`` are joined by.
-
-    Raises:
-        PlannerError: there is none.
-    """
-    found = _common_key(query)
-    if found is None:
-        raise PlannerError(
-            "no-common-key",
-            f"no key joins all of {', '.join(query.labels)}, so their tuples have no common value",
-            remedy="place it with one partition",
-        )
-    return found
-
-
-def has_common_key(query: JoinQuery) -> bool:
-    """Whether one key joins all labels of ``query``."""
-    return _common_key(query) is not None
-
-
-def _common_key(query: JoinQuery) -> KeyClass | None:
+def common_key(query: JoinQuery) -> KeyClass | None:
+    """The key class that all labels of ``query`` are joined by; None: there is none."""
     labels = set(query.labels)
     return next((c for c in query.classes if {m.label for m in c.members} == labels), None)
 
 
 def value_rates(
     query: JoinQuery,
+    key: KeyClass,
     named: Mapping[Label, Mapping[str, float]],
     statistics: Statistics,
     history: float | None,
 ) -> tuple[tuple[str, ...], ValueRates]:
-    """The values of a query's common key, and the rates of its sub-joins value by value.
+    """The values of the key that joins all of a query, and its sub-joins' rates value by value.
 
     Values that are named for any label come first, sorted. What is left of a label's rate is spread
-    over as many further values as the label with most of them has.
+    over its further distinct values, or over those of the label with most where it says of none.
 
     Args:
         named: label -> value -> tuples per unit of time.
         history: microseconds over which tuples are counted.
 
     Raises:
-        PlannerError: there is no common key, or there are too many values.
+        PlannerError: there are too many values.
     """
-    key = {member.label: member.attribute for member in common_key(query).members}
+    texts, arriving = _arriving(query, key, named, statistics)
+    return texts, ValueRates(_joins(query, arriving, history))
+
+
+def key_shares(
+    query: JoinQuery,
+    key: KeyClass,
+    named: Mapping[Label, Mapping[str, float]],
+    statistics: Statistics,
+) -> tuple[tuple[str, ...], dict[int, np.typing.NDArray[np.float64]]]:
+    """The values of a key, as in :func:`value_rates`, and number of a label with the key -> the
+    part of its tuples by value.
+
+    Raises:
+        PlannerError: there are too many values.
+    """
+    texts, arriving = _arriving(query, key, named, statistics)
+    having = {member.label for member in key.members}
+    labels = [number for number, label in enumerate(query.labels) if label in having]
+    sums = arriving.sum(axis=1)
+    return texts, {
+        number: row / total if total > 0 else np.full_like(row, 1 / len(row))
+        for number, row, total in zip(labels, arriving, sums, strict=True)
+    }
+
+
+def _arriving(
+    query: JoinQuery,
+    key: KeyClass,
+    named: Mapping[Label, Mapping[str, float]],
+    statistics: Statistics,
+) -> tuple[tuple[str, ...], np.typing.NDArray[np.float64]]:
+    """The named values of a key, and label that has it x value -> tuples per unit of time."""
+    attribute = {member.label: member.attribute for member in key.members}
+    labels = [label for label in query.labels if label in attribute]
     model = CostModel(statistics, bounds=LoosestBounds((query,)))
     texts = sorted(set().union(*named.values())) if named else []
-    relation = {member.label: member.relation for member in query.members}
     left, spread = {}, {}
-    for label in query.labels:
+    for label in labels:
         known = named.get(label, {})
-        left[label] = max(model.added(_base(query, label)) - sum(known.values()), 0.0)
-        distinct = statistics.distinct(relation[label], (key[label],))
+        whole = model.added(_base(query, label))
+        rest = whole - sum(known.values())
+        left[label] = rest if rest > whole * _ROUNDING else 0.0
+        distinct = statistics.distinct(query.relation_of(label).id, (attribute[label],))
         spread[label] = max(math.ceil(distinct or 0.0) - len(known), 0)
     further = max(spread.values())
     if len(texts) + further > MAX_VALUES:
@@ -117,16 +135,17 @@ def value_rates(
             f"its key has {len(texts) + further} values, and {MAX_VALUES} are told apart",
             remedy="state fewer distinct values, and the frequent ones under values",
         )
-    if not texts and not further:
+    if not further and (not texts or any(left.values())):
+        # As many as there are, it is not known; they are not told apart.
         further = 1
-    arriving = np.zeros((len(query.labels), len(texts) + further))
-    for number, label in enumerate(query.labels):
+    arriving = np.zeros((len(labels), len(texts) + further))
+    for number, label in enumerate(labels):
         known = named.get(label, {})
         arriving[number, : len(texts)] = [known.get(text, 0.0) for text in texts]
         if left[label] > 0:
             among = min(spread[label], further) or further
-            arriving[number, len(texts) : len(texts) + among] = left[label] / max(among, 1)
-    return tuple(texts), ValueRates(_joins(query, arriving, history))
+            arriving[number, len(texts) : len(texts) + among] = left[label] / among
+    return tuple(texts), arriving
 
 
 def _joins(

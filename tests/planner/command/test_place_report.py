@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
 EXAMPLE_1 = EXAMPLES / "pmjoin-example-1.yaml"
+THREE_HOSTS = (EXAMPLE_1, EXAMPLES / "pmjoin-two-keys.yaml")
 LONG = "a_relation_with_a_name_that_is_longer_than_most"
 
 #: One key, 20 values: uniform at first, then with one that is frequent at R only.
@@ -28,6 +29,16 @@ CHAIN = """
 streams: {R: {rate: 10}, S: {rate: 20}, T: {rate: 40}}
 queries: {q: {relations: [R, S, T], predicates: [R.a = S.a, S.b = T.b]}}
 selectivity: {R.a = S.a: 0.01, S.b = T.b: 0.005}
+"""
+#: A value of `a` is frequent in R only; T and U are where what that brings is joined by `b`.
+TWO_KEYS = """
+streams:
+  R: {rate: 100, distinct: {a: 50}, host: r, values: {a: {hot: 80}}}
+  S: {rate: 60, distinct: {a: 50, b: 20}, host: s, values: {a: {hot: 1}}}
+  T: {rate: 4000, distinct: {b: 20}, host: t}
+  U: {rate: 50, distinct: {b: 20}, host: t}
+queries: {q: {relations: [R, S, T, U], predicates: [R.a = S.a, S.b = T.b, T.b = U.b], window: 1s}}
+span: 10s
 """
 
 
@@ -97,6 +108,59 @@ def test_what_is_frequent_at_one_stream_only_is_placed_by_itself(partitioner: st
     assert chosen <= found["cost"] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("partitioner", ["plan", "hash", "range", "rate"])
+def test_of_several_keys_those_joins_are_partitioned_that_are_by_one(partitioner: str) -> None:
+    whole = placed("-", "--hosts", "3", stdin=TWO_KEYS)
+    assert whole["queries"]["q"]["partitioned"] == []
+    assert whole["queries"]["q"]["groups"][0]["plan"] == "((S ⋈ R)@r ⋈ T ⋈ U)@t"
+    arguments = ("--hosts", "3", "--partitions", "4", "--partitioner", partitioner)
+    found = placed("-", *arguments, stdin=TWO_KEYS)
+    assert found["cost"] <= whole["cost"]
+    if partitioner != "plan":
+        return
+    query = found["queries"]["q"]
+    assert query["groups"] == [
+        {"values": 0, "named": [], "plan": "((S ⋈ R)@* ⋈ T ⋈ U)@t", "cost": query["cost"]}
+    ]
+    (join,) = query["partitioned"]
+    assert (join["inputs"], join["by"]) == (["S", "R"], ["R.a", "S.a"])
+    assert [(g["plan"], g["values"], g["named"]) for g in join["groups"]] == [
+        ("(S ⋈ R)@r", 1, ["hot"]),
+        ("(R ⋈ S)@s", 49, []),
+    ]
+    # S.hot to R, R's other 20 to S, and what both bring to T and U.
+    assert [group["cost"] for group in join["groups"]] == pytest.approx([1, 20])
+    brought = whole["cost"] - 60
+    assert query["cost"] == pytest.approx(21 + brought)
+    text = run("place", "-", *arguments, stdin=TWO_KEYS).stdout
+    assert "  partitioned by R.a = S.a\n    (S ⋈ R)@r  cost 1  1 values (hot)\n" in text
+
+
+def test_every_algorithm_partitions_what_it_places() -> None:
+    costs = {}
+    for algorithm in ("exact", "streamjoinopt"):
+        arguments = ("--hosts", "3", "--algorithm", algorithm)
+        costs[algorithm] = [
+            placed("-", *arguments, "--partitions", partitions, stdin=TWO_KEYS)["cost"]
+            for partitions in ("1", "4")
+        ]
+    assert costs["exact"][1] < costs["exact"][0] <= costs["streamjoinopt"][0]
+
+
+def test_what_is_left_beside_named_values_is_not_lost_where_no_number_is_known() -> None:
+    """One further value stands for all that are not named."""
+    problem = """
+streams: {R: {rate: 10, values: {a: {v: 4}}}, S: {rate: 20, values: {a: {v: 20}}}}
+queries: {q: {relations: [R, S], predicates: [R.a = S.a]}}
+"""
+    found = placed(
+        "-", "--hosts", "2", "--partitions", "2", "--partitioner", "range", stdin=problem
+    )
+    groups = found["queries"]["q"]["groups"]
+    assert sum(group["values"] for group in groups) == 2
+    assert found["cost"] == pytest.approx(4)
+
+
 def test_streams_without_a_host_are_dealt_in_order() -> None:
     problem = CHAIN.replace("T: {rate: 40}", "T: {rate: 40, host: far}")
     found = placed("-", "--hosts", "3", stdin=problem)
@@ -108,7 +172,7 @@ def test_streams_without_a_host_are_dealt_in_order() -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_any_file_that_can_be_planned_can_be_placed(path: Path) -> None:
-    hosts = "3" if path == EXAMPLE_1 else "2"
+    hosts = "3" if path in THREE_HOSTS else "2"
     costs = [
         placed(str(path), "--hosts", hosts, "--algorithm", name)["cost"]
         for name in ("exact", "streamjoinopt", "simple")
@@ -127,7 +191,17 @@ def test_text_breaks_no_name() -> None:
         (("--hosts", "0"), CHAIN, "hosts: 0 hosts are none (use 1 or more)"),
         (("--hosts", "4"), CHAIN, "hosts: of 4 hosts 1 would have no stream (use 3 or fewer)"),
         (("--hosts", "2", "--partitions", "0"), CHAIN, "partitions: 0 partitions are none"),
-        (("--hosts", "2", "--partitions", "2"), CHAIN, "queries.q: no key joins all of R, S, T"),
+        (
+            ("--hosts", "2", "--partitions", "2", "--algorithm", "simple"),
+            CHAIN,
+            "queries.q: no key joins all of R, S, T, and each join of the plan (S ⋈ R ⋈ T)@n0 is by"
+            " several keys, or is what other inputs are sent to: none can be partitioned",
+        ),
+        (
+            ("--hosts", "2", "--partitions", "2"),
+            CHAIN.replace("T: {rate: 40}", "T: {rate: 40, distinct: 20000}"),
+            "queries.q: its key has 20000 values, and 10000 are told apart",
+        ),
         (("--hosts", "2", "--algorithm", "quick"), CHAIN, "quick"),
         (
             ("--hosts", "2", "--partitions", "2"),

@@ -1,0 +1,93 @@
+"""What becomes of PMJoin's Fig. 8, different distributions, by what the paper leaves open."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anabranch_planner.placement.operators import cost
+from anabranch_planner.placement.partitioners import by_rate, placed
+from anabranch_planner.placement.rates import windowed
+from anabranch_planner.placement.stream_join_opt import simple, stream_join_opt
+from benchmarks.pmjoin.draws import OURS, Kind, Reading, drawn, rates_of
+
+if TYPE_CHECKING:
+    from anabranch_planner.placement.rates import ValueRates
+
+STREAMS = 10
+#: Draws of each reading: they differ much.
+DRAWS = 12
+BASE, NARROW, TOGETHER = "as in Fig. 8", "normal of 0.001 to 0.5 by logarithm", "the last three"
+#: One by one, and the last three at once.
+READINGS = {
+    BASE: OURS,
+    "hot spots shifted": Reading(shifted=True),
+    "normal of 0.01 to 0.1": Reading(deviations=(0.01, 0.1)),
+    "each parameter as likely": Reading(by_parameter=True),
+    "rates a geometric series": Reading(geometric=True),
+    NARROW: Reading(deviations=(0.001, 0.5), even=False),
+    TOGETHER: Reading((0.001, 0.5), even=False, by_parameter=True, geometric=True),
+}
+
+
+def measure() -> list[dict[str, Any]]:
+    """A row per reading and kind of hot spots: means, and the range of what each value costs."""
+    rows = []
+    for name, reading in READINGS.items():
+        for contiguous in (True, False):
+            if reading.shifted and not contiguous:
+                continue
+            kind = Kind(similar=False, contiguous=contiguous)
+            runs = [_run(seed, kind, reading) for seed in range(DRAWS)]
+            row: dict[str, Any] = {
+                "reading": name,
+                "hot_spots": "contiguous" if contiguous else "random",
+            }
+            for figure in runs[0]:
+                row[figure] = round(statistics.fmean(run[figure] for run in runs), 3)
+            each = [run["each_×"] for run in runs]
+            rows.append({**row, "least_×": round(min(each), 3), "most_×": round(max(each), 3)})
+    return rows
+
+
+def _run(seed: int, kind: Kind, reading: Reading) -> dict[str, float]:
+    rng = np.random.default_rng([8, seed])
+    rates = rates_of(rng, STREAMS, reading)
+    seconds = list(rng.uniform(10, 100, STREAMS))
+    given = windowed(*drawn(rng, kind, rates, seconds, reading=reading))
+    sites = range(STREAMS)
+    one = cost(stream_join_opt(given, sites), given)
+    groups = (by_rate(given, 2), np.arange(given.values))
+    two, each = (
+        sum(group.cost for group in placed(given, sites, way, stream_join_opt)) for way in groups
+    )
+    return {
+        "one_plan": one,
+        "of_simple_×": one / cost(simple(given, sites), given),
+        "two_×": two / one,
+        "each_×": each / one,
+        "each_exactly_×": each_exactly(given) / one,
+    }
+
+
+def each_exactly(rates: ValueRates) -> float:
+    """What is sent at least, each stream at a host of its own: the sum of the values' optima.
+
+    The dynamic program of :mod:`anabranch_planner.placement.exact`, for all values at once.
+    """
+    count = rates.count
+    ready = np.zeros((1 << count, count, rates.values))
+    made = ready[0]
+    for streams in range(1, 1 << count):
+        made = np.full((count, rates.values), np.inf)
+        lowest = streams & -streams
+        rest = part = streams ^ lowest
+        if not rest:
+            made[lowest.bit_length() - 1] = 0.0
+        while part:
+            np.minimum(made, ready[part] + ready[streams ^ part], out=made)
+            part = (part - 1) & rest
+        ready[streams] = np.minimum(made, made.min(axis=0) + rates.each(streams))
+    return float(made.min(axis=0).sum())
