@@ -72,7 +72,7 @@ def traffic(
         heads[rule.out] = head | frozenset(rule.members)
         copies, places[rule.out] = _hop(rule, spec, query, places.get(rule.edge), exchange)
         probes = model.probe_of(subs.of(query, head), rule.start, takers[rule.out])
-        width = _width(routes, needs.probe(rule), rule.start, head, exchange)
+        width = width_of(routes, needs.probe(rule), rule.start, head, exchange)
         found[rule.out] = Traffic(probes, copies * probes, copies * probes * width)
     return found
 
@@ -110,17 +110,17 @@ def _hop(
     known = next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
     if known is None:
         return float(exchange.hosts - 1), after
-    if isinstance(place, AttrRef) and _equal(query, place, known):
+    if isinstance(place, AttrRef) and are_equal(query, place, known):
         return 0.0, after
     return exchange.elsewhere, after
 
 
-def _equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
+def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
     """Whether two attributes of a partial result have the same value."""
     return one == other or any({one, other} <= set(c.members) for c in query.classes)
 
 
-def _width(
+def width_of(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
 ) -> float:
     """Bytes of a tuple over ``head``, of which that is ``needed``."""
