@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from anabranch_contract.queries.mirs import base_mir
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.values import joined_columns
-from anabranch_planner.plans.traffic import are_equal, users_of, width_of
+from anabranch_planner.plans.traffic import are_equal, known_attribute, users_of, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -116,6 +116,37 @@ def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
     made = replace(ruleset, stores=stores)
     made.validate()
     return made
+
+
+def hot_document(found: HotKeys) -> dict[str, Any]:
+    """What is dealt and what that is expected to bring, as JSON; by load, the greatest first."""
+    return {
+        "hosts": found.hosts,
+        "before": found.before,
+        "after": found.after,
+        "values": [
+            {
+                "store": str(one.store),
+                "attribute": str(one.attribute),
+                "value": one.text,
+                # As a text: it has 64 bits.
+                "hash": str(one.value.hash),
+                "hosts": one.value.hosts,
+                "load": one.load,
+                "spared": one.spared,
+                "price": one.price,
+            }
+            for one in sorted(found.values, key=lambda one: (-one.load, one))
+        ],
+    }
+
+
+def read_hot(document: Mapping[str, Any] | None) -> dict[str, tuple[HotValue, ...]]:
+    """Store -> the values that :func:`hot_document` has of it; none where there is no document."""
+    found: dict[str, list[HotValue]] = defaultdict(list)
+    for one in () if document is None else document["values"]:
+        found[one["store"]].append(HotValue(int(one["hash"]), one["hosts"]))
+    return {store: tuple(sorted(values)) for store, values in found.items()}
 
 
 def hot_keys(
@@ -199,10 +230,10 @@ class _Loads:
 
     def _store(self, spec: StoreSpec, asked: Sequence[ProbeRule]) -> _Store:
         known = self._columns(spec)
-        keys = [(rule, _known(rule, spec)) for rule in asked]
+        keys = [(rule, known_attribute(rule, spec)) for rule in asked]
         for rule, probe in keys:
             if known and probe is not None:
-                known += self._joined(self._before(rule), probe, rule.start)[0]
+                known += joined_columns(self._before(rule), probe)
         found = _Store(spec, self.model.values.frequent(known))
         self._add_rows(found)
         for rule, probe in keys:
@@ -211,8 +242,8 @@ class _Loads:
 
     def _columns(self, spec: StoreSpec) -> list[tuple[RelationId, str]]:
         """The columns by which a store's rows may be dealt; none: they may not."""
-        streams = (self.routes.relations[r].stream for r in spec.relations)
-        latest = any(self.routes.streams[stream].latest for stream in streams)
+        streams = {self.routes.relations[r].stream for r in spec.relations}
+        latest = not streams.isdisjoint(self.routes.latest)
         if spec.partition is None or spec.partitions == 1 or latest:
             return []
         mir = self._mir(spec)
@@ -233,8 +264,9 @@ class _Loads:
         rows = self.model.added(mir) * self.constants.row
         self.total += rows
         if len(store.hashes) and spec.partition is not None:
+            shares = self.model.values.shares
             start = mir.members[0] if mir.is_base else None
-            store.parts += rows * self._shares(mir, spec.partition[0], start, store.hashes)
+            store.parts += rows * shares(mir, spec.partition[0], start, store.hashes)
 
     def _add_probes(self, store: _Store, rule: ProbeRule, probe: AttrRef | None) -> None:
         spec, constants = store.spec, self.constants
@@ -248,13 +280,13 @@ class _Loads:
         if not len(store.hashes) or spec.partition is None:
             return
         rename = dict(zip(spec.members, rule.members, strict=True))
-        attribute = spec.partition[0]
+        attribute, shares = spec.partition[0], self.model.values.shares
         found = AttrRef(rename[attribute.label], attribute.attribute)
-        matches = made * self._shares(after, found, rule.start, store.hashes)
+        matches = made * shares(after, found, rule.start, store.hashes)
         store.parts += matches * constants.match
         store.behind += matches * self._next(rule, found) * constants.byte
         if probe is not None:
-            probes = sent * self._shares(before, probe, rule.start, store.hashes)
+            probes = sent * shares(before, probe, rule.start, store.hashes)
             store.probes += probes * look
             store.crossing += probes * self._width(rule) * constants.byte
 
@@ -264,7 +296,7 @@ class _Loads:
         return sum(
             self._width(step)
             for step in self.routes.probes.get(rule.out, ())
-            for known in [_known(step, self.routes.specs[step.store])]
+            for known in [known_attribute(step, self.routes.specs[step.store])]
             if known is not None and are_equal(query, found, known)
         )
 
@@ -277,30 +309,6 @@ class _Loads:
 
     def _after(self, rule: ProbeRule) -> Mir:
         return self.subs.of(self.users[rule.out], self.heads[rule.out])
-
-    def _joined(
-        self, mir: Mir, attribute: AttrRef, start: Label | None
-    ) -> tuple[list[tuple[RelationId, str]], bool]:
-        """The columns of ``mir`` that are equal to ``attribute``, and whether the first one's
-        tuples are those that arrive: that of ``start``.
-        """
-        if mir.is_base:
-            return joined_columns(mir, attribute), start is not None
-        equal = (m for c in mir.classes if attribute in c.members for m in c.members)
-        own = next((m for m in sorted(equal) if m.label == start), None)
-        if own is None and attribute.label == start:
-            own = attribute
-        return joined_columns(mir, own or attribute), own is not None
-
-    def _shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Floats:
-        """The share of each of ``hashes`` in the combinations over ``mir`` that ``start`` completes
-        (None: in all of them).
-        """
-        columns, arrives = self._joined(mir, attribute, start)
-        every = np.unique(np.concatenate([hashes, self.model.values.frequent(columns)]))
-        weights = self.model.values.weights(columns, every, first_arrives=arrives)
-        shares: Floats = weights[np.searchsorted(every, hashes)] / max(weights.sum(), 1e-300)
-        return shares
 
 
 class _Chooser:
@@ -415,8 +423,3 @@ class _Chooser:
             spared,
             price,
         )
-
-
-def _known(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
-    """The attribute of what probes by which the store is partitioned; None: it knows none."""
-    return next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)

@@ -75,7 +75,10 @@ class DealtRows:
         """Per partition, which of ``hashes`` it may have rows of; ``homes``: their partitions."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
-        return [(homes == p) | (dealt & may[numbers]) for p, may in enumerate(self.partitions.T)]
+        return [
+            (homes == p) | (dealt & self.partitions[numbers, p])
+            for p in range(self.partitions.shape[1])
+        ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
         """Per host, which of ``hashes`` have been dealt and may be there; ``owners``: the host of
@@ -83,8 +86,11 @@ class DealtRows:
         """
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
-        there = (self.partitions[:, owners == host].any(axis=1) for host in range(hosts))
-        return [dealt & may[numbers] for may in there]
+        found: list[Bools] = []
+        for host in range(hosts):
+            there: Bools = np.logical_or.reduce(self.partitions[:, owners == host], axis=1)
+            found.append(dealt & there[numbers])
+        return found
 
     def written(self, hashes: U64, homes: Ints, arrived: Callable[[], Ints]) -> Ints:
         """The partition that each new row is written to.
