@@ -51,7 +51,8 @@ counts tuples, and does not compare plans by what could be asked.
 _HOT = """\
 Hosts are threads of one process here, so that what each of them does can be counted and not timed:
 two cores would not show that three hosts are faster. All hosts together probe more often, as each
-probe of a hot value goes to all of them, and find as many matches. *Bytes* grow by these probes.
+probe of a hot value goes to all of them. Matches are counted before time bounds are checked, so
+some depend on how long a segment is kept; results are the same. *Bytes* grow by those probes.
 """
 
 
