@@ -329,15 +329,18 @@ class _Chooser:
         self.parts, self.probes = joined("parts"), joined("probes")
         self.crossing, self.behind = joined("crossing"), joined("behind")
         places: dict[tuple[int, int], int] = {}
-        homes, stays = [], []
+        homes, stays, most = [], [], []
         for store in stores:
             count = store.spec.partitions
             now = {one.hash for one in earlier.get(store.spec.id, ())}
             for value in store.hashes.tolist():
                 homes.append(places.setdefault((count, home_partition(value, count)), len(places)))
                 stays.append(value in now)
+                most.append(count)
         self.homes = np.array(homes, np.int64)
         self.needed = np.where(stays, STAYS, 1.0)
+        #: There is a partition for each host that a value is dealt to.
+        self.most = np.array(most, np.int64)
         #: Of each partition what frequent values that are not dealt make of the load.
         self.excess = np.zeros(len(places))
         np.add.at(self.excess, self.homes, self.parts + self.probes)
@@ -391,6 +394,7 @@ class _Chooser:
         mean = self.loads.total / self.hosts
         gain = spared - self.needed * np.maximum(price, WORTH * mean)
         gain[list(taken)] = -np.inf
+        gain[self.most < ways] = -np.inf
         # Of equal ones the first.
         pair = int(gain.argmax())
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])

@@ -124,6 +124,16 @@ def test_of_many_hosts_some_do() -> None:
     assert found.after < found.before
 
 
+def test_there_is_a_partition_for_each_host() -> None:
+    statistics = skewed(0.3, hosts=16)
+    for partitions, most in ((4, 4), (5, 4), (16, 16), (64, 16)):
+        rules = compiled(PAIR, statistics, partitions)
+        model = CostModel(statistics, parallelism=partitions)
+        found = hot_keys(rules, [PAIR], model, statistics.hosts)
+        assert found.values
+        assert max(one.value.hosts for one in found.values) <= most
+
+
 def test_no_more_than_so_many() -> None:
     found = chosen(skewed(*(0.9 / 200,) * 200, distinct=201), MATCHES)
     assert len(found.values) <= MOST
