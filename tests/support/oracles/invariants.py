@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.plans.ruleset import home_partition
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.manifest import Manifests
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.storage.segment_cache import read_segment
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Watch:
 
     def _places(self, state: State) -> None:
         """Every stored row is in the home partition of its key, or in one of those that its store
-        says rows of its value have been dealt to.
+        says rows of its value have been dealt to, in the batches in which they have been.
         """
         for store in state.stores.values():
             spec = store.spec
@@ -124,6 +125,9 @@ class Watch:
                 if name not in rows.schema.names:
                     continue
                 keys = key_vector([rows.column(name)], [kind])
+                names = [n for n in rows.schema.names if n == SIGMA or n.startswith(f"{SIGMA}:")]
+                arrivals = zip(*(rows.column(n).to_pylist() for n in names), strict=True)
+                last = [max(members) for members in arrivals]
                 for at, value in enumerate(keys.hashes.tolist()):
                     if keys.valid is not None and not keys.valid[at]:
                         continue
@@ -131,7 +135,10 @@ class Watch:
                     if segment.partition == home:
                         continue
                     assert value in known, f"{store.spec.id}: a row is in no partition of its own"
-                    assert segment.partition in known[value].partitions
+                    entry, arrived = known[value], last[at] >> OFFSET_BITS
+                    assert segment.partition in entry.partitions
+                    assert arrived >= entry.first
+                    assert entry.now or arrived <= entry.last
                     kind_of = "base" if store.is_base else "MIR"
                     self.events[f"hot row away from home, {kind_of}"] += 1
 
