@@ -22,13 +22,20 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import ForecastStatistics, NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.hot_keys import HotKeys, deal_hot, hot_keys
+from anabranch_planner.plans.hot_keys import (
+    HotKeys,
+    deal_hot,
+    hot_document,
+    hot_keys,
+    read_hot,
+)
 from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
@@ -149,17 +156,20 @@ class Engine:
         )
 
     def _planned(self, epoch: int) -> Ruleset:
-        statistics = self.statistics()
-        rules, joins = planned(self.streams, self.queries, statistics, self.options, epoch)
+        known = self.statistics()
+        calls = CostConstants(calls=self.every * self.tasks)
+        priced = ForecastStatistics(known, known.ahead(), calls, known.exchange())
+        rules, joins = planned(self.streams, self.queries, priced, self.options, epoch)
         if not self.hot_keys:
             return rules
-        model = CostModel(statistics, parallelism=self.parallelism, bounds=LoosestBounds(joins))
-        exchange, known = statistics.exchange(), self.hot.values if self.hot else ()
-        now = {
-            str(store): [one.value for one in known if one.store == store]
-            for store in {one.store for one in known}
-        }
-        self.hot = hot_keys(rules, joins, model, exchange, earlier=now)
+        model = CostModel(
+            priced,
+            parallelism=self.parallelism,
+            bounds=LoosestBounds(joins),
+            substreams=rules.substreams,
+        )
+        now = {} if self.hot is None else read_hot(hot_document(self.hot))
+        self.hot = hot_keys(rules, joins, model, priced.exchange(), calls, now)
         return deal_hot(rules, self.hot)
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:

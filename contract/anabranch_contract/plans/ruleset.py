@@ -138,6 +138,20 @@ class Substreams(Row, frozen=True):
         """How many substreams there are."""
         return self.others + len(self.groups)
 
+    def number(self, value: int) -> int:
+        """The substream of tuples whose key has the hash ``value``.
+
+        >>> halves = Substreams(Label("R"), "a", "bigint", ((7,), (8, 9)), others=2)
+        >>> [halves.number(value) for value in (7, 9, 5, 5 << 60)]
+        [2, 3, 0, 0]
+        >>> halves.number(9 << 60)
+        1
+        """
+        for number, group in enumerate(self.groups, self.others):
+            if value in group:
+                return number
+        return (value >> 32) * self.others >> 32
+
     def share(self, numbers: Iterable[int]) -> float:
         """The expected share of the substreams ``numbers``; in equal parts where none is known."""
         shares = self.shares or (1 / self.count,) * self.count

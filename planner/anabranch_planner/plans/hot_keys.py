@@ -24,9 +24,8 @@ are hot.
 **Steady.** Shares of frequent values are never too high (``FrequentValues``), so nothing becomes
 hot by their errors. A value that is hot already stays so until it spares less than half as much.
 
-Left out: values of intermediate results and of other streams are taken to be independent, of
-several substreams each is taken to have the shares of all, and what is stored already stays where
-it is until it expires. A store of a stream that keeps the latest per key is not dealt.
+Left out: values of different keys are taken to be independent, and what is stored already stays
+where it is until it expires. A store of a stream that keeps the latest per key is not dealt.
 """
 
 from __future__ import annotations
@@ -280,13 +279,13 @@ class _Loads:
         if not len(store.hashes) or spec.partition is None:
             return
         rename = dict(zip(spec.members, rule.members, strict=True))
-        attribute, shares = spec.partition[0], self.model.values.shares
+        attribute = spec.partition[0]
         found = AttrRef(rename[attribute.label], attribute.attribute)
-        matches = made * shares(after, found, rule.start, store.hashes)
+        matches = self.model.probe_with(after, rule.start, takers, found, store.hashes)
         store.parts += matches * constants.match
         store.behind += matches * self._next(rule, found) * constants.byte
         if probe is not None:
-            probes = sent * shares(before, probe, rule.start, store.hashes)
+            probes = self.model.probe_with(before, rule.start, takers, probe, store.hashes)
             store.probes += probes * look
             store.crossing += probes * self._width(rule) * constants.byte
 

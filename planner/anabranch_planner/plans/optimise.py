@@ -64,7 +64,7 @@ class Options:
         threads: how many the solver may use.
         max_flows: beyond it the integer program is not built and local search decides.
         substreams: into how many substreams the tuples of one start are told apart at most, where
-            that saves something (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
+            that saves seconds (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
             and not by the printed program.
         look_ahead: whether the rules of revisions ask ahead where that pays
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
@@ -172,18 +172,26 @@ def cost_model(
         earlier: how they are told apart now; that changes only where much is saved.
     """
     options = request.options
-    model = CostModel(
-        request.statistics,
-        objective=options.objective,
-        parallelism=options.parallelism,
-        partitioning=options.partitioning,
-        bounds=LoosestBounds(queries),
-    )
+
+    def priced(objective: Objective) -> CostModel:
+        return CostModel(
+            request.statistics,
+            objective=objective,
+            parallelism=options.parallelism,
+            partitioning=options.partitioning,
+            bounds=LoosestBounds(queries),
+        )
+
+    model = priced(options.objective)
     if substreams is None:
         joint = options.optimizer is Optimizer.CLASH
         printed = options.formulation is Formulation.PAPER
-        most = options.substreams if joint and not printed else 1
-        substreams = [choice.function for choice in choose(queries, model, most, earlier)]
+        if options.substreams < 2 or not joint or printed:
+            return model
+        # Each kind takes calls of its own, which only seconds charge.
+        seconds = priced(Objective.SECONDS)
+        chosen = choose(queries, seconds, options.substreams, earlier)
+        substreams = [choice.function for choice in chosen]
     return model.divided(substreams) if substreams else model
 
 

@@ -76,7 +76,7 @@ def choose(
 
     Args:
         queries: those that are planned together.
-        model: of all their tuples.
+        model: of all their tuples; it charges calls only if it has prices in seconds.
         earlier: how tuples are told apart now.
     """
     if most < 2:

@@ -78,17 +78,20 @@ def traffic(
         heads[rule.out] = head | frozenset(rule.members)
         place = places.get(rule.edge)
         copies, places[rule.out] = _hop(rule, spec, query, place, exchange)
+        probes = model.probe_of(subs.of(query, head), rule.start, takers[rule.out])
+        tuples = copies * probes
         hot[rule.out] = {one.hash: one.hosts for one in spec.hot}
         known = known_attribute(rule, spec)
         if known is not None and (spec.hot or hot.get(rule.edge)):
             stays = isinstance(place, AttrRef) and are_equal(query, place, known)
             more = _more_copies(hot[rule.out], hot.get(rule.edge) if stays else None, exchange)
             hashes = np.array(sorted(more), np.uint64)
-            shares = model.values.shares(subs.of(query, head), known, rule.start, hashes)
-            copies += float(shares @ np.array([more[value] for value in sorted(more)]))
-        probes = model.probe_of(subs.of(query, head), rule.start, takers[rule.out])
+            of_hot = model.probe_with(
+                subs.of(query, head), rule.start, takers[rule.out], known, hashes
+            )
+            tuples += float(of_hot @ np.array([more[value] for value in sorted(more)]))
         width = width_of(routes, needs.probe(rule), rule.start, head, exchange)
-        found[rule.out] = Traffic(probes, copies * probes, copies * probes * width)
+        found[rule.out] = Traffic(probes, tuples, tuples * width)
     return found
 
 

@@ -1,4 +1,5 @@
-"""Cost constants from what tasks have reported (objective ``seconds``).
+"""Cost constants from what tasks have reported: for the objective ``seconds``, and for telling the
+tuples of a start apart, which is priced in seconds under every objective.
 
 Live, they are fitted to the newest periods. In step mode the planner's defaults are taken: what a
 clock says differs from run to run, and a replay must repeat byte for byte.
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 FITTED = 5
 
 
+def _needed(options: PlanningRecord) -> bool:
+    return options.objective is Objective.SECONDS or options.substreams > 1
+
+
 def newest(periods: Sequence[str], options: PlanningRecord, mode: Mode) -> list[Interim]:
     """The measurements that constants are fitted to, of documents that are listed oldest first."""
-    if options.objective is not Objective.SECONDS or mode is not Mode.LIVE:
+    if not _needed(options) or mode is not Mode.LIVE:
         return []
     return read_all(periods[-FITTED:], Interim)
 
@@ -48,7 +53,7 @@ def timed(
         snapshot: the newest measurements of an epoch.
         periods: those to fit to; none in step mode.
     """
-    if options.objective is not Objective.SECONDS or snapshot is None:
+    if not _needed(options) or snapshot is None:
         return statistics
     known = constants(snapshot, periods, options)
     return ForecastStatistics(statistics, statistics.ahead(), known, statistics.exchange())
@@ -72,10 +77,10 @@ def constants(
     return fit(steps, [period.inserts for period in periods], known)
 
 
-def costs_record(statistics: Statistics) -> CostsRecord | None:
-    """The constants of ``statistics``, as an epoch shows them."""
+def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:
+    """The constants plans are compared by, as an epoch shows them; None: tuples are counted."""
     known = statistics.constants()
-    if known is None:
+    if known is None or objective is not Objective.SECONDS:
         return None
     return CostsRecord(
         **{name: getattr(known, name) for name in OPERATIONS},

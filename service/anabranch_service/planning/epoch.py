@@ -202,7 +202,7 @@ def outcome(joint: Joint) -> Planned:
         assumed=tuple(r for r in relations if task.statistics.cardinality(r) is None),
         estimated=_estimated(task.statistics),
         ahead=_ahead(task.statistics, relations),
-        costs=costs_record(task.statistics),
+        costs=costs_record(task.statistics, task.options.objective),
         explain=shown,
         footprint=footprint_of_parts(rules.parts),
     )

@@ -203,7 +203,7 @@ class PlanningRecord(Closed):
     solver: Solver = Solver.BRANCH
     backfill: Backfilling = Backfilling.AUTO
     backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)
-    substreams: int = Field(default=1, ge=1, le=64)
+    substreams: int = Field(default=4, ge=1, le=64)
     revision_gain: float | None = Field(default=0.1, ge=0, le=1)
     approval: Approval = Approval.AUTOMATIC
     overload: Overload = Overload.WAIT

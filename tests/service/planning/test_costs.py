@@ -22,7 +22,7 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.constants import CostConstants
-from anabranch_service.planning.costs import newest, timed
+from anabranch_service.planning.costs import costs_record, newest, timed
 from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.service import serving
@@ -90,10 +90,16 @@ def test_a_replay_takes_constants_that_no_clock_decides() -> None:
 
 
 @pytest.mark.parametrize("objective", [Objective.DEFAULT, Objective.PAPER])
-def test_other_objectives_read_nothing(objective: Objective) -> None:
-    known, options = snapshot(), SECONDS.model_copy(update={"objective": objective})
-    assert newest(["{"], options, Mode.LIVE) == []
-    assert timed(known, known, [], options) is known
+def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Objective) -> None:
+    known = snapshot()
+    alike = SECONDS.model_copy(update={"objective": objective, "substreams": 1})
+    assert newest(["{"], alike, Mode.LIVE) == []
+    assert timed(known, known, [], alike) is known
+    apart = alike.model_copy(update={"substreams": 2})
+    assert (
+        timed(known, known, [], apart).constants() == timed(known, known, [], SECONDS).constants()
+    )
+    assert costs_record(timed(known, known, [], apart), objective) is None
 
 
 def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:

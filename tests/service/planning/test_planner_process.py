@@ -86,6 +86,7 @@ def test_the_epochs_are_the_same(shop: Service, monkeypatch: pytest.MonkeyPatch)
 def test_a_process_that_is_killed_costs_one_epoch(apart: Service) -> None:
     apart.post("/v1/queries", {"id": "pair", "sql": PAIR})
     apart.plan(-1)
+    explained(apart, 0)  # which asks the process, too
     (child,) = children()
     child.kill()
     apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})

@@ -74,7 +74,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "solver": "branch",
         "backfill": "auto",
         "backfill_horizon": 1.0,
-        "substreams": 1,
+        "substreams": 4,
         "revision_gain": 0.1,
         "overload": "wait",
         "allocation": "fair",
