@@ -252,6 +252,7 @@ def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, sho
         shop.plan(epoch, next_batch=found.total_batches, snapshot=found)
 
     hot = FrequentValues((7,), ("3",), (0.6,), (0.6,), 0.0)
+    shop.call("PUT", "/v1/settings", 200, {"parallelism": 8})
     shop.post("/v1/queries", {"sql": PAIR})
     shop.plan(-1)
     ended(0)

@@ -92,6 +92,7 @@ def hot(ruleset: Ruleset) -> dict[str, list[int]]:
 
 
 def test_rows_of_frequent_values_are_dealt_to_several_hosts(shop: Service) -> None:
+    shop.call("PUT", "/v1/settings", 200, {"parallelism": 8})
     shop.post("/v1/queries", {"sql": PAIR})
     shop.plan(-1)
     many = replace(SNAPSHOT, values=FEW, arrivals={"orders": ORDERS, "customers": ORDERS})
