@@ -23,11 +23,19 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import ForecastStatistics, NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.hot_keys import (
+    HotKeys,
+    deal_hot,
+    hot_document,
+    hot_keys,
+    read_hot,
+)
 from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
@@ -35,6 +43,7 @@ from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.task.worker import run_task
+from tests.support.worlds.mail import Mail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,8 +72,10 @@ class Engine:
         rules: of the only epoch, epoch 0; None: each epoch is planned.
         mir: whether intermediate results may be kept. ``look_ahead``: whether probes ask ahead
             where that pays.
+        hosts: that the tasks are on, in turns; what they send each other goes by value. Plans cost
+            it. ``hot_keys``: whether rows of frequent values are dealt where that pays.
         mode: live, batches may be rationed by measured time; then there is one epoch.
-        reports: what the tasks of the last batch said.
+        reports: what the tasks of the last batch said. ``hot``: what the last plan deals.
     """
 
     home: Path
@@ -78,10 +89,13 @@ class Engine:
     substreams: int = 1
     mir: bool = True
     look_ahead: bool = False
+    hosts: int = 1
+    hot_keys: bool = False
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
     rules: Ruleset | None = None
     mode: Mode = Mode.STEP
     reports: list[TaskReport] = field(init=False, default_factory=list)
+    hot: HotKeys | None = field(init=False, default=None)
     driver: Driver = field(init=False)
     _control: Control = field(init=False)
 
@@ -114,7 +128,12 @@ class Engine:
         """Those of the last epoch that has ended."""
         last = self._control.last_boundary()
         known = None if last is None or last.snapshot is None else last.snapshot
-        return NoStatistics() if known is None else codec.from_json(known, Snapshot)
+        if known is None:
+            return NoStatistics()
+        found = codec.from_json(known, Snapshot)
+        calls = CostConstants(calls=max(found.batches, 1) * self.tasks)
+        hosts = Exchange(self.hosts) if self.hosts > 1 else None
+        return ForecastStatistics(found, found.ahead(), calls, hosts)
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""
@@ -140,25 +159,36 @@ class Engine:
 
     def _planned(self, epoch: int) -> Ruleset:
         known = self.statistics()
-        calls = CostConstants(calls=self.every * self.tasks)
-        priced = ForecastStatistics(known, known.ahead(), calls, known.exchange())
-        return planned(self.streams, self.queries, priced, self.options, epoch)[0]
+        rules, joins = planned(self.streams, self.queries, known, self.options, epoch)
+        if not self.hot_keys:
+            return rules
+        model = CostModel(
+            known,
+            parallelism=self.parallelism,
+            bounds=LoosestBounds(joins),
+            substreams=rules.substreams,
+        )
+        now = {} if self.hot is None else read_hot(hot_document(self.hot))
+        self.hot = hot_keys(rules, joins, model, priced.exchange(), calls, now)
+        return deal_hot(rules, self.hot)
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
         rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
-        barrier, messages = threading.Barrier(self.tasks), [""] * self.tasks
+        barrier, messages = threading.Barrier(self.tasks), [("", "")] * self.tasks
         found: list[TaskReport | BaseException] = [RuntimeError("unfinished")] * self.tasks
+        mail = Mail(self.tasks)
+        hosts = tuple(f"host-{task % self.hosts}" for task in range(self.tasks))
 
         def work(task: int) -> None:
-            def exchange(message: str) -> list[str]:
-                messages[task] = message
+            def exchange(message: str, group: str = "") -> list[str]:
+                messages[task] = (group, message)
                 barrier.wait()
-                everybody = list(messages)
+                everybody = [text if theirs == group else "" for theirs, text in messages]
                 barrier.wait()
                 return everybody
 
             try:
-                found[task] = self.around(
+                found[task] = report = self.around(
                     lambda: run_task(
                         context,
                         rules,
@@ -166,8 +196,11 @@ class Engine:
                         task=task,
                         tasks=self.tasks,
                         exchange=exchange,
+                        hosts=hosts if self.hosts > 1 else (),
+                        post=mail.of(task) if self.hosts > 1 else None,
                     )
                 )
+                report.host = hosts[task] if self.hosts > 1 else ""
             except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
                 found[task] = error
                 barrier.abort()

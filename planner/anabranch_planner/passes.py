@@ -25,6 +25,7 @@ from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.normal.same_joins import same_joins
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfill, decide
 from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.hot_keys import HotKeys, deal_hot, hot_keys
 from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import (
     Apart,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset, Substreams
+    from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import JoinQuery, Stream
     from anabranch_planner.cost.footprint import Footprint
@@ -100,6 +101,8 @@ class EpochRequest:
         backfilling, horizon, running, earlier: as :func:`decide` has them.
         before: the parts of the plan before, whose rules may be among the new ones.
         look_ahead: whether probes ask ahead where that pays.
+        hot_keys: whether new rows of frequent values are dealt to several hosts where that pays;
+            ``hot``: store -> the values of which they are now.
     """
 
     queries: Sequence[JoinQuery]
@@ -117,6 +120,8 @@ class EpochRequest:
     past: frozenset[str] = frozenset()
     before: tuple[Part, ...] = ()
     look_ahead: bool = False
+    hot_keys: bool = False
+    hot: Mapping[str, tuple[HotValue, ...]] = field(default_factory=dict)
 
 
 class Divided(NamedTuple):
@@ -135,11 +140,14 @@ class Decided(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The ruleset of an epoch, the decisions on the past that are in it, and the plan's parts."""
+    """The ruleset of an epoch, the decisions on the past that are in it, the plan's parts, and what
+    is hot; None: nobody has asked.
+    """
 
     ruleset: Ruleset
     backfills: tuple[Backfill, ...]
     parts: tuple[Part, ...]
+    hot: HotKeys | None = None
 
 
 def divide_plan(plan: Plan, request: EpochRequest) -> Divided:
@@ -190,6 +198,22 @@ def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
     return rules._replace(ruleset=look_ahead(rules.ruleset, request.queries, model, prices))
 
 
+def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
+    """Deal new rows of frequent values to several hosts where that pays, if it is asked for."""
+    exchange = request.statistics.exchange()
+    if not request.hot_keys or exchange is None or exchange.hosts < 2:
+        return rules
+    found = hot_keys(
+        rules.ruleset,
+        request.queries,
+        _model(request, rules.ruleset.substreams),
+        exchange,
+        request.statistics.constants(),
+        request.hot,
+    )
+    return rules._replace(ruleset=deal_hot(rules.ruleset, found), hot=found)
+
+
 def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel:
     return CostModel(
         request.statistics,
@@ -201,7 +225,7 @@ def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel
 
 
 #: The epoch loop validates what it publishes (``cost.validate``).
-RULES = (divide_plan, decide_past, compile_rules, ask_ahead)
+RULES = (divide_plan, decide_past, compile_rules, ask_ahead, deal_hot_keys)
 
 
 # --- an explanation: text -> logical plan -> the same with multi-way joins -----------------------

@@ -13,7 +13,15 @@ from anabranch_planner.placement.operators import cost
 from anabranch_planner.placement.partitioners import by_range, placed
 from anabranch_planner.placement.rates import windowed
 from anabranch_planner.placement.stream_join_opt import stream_join_opt
-from benchmarks.pmjoin import looking_ahead, readings, report, several_keys, simulation, skew
+from benchmarks.pmjoin import (
+    hot_keys,
+    looking_ahead,
+    readings,
+    report,
+    several_keys,
+    simulation,
+    skew,
+)
 from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
 from benchmarks.pmjoin.routing import route
 
@@ -173,3 +181,19 @@ def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (grid,) = skew.tables(found)
     assert len(grid.rows) == 6
     assert len(report.targets_apart(found)) == 5
+
+
+def test_hot_keys_in_small(tmp_path: Path) -> None:
+    """Results are those that DuckDB counts, or there would be no figures."""
+    options = argparse.Namespace(rows=400, batches=8, exponents=[0.0, 1.2], seeds=[1])
+    found = hot_keys.measure(options, tmp_path)
+    runs = {(one["workload"], one["exponent"]): one for one in found["runs"]}
+    assert list(runs) == [("pair", 0.0), ("pair", 1.2), ("one key", 1.2), ("chain", 1.2)]
+    assert runs["pair", 0.0]["on"]["hot"] == 0
+    skewed = runs["pair", 1.2]
+    assert skewed["on"]["hot"] > 0
+    assert skewed["off"]["hot"] == 0
+    assert skewed["on"]["busiest"] < skewed["off"]["busiest"]
+    (grid,) = hot_keys.tables(found)
+    assert len(grid.rows) == 4
+    assert len(report.targets_hot(found)) == 4

@@ -33,6 +33,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
 from tests.support.cases.random_plans import (
     random_checks,
+    random_hot,
     random_layouts,
     random_plan,
     random_revision,
@@ -113,6 +114,7 @@ class PlainService:
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
         self._checks = Random(script.seed + 7) if script.ahead else None
+        self._hot = Random(script.seed + 8) if script.hot else None
         self._answer = RevisionAnswer(0)
         self._offered = RulesetId(-1)
         self._numbers: Counter[int] = Counter()
@@ -226,7 +228,9 @@ class PlainService:
         self.done.add(epoch)
 
     def _checked(self, rules: Ruleset) -> Ruleset:
-        """``rules``, which look ahead where the script says so."""
+        """``rules``, which look ahead and have hot values where the script says so."""
+        if self._hot is not None:
+            rules = random_hot(rules, self._hot)
         return rules if self._checks is None else random_checks(rules, self._checks)
 
     def _set(self, epoch: int, rules: Ruleset) -> None:

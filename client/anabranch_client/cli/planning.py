@@ -198,6 +198,12 @@ def settings_set(
         str | None,
         typer.Option(help="auto: probes ask, where that pays, if later ones can find anything."),
     ] = None,
+    hot_keys: Annotated[
+        str | None,
+        typer.Option(
+            help="auto: rows of frequent values go to several hosts, where that pays; or never."
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -220,6 +226,7 @@ def settings_set(
         "latency_goal": latency_goal,
         "capacity": _limit(capacity, "--capacity", float),
         "look_ahead": look_ahead,
+        "hot_keys": hot_keys,
     }
     if all(value is None for value in given.values()):
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")

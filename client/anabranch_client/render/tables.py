@@ -465,6 +465,7 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
     if epoch.costs is not None:
         facts["cost is"] = f"CPU seconds an epoch, {_fitted(epoch.costs)}"
     facts.update(_exchange(epoch.explain.get("exchange")))
+    facts.update(_hot(epoch.explain.get("hot_keys")))
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
     return Group(facts_table(facts), *rejections(epoch.rejected), *plan_trees(epoch.explain))
@@ -481,6 +482,20 @@ def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
     shares = ", ".join(f"{edge} {size(round(edges[edge]['bytes']))}" for edge in most)
     text = f"{size(round(total))} a batch between {expected['hosts']} hosts"
     return {"sends": f"{text}: {shares}" if shares else text}
+
+
+def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
+    """The values of which a plan deals new rows to several hosts; nothing where it deals none."""
+    if not dealt:
+        return {}
+    values: list[dict[str, Any]] = dealt["values"]
+    most = ", ".join(
+        f"{one['attribute']} = {one['value'] or '?'} to {one['hosts']}"
+        for one in values[:MOST_EDGES]
+    )
+    more = f", and {len(values) - MOST_EDGES} more" if len(values) > MOST_EDGES else ""
+    expected = f"{dealt['after']:.2f} times the mean host's, {dealt['before']:.2f} without"
+    return {"deals": f"{most}{more}", "busiest host": f"load {expected}"}
 
 
 def rejections(rejected: Mapping[str, ProblemRecord | ProblemOut]) -> list[Text]:

@@ -424,6 +424,7 @@ class Calls:
         latency_goal: float | None = None,
         capacity: float | Literal["none"] | None = None,
         look_ahead: str | None = None,
+        hot_keys: str | None = None,
     ) -> Call[SettingsOut]:
         """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
         given = _given(
@@ -444,6 +445,7 @@ class Calls:
             latency_goal=latency_goal,
             capacity=capacity,
             look_ahead=look_ahead,
+            hot_keys=hot_keys,
         )
         body = {name: None if value == "none" else value for name, value in given.items()}
         return Call("PATCH", "/v1/settings", SettingsOut.read, body)

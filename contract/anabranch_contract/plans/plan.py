@@ -61,6 +61,13 @@ class LookingAhead(StrEnum):
     NEVER = "never"
 
 
+class HotKeyDealing(StrEnum):
+    """Whether new rows of frequent values are dealt to several hosts (``StoreSpec.hot``)."""
+
+    AUTO = "auto"
+    NEVER = "never"
+
+
 class Backfilling(StrEnum):
     """Who decides: the cost model, or the user once for all."""
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 #: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
 #: latest per key; in version 4 queries were joins only; up to version 5
 #: expressions did not name the kinds of their terms; up to version 6 all tuples of a start took
-#: the same orders, and no probe looked ahead.
+#: the same orders, no probe looked ahead, and no value was hot.
 VERSION, _UNMARKED = 7, 5
 
 StoreId = NewType("StoreId", str)
@@ -141,6 +141,20 @@ class Substreams(Row, frozen=True):
         """How many substreams there are."""
         return self.others + len(self.groups)
 
+    def number(self, value: int) -> int:
+        """The substream of tuples whose key has the hash ``value``.
+
+        >>> halves = Substreams(Label("R"), "a", "bigint", ((7,), (8, 9)), others=2)
+        >>> [halves.number(value) for value in (7, 9, 5, 5 << 60)]
+        [2, 3, 0, 0]
+        >>> halves.number(9 << 60)
+        1
+        """
+        for number, group in enumerate(self.groups, self.others):
+            if value in group:
+                return number
+        return (value >> 32) * self.others >> 32
+
     def share(self, numbers: Iterable[int]) -> float:
         """The expected share of the substreams ``numbers``; in equal parts where none is known."""
         shares = self.shares or (1 / self.count,) * self.count
@@ -161,6 +175,32 @@ class Kept(Row, frozen=True):
     listed: bool
 
 
+class HotValue(Row, frozen=True):
+    """A value of a store's partition attribute whose new rows are dealt to several hosts.
+
+    Where rows are is the runtime's to say (``state.dealt``): whatever is hot, and whenever that
+    changes, a probe asks all partitions that may have what it looks for.
+
+    Attributes:
+        hash: of the value, in the key type of the partition attribute. Values of one hash share
+            what becomes of them.
+        hosts: to how many hosts, where there are as many; 2 at least.
+    """
+
+    hash: int
+    hosts: int
+
+
+def home_partition(value: int, partitions: int) -> int:
+    """The partition of the hash ``value``, unless it is hot: what ``index.keys.partition_of`` of
+    the runtime says of one.
+
+    >>> [home_partition(value, 4) for value in (0, 5, 1 << 40)]
+    [0, 1, 0]
+    """
+    return (value & 0xFFFFFFFF) % partitions
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
     """One store copy of this epoch.
@@ -174,6 +214,11 @@ class StoreSpec:
         indexes: the local indexes that this epoch's probes use.
         kept: the combinations that it keeps (MIR only); None: all. Absent in documents of earlier
             releases.
+
+
+        hot: values whose new rows are dealt to several hosts, sorted; absent in documents of
+            earlier releases. It is no part of the layout: it may change with every ruleset and
+            revision, and the store's id with it does not.
     """
 
     id: StoreId
@@ -187,6 +232,8 @@ class StoreSpec:
     bounds: tuple[TimeBound, ...] = ()
     indexes: tuple[IndexSpec, ...] = ()
     kept: Kept | None = None
+
+    hot: tuple[HotValue, ...] = ()
 
 
 class StoreRule(Row, frozen=True):
@@ -409,6 +456,8 @@ class Ruleset:
         _require(len(outs) == len(set(outs)), "an edge label is used twice")
         for store in self.stores:
             _require(set(store.relations) <= relations, "no relation of store", store.id)
+            if store.hot:
+                _require(_are_hot(store), "values can't be hot in store", store.id)
         for rule in self.store_rules:
             _require(rule.store in stores and rule.edge in edges, "dangling", rule)
         for probe in self.probe_rules:
@@ -464,6 +513,16 @@ def used_substreams(
 def arrival_edge(relation: RelationId) -> Edge:
     """The edge over which tuples of ``relation`` arrive."""
     return Edge(f"in:{relation}")
+
+
+def _are_hot(store: StoreSpec) -> bool:
+    """Whether what a store says of hot values makes sense."""
+    hashes = [one.hash for one in store.hot]
+    return (
+        store.partition is not None
+        and sorted(set(hashes)) == hashes
+        and all(one.hosts > 1 and 0 <= one.hash < 1 << 64 for one in store.hot)
+    )
 
 
 def _require(condition: bool, message: str, row: object = "") -> None:

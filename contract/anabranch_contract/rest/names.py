@@ -81,8 +81,16 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
     divided = [
         {**one, "start": readable(one["start"], names)} for one in explain.get("substreams", ())
     ]
+    dealt = {}
+    if "hot_keys" in explain:
+        values = [
+            {**one, "attribute": readable(one["attribute"], names)}
+            for one in explain["hot_keys"]["values"]
+        ]
+        dealt = {"hot_keys": {**explain["hot_keys"], "values": values}}
     return {
         **explain,
+        **dealt,
         "substreams": divided,
         "queries": [
             {**query, "id": _goal(query["id"]), "orders": orders(query["orders"])}

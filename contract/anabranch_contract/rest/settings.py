@@ -9,6 +9,7 @@ from pydantic import Field
 from anabranch_contract.plans.plan import (
     Approval,
     Backfilling,
+    HotKeyDealing,
     LookingAhead,
     Objective,
     Optimizer,
@@ -99,6 +100,11 @@ class SettingsIn(Closed):
         description="`auto`: where that pays, it is asked before a probe whether later ones can "
         "find anything.",
     )
+    hot_keys: HotKeyDealing | None = Field(
+        default=None,
+        description="`auto`: on several hosts, new rows of frequent values are dealt to several of "
+        "them where that pays.",
+    )
 
 
 class SettingsOut(Document):
@@ -121,5 +127,6 @@ class SettingsOut(Document):
     latency_goal: float = 2.0
     capacity: float | None = None
     look_ahead: Open[LookingAhead] = LookingAhead.NEVER
+    hot_keys: Open[HotKeyDealing] = HotKeyDealing.NEVER
     mode: Open[Literal["live", "step"]]
     epoch_batches: int

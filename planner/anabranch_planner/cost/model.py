@@ -40,8 +40,11 @@ import math
 from copy import copy
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.constants import CostConstants
@@ -53,6 +56,8 @@ from anabranch_planner.cost.values import SubstreamShares
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    from numpy.typing import NDArray
 
     from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import Label, RelationId
@@ -166,6 +171,33 @@ class CostModel:
         return sum(
             self.probe(head, start, one) for one in substreams or range(self.substreams_of(start))
         )
+
+    def probe_with(
+        self,
+        head: Mir,
+        start: Label,
+        substreams: Collection[int],
+        attribute: AttrRef,
+        hashes: NDArray[np.uint64],
+    ) -> NDArray[np.float64]:
+        """Of the tuples of :meth:`probe_of` those in which ``attribute`` has each of ``hashes``.
+
+        Where the tuples of ``start`` are told apart by another key, all substreams have the same
+        shares.
+        """
+        shares = self.values.shares(head, attribute, start, hashes)
+        function = next((one for one in self.substreams if one.start == start), None)
+        if function is None or not substreams:
+            return self.probe_of(head, start, substreams) * shares
+        own = AttrRef(start, function.attribute)
+        if head.is_base:
+            equal = attribute.attribute == own.attribute
+        else:
+            equal = attribute == own or any({attribute, own} <= {*c.members} for c in head.classes)
+        if not equal:
+            return self.probe_of(head, start, substreams) * shares
+        taken = [function.number(value) in substreams for value in hashes.tolist()]
+        return self.probe_of(head, start, ()) * shares * np.array(taken, np.float64)
 
     def _probe(self, head: Mir, start: Label | None) -> float:
         if self._figures.period is not None:

@@ -99,6 +99,16 @@ class Values:
         """Of the cross product of ``columns`` the share in which all have one value."""
         return min(float(self.weights(columns, self.frequent(columns)).sum()), 1.0)
 
+    def shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Shares:
+        """Of the combinations over ``mir`` that ``start`` completes (None: of all) the share in
+        which ``attribute`` has each of ``hashes``.
+        """
+        columns, arrives = _beginning_with(mir, attribute, start)
+        every = np.unique(np.concatenate([hashes, self.frequent(columns)]))
+        weights = self.weights(columns, every, first_arrives=arrives)
+        found: Shares = weights[np.searchsorted(every, hashes)] / max(weights.sum(), 1e-300)
+        return found
+
     def _shares(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
         """The share of each of ``hashes``, last of all other values; and how many these are."""
         key = column, arriving, hashes.tobytes()
@@ -160,6 +170,17 @@ class SubstreamShares:
         total = found.sum()
         # Where nothing matches, nothing tells the substreams apart.
         return found / total if total > 0 else np.full(len(found), 1 / len(found))
+
+
+def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
+    """The columns of ``mir`` that are equal to ``attribute``; whether the first one is that of
+    ``start``, whose tuples arrive.
+    """
+    if mir.is_base:
+        return joined_columns(mir, attribute), start is not None
+    equal = {m for c in mir.classes if attribute in c.members for m in c.members} | {attribute}
+    own = min((m for m in equal if m.label == start), default=None)
+    return joined_columns(mir, own or attribute), own is not None
 
 
 def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:

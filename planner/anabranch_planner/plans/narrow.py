@@ -87,7 +87,7 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
     for rule in ruleset.probe_rules:
         if rule.fill:
             asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
-    found = {}
+    found: dict[StoreId, Kept] = {}
     for result, probes in asked.items():
         by = set.intersection(*({(k.attribute, k.type) for k in some} for some in probes))
         options = []

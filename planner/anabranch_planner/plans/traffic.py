@@ -2,16 +2,20 @@
 
 Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). Once there are rules, it
 is known which copy each step asks, so where its tuples are: after a probe they are with the row
-that they have found, on the host of that row's partition. And it is known what travels
-(:mod:`anabranch_contract.plans.needs`).
+that they have found, on the host of that row's partition, or on one of those to which rows of a hot
+value are dealt. And it is known what travels (:mod:`anabranch_contract.plans.needs`).
 
 Left out: what rations withhold, what conditions of a query leave out before the last step, steps
-that replace an intermediate result where that is not complete, and backfills.
+that replace an intermediate result where that is not complete, backfills, and rows that are dealt
+when they are stored (as many as others). Hot values are taken to be dealt to as many hosts as the
+rules say, all that is stored of them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.routes import Routes
@@ -20,7 +24,7 @@ from anabranch_planner.cost.exchange import ARRIVAL
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.needs import Needed
     from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreSpec
@@ -65,15 +69,29 @@ def traffic(
     users = users_of(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
+    #: What is hot in the store by which tuples have got where they are.
+    hot: dict[Edge, dict[int, int]] = {}
     found = {}
     for rule in paths:
         query, spec = users[rule.out], routes.specs[rule.store]
         head = heads.get(rule.edge, frozenset({rule.start}))
         heads[rule.out] = head | frozenset(rule.members)
-        copies, places[rule.out] = _hop(rule, spec, query, places.get(rule.edge), exchange)
+        place = places.get(rule.edge)
+        copies, places[rule.out] = _hop(rule, spec, query, place, exchange)
         probes = model.probe_of(subs.of(query, head), rule.start, takers[rule.out])
-        width = _width(routes, needs.probe(rule), rule.start, head, exchange)
-        found[rule.out] = Traffic(probes, copies * probes, copies * probes * width)
+        tuples = copies * probes
+        hot[rule.out] = {one.hash: one.hosts for one in spec.hot}
+        known = known_attribute(rule, spec)
+        if known is not None and (spec.hot or hot.get(rule.edge)):
+            stays = isinstance(place, AttrRef) and are_equal(query, place, known)
+            more = _more_copies(hot[rule.out], hot.get(rule.edge) if stays else None, exchange)
+            hashes = np.array(sorted(more), np.uint64)
+            of_hot = model.probe_with(
+                subs.of(query, head), rule.start, takers[rule.out], known, hashes
+            )
+            tuples += float(of_hot @ np.array([more[value] for value in sorted(more)]))
+        width = width_of(routes, needs.probe(rule), rule.start, head, exchange)
+        found[rule.out] = Traffic(probes, tuples, tuples * width)
     return found
 
 
@@ -107,20 +125,44 @@ def _hop(
     attribute, _ = spec.partition
     rename = dict(zip(spec.members, rule.members, strict=True))
     after = AttrRef(rename[attribute.label], attribute.attribute)
-    known = next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
+    known = known_attribute(rule, spec)
     if known is None:
         return float(exchange.hosts - 1), after
-    if isinstance(place, AttrRef) and _equal(query, place, known):
+    if isinstance(place, AttrRef) and are_equal(query, place, known):
         return 0.0, after
     return exchange.elsewhere, after
 
 
-def _equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
+def _more_copies(
+    hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: Exchange
+) -> dict[int, float]:
+    """Hash -> how many more hosts a tuple of a hot value is sent to than one that is at home.
+
+    Args:
+        hot: hash -> to how many hosts rows of the store are dealt that is probed. ``before``: the
+            same of the one that the tuple has found by an equal key; None: it may be anywhere.
+    """
+    if before is None:
+        return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
+    found = {}
+    for value in {*hot, *before}:
+        # It is on one of these, and those of the store with fewer are among them.
+        ways, there = hot.get(value, 1), before.get(value, 1)
+        found[value] = ways - min(1.0, ways / there)
+    return found
+
+
+def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
+    """The attribute of what probes by which the store is partitioned; None: it knows none."""
+    return next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
+
+
+def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
     """Whether two attributes of a partial result have the same value."""
     return one == other or any({one, other} <= set(c.members) for c in query.classes)
 
 
-def _width(
+def width_of(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
 ) -> float:
     """Bytes of a tuple over ``head``, of which that is ``needed``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_seen
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import accesses
+from anabranch_runtime.epochs.dealing import deal
 from anabranch_runtime.epochs.failed_queries import take_out
 from anabranch_runtime.epochs.forgetting import forget
 from anabranch_runtime.epochs.freshness import present
@@ -49,7 +50,7 @@ class Batch:
 
 def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
     """The state once ``epoch`` has begun by ``ruleset`` without a batch; see :func:`begin`."""
-    state = _entered(state, ruleset, epoch, steps)
+    state = deal(_entered(state, ruleset, epoch, steps), ruleset)
     return drop_unused(state, ruleset, accesses(state, ruleset))
 
 
@@ -75,9 +76,9 @@ def begin(
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
-        state = placed(_entered(state, ruleset, epoch, steps))
+        state = deal(placed(_entered(state, ruleset, epoch, steps)), ruleset)
     elif revised:
-        state = enter_revision(state, ruleset, steps_of_epoch(state, steps))
+        state = deal(enter_revision(state, ruleset, steps_of_epoch(state, steps)), ruleset)
     state = backfill.begin(state, ruleset, throttle)
     state = catch_up.forgive(state, ruleset, present(state, planned))
     if not rationed:

@@ -9,6 +9,7 @@ from anabranch_contract.plans.routes import Routes
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.expressions.evaluate import evaluate
+from anabranch_runtime.state.dealt import dealt_rows
 from anabranch_runtime.storage.segment import IndexKey
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Substreams,
     )
     from anabranch_contract.queries.expressions import Expr
+    from anabranch_runtime.state.dealt import Dealt, DealtRows
     from anabranch_runtime.state.manifest import State, StoreState
 
 
@@ -51,6 +53,7 @@ class StoreLayout:
     Attributes:
         members: labels (a base store's only member is its relation's id).
         filter: texts of the conjuncts that a base store's rows satisfy.
+        dealt: values of which rows may be elsewhere than at home.
     """
 
     id: str
@@ -59,6 +62,12 @@ class StoreLayout:
     partitions: int
     is_base: bool
     filter: tuple[str, ...] = ()
+    dealt: tuple[Dealt, ...] = ()
+
+    @property
+    def dealt_rows(self) -> DealtRows | None:
+        """Where rows of those values are and go; None: all are at home."""
+        return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
         """How a member's stream column is called in this store's segments."""
@@ -78,7 +87,13 @@ def layouts(state: State) -> dict[str, StoreLayout]:
 def _layout(name: str, store: StoreState) -> StoreLayout:
     spec = store.spec
     return StoreLayout(
-        name, spec.members, spec.partition, spec.partitions, store.is_base, store.filter
+        name,
+        spec.members,
+        spec.partition,
+        spec.partitions,
+        store.is_base,
+        store.filter,
+        store.dealt,
     )
 
 

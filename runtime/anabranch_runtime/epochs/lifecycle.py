@@ -236,6 +236,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
         segments=(),
         expired_below=tuple(None for _ in store.expired_below),
         backfill=None,
+        dealt=(),
     )
 
 

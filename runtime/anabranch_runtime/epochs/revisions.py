@@ -73,8 +73,10 @@ def _arriving(ruleset: Ruleset) -> set[StoreRule]:
 
 
 def _kept(store: StoreSpec) -> StoreSpec:
-    """What may not change: anything but the indexes that newly written rows get."""
-    return replace(store, indexes=())
+    """What may not change: anything but the indexes that newly written rows get, and to which
+    hosts they are dealt.
+    """
+    return replace(store, indexes=(), hot=())
 
 
 def _other_stores(message: str) -> PipelineError:

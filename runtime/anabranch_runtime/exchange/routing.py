@@ -3,7 +3,9 @@
 A tuple that knows the attribute by which a store is partitioned goes to the owner of one partition,
 any other to all hosts. Stores of several generations may answer one probe, each partitioned its own
 way: the tuple goes to all hosts that one of them asks for, once. There it is matched with what the
-host has of any of them. A stored row is on one host, so no pair is found twice.
+host has of any of them. A stored row is on one host, so no pair is found twice. Where a store has
+dealt rows of a value, the value's tuples go to the hosts of all partitions that may have been given
+some (``state.dealt``).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.exchange.fleet import Fleet
     from anabranch_runtime.state.coverage import Tile
+    from anabranch_runtime.state.dealt import Dealt
     from anabranch_runtime.storage.partial import Partial
 
     I32 = NDArray[np.int32]
@@ -43,6 +46,9 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], NDArray[np.int64]] = {}
+    #: Per host, the tuples that go there because rows of their values may have been dealt to it.
+    dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
+    hosts = len(fleet.names)
     everywhere = False
     for tile in tiles:
         store = layout.stores[tile.store]
@@ -54,14 +60,19 @@ def destinations(
         if part is None:
             everywhere = True
             break
-        if (part, store.partitions) not in routes:
-            hashes = key_vector([arrays[part]], [key[part].type]).hashes
-            numbers = partition_of(hashes, store.partitions)
-            routes[part, store.partitions] = fleet.owners(store.partitions)[numbers]
-    for host in range(len(fleet.names)):
+        known, rows = (part, store.partitions), store.dealt_rows
+        if known in routes and (rows is None or (*known, store.dealt) in dealt):
+            continue
+        hashes, owners = key_vector([arrays[part]], [key[part].type]).hashes, fleet.owners(known[1])
+        routes[known] = owners[partition_of(hashes, store.partitions)]
+        if rows is not None:
+            dealt[*known, store.dealt] = rows.by_host(hashes, owners, hosts)
+    for host in range(hosts):
         wanted: Bools = np.full(partial.length, everywhere)
         for owners in routes.values() if not everywhere else ():
             wanted |= owners == host
+        for of_hosts in dealt.values() if not everywhere else ():
+            wanted |= of_hosts[host]
         positions = np.flatnonzero(wanted & alive)
         if len(positions):
             yield host, positions.astype(np.int32)

@@ -23,6 +23,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.placement import Placement
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 #: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
 #: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object, up to
 #: version 7 no ruleset had been revised, up to version 8 nothing was owed,
-#: up to version 9 no past was.
+#: up to version 9 no past was, and no row was elsewhere than in its home partition.
 KIND = Kind("manifest", "state", 10, sealed=3)
 #: Manifests kept beside the newest one.
 KEPT = 2
@@ -66,6 +67,7 @@ class StoreState:
             (microseconds); None where nothing was.
         backfill: for an MIR store whose past is being computed, how far that has come; absent
             from manifests of earlier releases.
+        dealt: values of which rows may be elsewhere than in their home partitions; likewise.
     """
 
     spec: StoreSpec
@@ -76,6 +78,7 @@ class StoreState:
     segments: tuple[Segment, ...] = ()
     expired_below: tuple[int | None, ...] = ()
     backfill: Backfill | None = None
+    dealt: tuple[Dealt, ...] = ()
 
     @property
     def is_base(self) -> bool:

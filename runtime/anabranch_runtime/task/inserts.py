@@ -135,7 +135,7 @@ class Inserts:
     def insert_past(self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch) -> None:
         """Write rows of an intermediate result's past."""
         cache: KeyCache = {}
-        insert(writer, self.layout, spec, rows, cache, own=self._own(spec))
+        insert(writer, self.layout, spec, rows, cache, own=self._own(spec), past=True)
         self.collector.stored(spec, cache)
 
     @contextmanager
@@ -161,7 +161,8 @@ class Inserts:
         fleet = self.traffic.fleet
         wanted = np.zeros((len(fleet.names), rows.num_rows), np.bool_)
         for spec in specs:
-            numbers = partition_numbers(self.layout, spec, rows, cache)
+            past = address[0] == PAST
+            numbers = partition_numbers(self.layout, spec, rows, cache, past=past)
             wanted[fleet.owners(spec.partitions)[numbers], np.arange(rows.num_rows)] = True
         for host, mask in enumerate(wanted):
             if not mask.any():

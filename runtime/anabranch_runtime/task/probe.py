@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.epochs.layout import Layout, StoreLayout
     from anabranch_runtime.index.matching import Probes
     from anabranch_runtime.state.coverage import Access, Tile
+    from anabranch_runtime.state.dealt import Dealt
     from anabranch_runtime.storage.segment import IndexKey
     from anabranch_runtime.task.groups import Group, LiveSegments
     from anabranch_runtime.task.reads import LookupCounts
@@ -300,7 +301,7 @@ class _Keys:
     types: list[str]
     exact: bool
     probes: Probes
-    routes: dict[tuple[int, int], list[Probes]] = field(default_factory=dict)
+    routes: dict[tuple[int, int, tuple[Dealt, ...]], list[Probes]] = field(default_factory=dict)
 
     @staticmethod
     def of(layout: Layout, partial: Partial, key: Sequence[KeyPart]) -> _Keys:
@@ -316,17 +317,24 @@ class _Keys:
             partial.lookups[wanted] = found
         return found
 
-    def routed(self, part: int, partitions: int) -> list[Probes]:
-        """The probes that go to each partition by the ``part``-th key attribute."""
-        found = self.routes.get((part, partitions))
+    def routed(self, part: int, store: StoreLayout) -> list[Probes]:
+        """The probes that go to each partition of ``store`` by the ``part``-th key attribute."""
+        partitions = store.partitions
+        found = self.routes.get((part, partitions, store.dealt))
         if found is None:
             hashes = self.probes.hashes
             if len(self.arrays) > 1:
                 alone = key_vector([self.arrays[part]], [self.types[part]]).hashes
                 hashes = pick(alone, self.probes.order)
-            numbers = partition_of(hashes, partitions)
-            found = [self.probes.where(numbers == p) for p in range(partitions)]
-            self.routes[part, partitions] = found
+            homes = partition_of(hashes, partitions)
+            dealt = store.dealt_rows
+            masks = (
+                (homes == p for p in range(partitions))
+                if dealt is None
+                else dealt.by_partition(hashes, homes)
+            )
+            found = [self.probes.where(mask) for mask in masks]
+            self.routes[part, partitions, store.dealt] = found
         return found
 
 
@@ -361,8 +369,9 @@ class Lookup:
         return sum(counts.looked for _, counts in self._lookups.values())
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
-        """The tile's segments, with the probes that may find something there: a partition's own
-        where probing tuples know the partition attribute and are many, else all.
+        """The tile's segments, with the probes that may find something there: those that a
+        partition may have rows for, where probing tuples know the partition attribute and are
+        many, else all.
         """
         store = self.prober.layout.stores[tile.store]
         part = None
@@ -378,7 +387,7 @@ class Lookup:
         if part is None:
             yield from ((group, probes) for group in groups)
         elif groups:
-            routes = self._keys.routed(part, store.partitions)
+            routes = self._keys.routed(part, store)
             lookup.by_partition += len(probes) * inside
             for group in groups:
                 own = routes[group.partition]

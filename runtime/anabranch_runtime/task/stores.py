@@ -10,7 +10,7 @@ import pyarrow as pa
 from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.hash_index import build_index, merge_indexes
-from anabranch_runtime.index.keys import KeyVector, key_vector, partition_of
+from anabranch_runtime.index.keys import KeyVector, key_vector, mix, partition_of
 from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.segment import (
@@ -49,12 +49,15 @@ def insert(
     cache: KeyCache,
     failed: Callable[[StoreId, IndexSpec, AnabranchRuntimeError], None] | None = None,
     own: Bools | None = None,
+    *,
+    past: bool = False,
 ) -> int:
     """Append ``rows`` to ``spec``'s store: one segment per partition that gets any.
 
     Args:
         failed: is called with an index whose key can't be evaluated.
         own: the partitions to write, where rows of others are among ``rows``; None: all.
+        past: whether the rows belong to earlier batches: then none is dealt.
 
     Returns:
         How many rows have been written.
@@ -80,7 +83,7 @@ def insert(
             usable.append(index)
     members = () if store.is_base else spec.members
     done = 0
-    for partition, chosen in _partitions(layout, spec, rows, cache, own):
+    for partition, chosen in _partitions(layout, spec, rows, cache, own, past=past):
         part = rows if chosen is None else rows.take(pa.array(chosen))
         indexes = [
             (index_key(store, index), build_index(_subset(keys(index), chosen))) for index in usable
@@ -259,13 +262,15 @@ def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
 
 
 def partition_numbers(
-    layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
+    layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache, *, past: bool = False
 ) -> NDArray[np.int64]:
     """The partition of each row, which follows from the row alone.
 
     A row without the partition attribute (NULL) can match nothing on it but may be probed by
     another attribute: it goes to partition 0, as good as any. Where a store has no attribute, a
-    row's arrival decides.
+    row's arrival decides. So it does among the partitions to which a hot value's rows are dealt,
+    but for those of the ``past``: a value's entry says in which batches its rows have been dealt
+    (``state.dealt``), and those of the past belong to earlier ones.
     """
     if spec.partitions == 1:
         return np.zeros(rows.num_rows, np.int64)
@@ -278,11 +283,30 @@ def partition_numbers(
     except EVALUATION:
         vector = _lenient_keys(layout, store, rows, spec.partition)
     number = partition_of(vector.hashes, spec.partitions)
+    dealt = None if past else store.dealt_rows
+    if dealt is not None:
+        number = dealt.written(vector.hashes, number, lambda: _arrived(store, rows))
     return number if vector.valid is None else np.where(vector.valid, number, 0)
 
 
+def _arrived(store: StoreLayout, rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """A number for when each row has arrived: another one for nearly every row."""
+    if store.is_base:
+        return fixed(rows.column(SIGMA), np.int64)
+    found = np.zeros(rows.num_rows, np.uint64)
+    for member in store.members:
+        found = mix(found + fixed(rows.column(f"{SIGMA}:{member}"), np.int64).view(np.uint64))
+    return found.view(np.int64)
+
+
 def _partitions(
-    layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache, own: Bools | None
+    layout: Layout,
+    spec: StoreSpec,
+    rows: pa.RecordBatch,
+    cache: KeyCache,
+    own: Bools | None,
+    *,
+    past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
     """(partition, its rows) for every partition (of ``own``) that gets rows; None stands for all
     rows. Where all are written and there is no attribute, rows are cut into runs of equal length.
@@ -293,7 +317,7 @@ def _partitions(
     if spec.partition is None and own is None:
         number = np.arange(length, dtype=np.int64) * spec.partitions // length
     else:
-        number = partition_numbers(layout, spec, rows, cache)
+        number = partition_numbers(layout, spec, rows, cache, past=past)
     order = np.argsort(number, kind="stable")
     cuts = np.searchsorted(number[order], np.arange(spec.partitions + 1))
     return [

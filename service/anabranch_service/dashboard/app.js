@@ -18,6 +18,8 @@ const POLL_MS = 1000;
 const SERIES_MS = 3000;
 /** More queries than this are asked for in so many times as long as it takes. */
 const [FEW, SHARE] = [100, 20];
+/** Values that are named as dealt. */
+const MOST_DEALT = 5;
 /** Of the picture of a series, in pixels. */
 const COURSE = { width: 180, height: 26 };
 const PALETTE = [
@@ -152,6 +154,17 @@ function showRuntime(current, names) {
   ]);
 }
 
+/** The values whose new rows go to several hosts. */
+function dealt(hot) {
+  if (!hot) return [];
+  const named = hot.values.slice(0, MOST_DEALT).map(({ attribute, value }) => `${attribute} = ${value || "?"}`);
+  const more = hot.values.length - named.length;
+  return [
+    ["dealt to several hosts", named.join(", ") + (more ? ` and ${more} more` : "")],
+    ["busiest host", `${hot.after.toFixed(2)} × the mean; ${hot.before.toFixed(2)} × were nothing dealt`],
+  ];
+}
+
 function showEpoch(epoch, running) {
   const title = at("epoch-title");
   at("follow").hidden = selected.epoch === null;
@@ -177,6 +190,7 @@ function showEpoch(epoch, running) {
       `past of ${past.label.replaceAll("⋈", " ⋈ ")}`,
       past.chosen ? "computed in the background" : "answered by its parts",
     ]),
+    ...dealt(epoch.explain.hot_keys),
     ["shared steps", `${epoch.explain.totals?.shared_steps ?? 0} of ${epoch.explain.totals?.steps ?? 0}`],
   ]);
   const notes = [];

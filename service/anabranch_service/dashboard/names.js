@@ -106,8 +106,10 @@ export class Names {
           shared_by: step.shared_by.map((name) => this.goal(name, known)),
         })),
       }));
+    const hot = explain.hot_keys;
     return {
       ...explain,
+      ...(hot && { hot_keys: { ...hot, values: hot.values.map((one) => ({ ...one, attribute: this.text(one.attribute) })) } }),
       queries: explain.queries.map((query) => ({ ...query, id: goalOf(query.id), orders: orders(query.orders) })),
       maintenance: (explain.maintenance ?? []).map((kept) => ({ ...kept, label: this.text(kept.label, { brief: true }), orders: orders(kept.orders) })),
       stores: (explain.stores ?? []).map((store) => ({ ...store, label: this.text(store.label), used_by: store.used_by.map((name) => this.goal(name, known)) })),

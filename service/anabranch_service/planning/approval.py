@@ -22,7 +22,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.validate import with_costs
-from anabranch_planner.passes import Decided, ask_ahead, compile_rules
+from anabranch_planner.passes import Decided, ask_ahead, compile_rules, deal_hot_keys
 from anabranch_planner.plans.backfill import Backfill
 from anabranch_planner.plans.remaining import choices, plan_of_remaining
 from anabranch_service.planning.epoch import (
@@ -43,6 +43,7 @@ from anabranch_service.planning.request import (
 )
 from anabranch_service.planning.what_if import (
     Running,
+    dealt_in,
     decided_in,
     explain_choice,
     rewired_from,
@@ -181,6 +182,7 @@ def _carried(
         statistics=estimate(request.task.statistics, queries, found.samples),
         running=rewired_from(request.running),
         backfills=() if kept is None else decided_in(Running(kept.record, queries)),
+        hot=dealt_in(request.running),
     )
     if kept is None or not queries:
         joint = plan_jointly((), task)
@@ -197,7 +199,7 @@ def _carried(
             part.validate()
         decided = Decided(plan, parts, _decided(plan, task))
         terms = epoch_request(queries, task)
-        rules = ask_ahead(compile_rules(decided, terms), terms)
+        rules = deal_hot_keys(ask_ahead(compile_rules(decided, terms), terms), terms)
         joint = Joint(task, Attempt(plan, rules, 0.0), queries)
     planned = outcome(joint)
     insight = explain_choice(planned, task, request.running, request.limits)

@@ -20,8 +20,8 @@ import structlog
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
-from anabranch_contract.plans.plan import Formulation, LookingAhead, Optimizer, Plan
-from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.plan import Formulation, HotKeyDealing, LookingAhead, Optimizer, Plan
+from anabranch_contract.plans.ruleset import HotValue, Ruleset
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.rest.plans import AheadRecord, CostsRecord
 from anabranch_contract.rest.queries import ProblemRecord
@@ -39,6 +39,7 @@ from anabranch_planner.passes import (
     optimise_apart,
 )
 from anabranch_planner.plans.backfill import Backfill, document
+from anabranch_planner.plans.hot_keys import hot_document
 from anabranch_planner.plans.optimise import Apart, Options, apart_of
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
@@ -104,6 +105,7 @@ class Task:
         widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
         running: the running epoch's steps and stores, which the plan is charged for changing.
         backfills: the running epoch's decisions on the past of its intermediate results.
+        hot: store -> the values of which the running epoch deals new rows to several hosts.
         batches: that the history of ``statistics`` has.
     """
 
@@ -119,6 +121,7 @@ class Task:
     widths: Mapping[str, float] = field(default_factory=dict)
     running: Footprint | None = None
     backfills: tuple[Backfill, ...] = ()
+    hot: Mapping[str, tuple[HotValue, ...]] = field(default_factory=dict)
     batches: int = 0
 
 
@@ -185,6 +188,8 @@ def outcome(joint: Joint) -> Planned:
     crossing = exchanged(rules.ruleset, chosen, task)
     if crossing is not None:
         shown["exchange"] = crossing
+    if rules.hot is not None and rules.hot.values:
+        shown["hot_keys"] = hot_document(rules.hot)
     return Planned(
         plan=plan,
         ruleset=rules.ruleset,
@@ -355,6 +360,8 @@ def epoch_request(
         earlier=task.backfills,
         before=before,
         look_ahead=options.look_ahead is LookingAhead.AUTO,
+        hot_keys=options.hot_keys is HotKeyDealing.AUTO,
+        hot=task.hot,
     )
 
 

@@ -38,6 +38,7 @@ from anabranch_service.planning.what_if import (
     Insight,
     Limits,
     Running,
+    dealt_in,
     decided_in,
     explain_choice,
     rewired_from,
@@ -350,6 +351,7 @@ def plan_only(request: PlanningRequest, follower: Follower | None = None) -> Pla
         statistics=estimate(request.task.statistics, request.queries, request.samples),
         running=rewired_from(request.running),
         backfills=decided_in(request.running),
+        hot=dealt_in(request.running),
     )
     joint = plan_jointly(request.queries, task, follower)
     planned = outcome(joint)

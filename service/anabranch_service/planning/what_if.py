@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 import structlog
 
+from anabranch_contract.plans.ruleset import HotValue
 from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, ShareRecord, SharesRecord
 from anabranch_planner.cost.footprint import (
@@ -22,6 +23,7 @@ from anabranch_planner.cost.footprint import (
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.plans.backfill import Backfill, from_document
+from anabranch_planner.plans.hot_keys import read_hot
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import (
     costs_by_owner,
@@ -148,6 +150,11 @@ def decided_in(running: Running | None) -> tuple[Backfill, ...]:
     if running is None:
         return ()
     return tuple(from_document(doc) for doc in running.record.explain.get("backfill", ()))
+
+
+def dealt_in(running: Running | None) -> dict[str, tuple[HotValue, ...]]:
+    """The values of which a published epoch deals new rows to several hosts, by store."""
+    return {} if running is None else read_hot(running.record.explain.get("hot_keys"))
 
 
 def _compare(

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, Field
 from anabranch_contract.plans.plan import (
     Approval,
     Backfilling,
+    HotKeyDealing,
     LookingAhead,
     Objective,
     Optimizer,
@@ -189,6 +190,8 @@ class PlanningRecord(Closed):
             are the best. ``latency_goal``: seconds that they are to keep.
         capacity: the share of rationed probes' CPU time that is spent; None: as the load allows.
         look_ahead: whether probes ask ahead, where that pays, if later ones can find anything.
+        hot_keys: whether, on several hosts, new rows of frequent values are dealt to several of
+            them where that pays.
     """
 
     optimizer: Optimizer
@@ -208,6 +211,7 @@ class PlanningRecord(Closed):
     latency_goal: float = Field(default=2.0, ge=0.1, le=3600)
     capacity: float | None = Field(default=None, gt=0, le=1)
     look_ahead: LookingAhead = LookingAhead.NEVER
+    hot_keys: HotKeyDealing = HotKeyDealing.AUTO
 
 
 class KeptRevision(RevisionRecord):

@@ -224,6 +224,19 @@ def test_an_epoch_says_what_it_will_send_between_hosts() -> None:
     assert "6.0 KiB a batch between 3 hosts: b>a 4.0 KiB, a>b 2.0 KiB" in shown
 
 
+def test_an_epoch_says_which_values_it_deals_to_several_hosts() -> None:
+    values = [
+        {"store": "R[a:bigint]/16", "attribute": "R.a", "value": text, "hosts": 3}
+        for text in ("17", "", "x", "y", "z", "zz")
+    ]
+    explain = {"hot_keys": {"hosts": 3, "before": 2.447, "after": 1.05, "values": values}}
+    epoch = EpochOut.read({"epoch": 3, "optimizer": "clash", "cost": 12.0, "explain": explain})
+    shown = " ".join(text(render.epoch_detail(epoch)).split())
+    assert "R.a = 17 to 3, R.a = ? to 3" in shown
+    assert "more" in shown
+    assert "load 1.05 times the mean host's, 2.45 without" in shown
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 2**40, "5.0 TiB")]
 )

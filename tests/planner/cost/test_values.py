@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.measurements import FrequentValues
-from anabranch_contract.queries.joins import Label, RelationId
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
@@ -93,6 +93,26 @@ def test_substreams_send_what_their_values_do(seed: int, others: int) -> None:
         # The tuples of other starts are not told apart.
         if "S" in names:
             assert divided.probe(mir, Label("S")) == whole.probe(mir, Label("S"))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("names", ["R", "RS", "RSTU"])
+def test_each_value_is_in_its_own_substream(seed: int, names: str) -> None:
+    shares, statistics = world(seed, listed=40)
+    function = Substreams(Label("R"), "a", "bigint", ((1, 2), (3,)))
+    whole, model = CostModel(statistics), CostModel(statistics, substreams=(function,))
+    mir, key, start = over(names), AttrRef(Label("R"), "a"), Label("R")
+    hashes = np.arange(1, 41, dtype=np.uint64)
+    every = whole.probe_with(mir, start, (), key, hashes)
+    expected = np.prod([shares[n] for n in names], axis=0)
+    assert every == pytest.approx(whole.probe(mir, start) * expected / expected.sum())
+    assert model.probe_with(mir, start, (), key, hashes) == pytest.approx(every)
+    parts = [model.probe_with(mir, start, (number,), key, hashes) for number in range(3)]
+    assert sum(parts) == pytest.approx(every)
+    assert np.flatnonzero(parts[1]).tolist() == [0, 1]
+    assert np.flatnonzero(parts[2]).tolist() == [2]
+    for number, part in enumerate(parts):
+        assert part.sum() == pytest.approx(model.probe(mir, start, number))
 
 
 def test_what_is_not_joined_by_the_key_divides_as_arrivals_do() -> None:

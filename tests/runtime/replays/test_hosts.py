@@ -14,7 +14,7 @@ import pytest
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import HOSTS_FEW, HOSTS_MANY, parts
+from tests.support.scenarios.seeds import HOSTS_FEW, HOSTS_MANY, HOT_FEW, parts
 from tests.support.scenarios.ttls import generate_with_ttls
 
 if TYPE_CHECKING:
@@ -34,10 +34,29 @@ WANTED = {
     "task failed: meet",
     "tasks change between attempts",
 }
+#: And those with revisions.
+HOT = {
+    "hot value",
+    "hot value cooled",
+    "hot row away from home, base",
+    "hot row away from home, MIR",
+    "revision taken",
+    "merge",
+    "expired",
+    "backfill done",
+    "driver gone: job",
+}
 
 
 def test_runs_on_several_hosts_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(HOSTS_FEW, tmp_path, redis, generate, WANTED, hosts=True)
+
+
+def test_runs_with_hot_values_that_change_before_every_batch_are_exact(
+    redis: str, tmp_path: Path
+) -> None:
+    """Every ruleset and every revision has other hot values, in stores of any kind."""
+    assert_exact(HOT_FEW, tmp_path, redis, generate, HOT, revised=True, hosts=True)
 
 
 def test_streams_that_keep_the_latest_are_exact_on_several_hosts(

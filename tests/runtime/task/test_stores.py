@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+from anabranch_contract.plans.ruleset import home_partition
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.storage.segment import SIGMA, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
-from anabranch_runtime.task.stores import insert, merge
+from anabranch_runtime.task.stores import insert, merge, partition_numbers
 from tests.support.cases.random_plans import random_plan
 
 if TYPE_CHECKING:
@@ -87,6 +91,26 @@ def test_a_row_without_a_usable_partition_goes_where_null_goes(tmp_path: Path) -
     (whole,) = merged.segments
     assert whole.rows == sum(s.rows for s in parts)
     assert not whole.indexes
+
+
+def test_rows_of_a_dealt_value_go_to_its_partitions_but_those_of_the_past_go_home() -> None:
+    layout, store = layout_with_partition()
+    spec = layout.specs[store]
+    given = rows(*["5"] * 300, "none", *map(str, range(40)))
+    homes = partition_numbers(layout, spec, given, {}, past=True)
+    value = int(key_vector([pa.array([5])], [spec.partition[1]]).hashes[0])  # type: ignore[index]
+    home = home_partition(value, spec.partitions)
+    assert set(homes[:300].tolist()) == {home}
+    away = tuple(p for p in range(4) if p != home)[:2]
+    entry = Dealt(value, away, (home, *away), 0, 0)
+    stores = {**layout.stores, str(store): replace(layout.stores[store], dealt=(entry,))}
+    dealing = Layout(layout.ruleset, stores)
+    found = partition_numbers(dealing, spec, given, {})
+    assert set(found[:300].tolist()) == {home, *away}
+    assert found[300] == 0
+    assert (found[301:306] == homes[301:306]).all()
+    assert (found[307:] == homes[307:]).all()
+    assert (partition_numbers(dealing, spec, given, {}, past=True) == homes).all()
 
 
 def test_where_nobody_is_to_be_told_the_error_is_raised(tmp_path: Path) -> None:

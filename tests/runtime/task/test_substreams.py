@@ -69,6 +69,8 @@ def test_others_by_ranges_of_hash() -> None:
     assert found[0] == 0
     assert found[4] == 4
     assert sorted(set(found.tolist())) == [0, 1, 2, 3, 4]
+    one_by_one = [function.number(value) for value in hashes(values[1:], pa.int64(), "bigint")]
+    assert found[1:].tolist() == one_by_one
     counts = [found.tolist().count(n) for n in range(4)]
     assert max(counts) < 1.1 * min(counts)
 

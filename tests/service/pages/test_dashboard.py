@@ -18,6 +18,7 @@ from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
+    FrequentValues,
     Snapshot,
     StoreStatistics,
     StreamStatistics,
@@ -245,10 +246,13 @@ def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, sho
             streams={"orders": counts, "customers": counts},
             edges=edges,
             on_hosts=3,
+            values={name: {"customer_id": hot} for name in ("orders", "customers")},
         )
         shop.redis.set(shop.keys.statistics(epoch), codec.dumps(found))
         shop.plan(epoch, next_batch=found.total_batches, snapshot=found)
 
+    hot = FrequentValues((7,), ("3",), (0.6,), (0.6,), 0.0)
+    shop.call("PUT", "/v1/settings", 200, {"parallelism": 8})
     shop.post("/v1/queries", {"sql": PAIR})
     shop.plan(-1)
     ended(0)
@@ -261,6 +265,9 @@ def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, sho
         lines = page.locator("#sent li")
         expect(lines).to_have_count(2)
         expect(lines.first).to_contain_text(re.compile(r"58\.6 KiB · [\d.]+ KiB predicted"))
+        epoch = page.locator("#epoch")
+        expect(epoch).to_contain_text("orders.customer_id = 3")
+        expect(epoch).to_contain_text(re.compile(r"1\.\d\d × the mean; [12]\.\d\d × were nothing"))
         page.get_by_role("button", name="Show epoch 0").click()
         expect(lines.first).to_contain_text("not predicted")
         page.get_by_role("button", name="Show epoch 2").click()

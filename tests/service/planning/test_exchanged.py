@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract import codec
-from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.measurements import EdgeStatistics, FrequentValues, Snapshot
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
@@ -19,6 +21,7 @@ from anabranch_service.planning.widths import OFFSET, TEXT_WIDTH, column_widths,
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Ruleset
     from tests.support.worlds.service import Service
 
 BATCHES, ORDERS, HOSTS = 4, 4000, 3
@@ -72,6 +75,43 @@ def test_what_is_sent_is_predicted_edge_by_edge(shop: Service) -> None:
     assert (edge["sent"], edge["sent_bytes"]) == (700, 16_000)
     assert edge["predicted_sent"] == pytest.approx(2 * orders)
     assert edge["predicted_sent_bytes"] == pytest.approx(2 * orders * (16 + ARRIVAL))
+
+
+HOT = FrequentValues((7, 9), ("3", "5"), (0.6, 0.1), (0.6, 0.1), 0.0)
+FEW = {"orders": {"customer_id": HOT}, "customers": {"customer_id": HOT}}
+
+
+def published(shop: Service, epoch: int) -> Ruleset:
+    """The rules of an epoch."""
+    return rulesets.loads(str(shop.redis.get(shop.keys.ruleset(RulesetId(epoch)))))
+
+
+def hot(ruleset: Ruleset) -> dict[str, list[int]]:
+    """Store -> the values of which new rows are dealt."""
+    return {str(s.id): [one.hash for one in s.hot] for s in ruleset.stores if s.hot}
+
+
+def test_rows_of_frequent_values_are_dealt_to_several_hosts(shop: Service) -> None:
+    shop.call("PUT", "/v1/settings", 200, {"parallelism": 8})
+    shop.post("/v1/queries", {"sql": PAIR})
+    shop.plan(-1)
+    many = replace(SNAPSHOT, values=FEW, arrivals={"orders": ORDERS, "customers": ORDERS})
+    report(shop, many)
+    explained = shop.get("/v1/epochs/1")["explain"]["hot_keys"]
+    assert (explained["hosts"], explained["values"][0]["value"]) == (HOSTS, "3")
+    assert explained["before"] > 1.5 > explained["after"] >= 1.0
+    found = published(shop, 1)
+    assert hot(found)
+    assert {(s, h) for s, hashes in hot(found).items() for h in hashes} == {
+        (one["store"], int(one["hash"])) for one in explained["values"]
+    }
+    # The next plan knows what is hot, and deals the same.
+    report(shop, replace(many, epoch=1, total_batches=2 * BATCHES))
+    assert hot(published(shop, 2)) == hot(found)
+    shop.call("PUT", "/v1/settings", 200, {"hot_keys": "never"})
+    report(shop, replace(many, epoch=2, total_batches=3 * BATCHES))
+    assert hot(published(shop, 3)) == {}
+    assert "hot_keys" not in shop.get("/v1/epochs/3")["explain"]
 
 
 def test_on_one_host_nothing_is_said(shop: Service) -> None:

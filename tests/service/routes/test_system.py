@@ -81,6 +81,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "latency_goal": 2.0,
         "capacity": None,
         "look_ahead": "never",
+        "hot_keys": "auto",
         "approval": "automatic",
         "mode": "step",
         "epoch_batches": 10,
@@ -104,6 +105,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         ({"allocation": "random"}, "allocation"),
         ({"latency_goal": 0}, "latency_goal"),
         ({"look_ahead": "always"}, "look_ahead"),
+        ({"hot_keys": "always"}, "hot_keys"),
         ({"capacity": 0}, "capacity"),
         ({"capacity": 1.2}, "capacity"),
         ({"mode": "live"}, "mode"),
@@ -128,6 +130,7 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
         "latency_goal": 5.0,
         "capacity": 0.5,
         "look_ahead": "auto",
+        "hot_keys": "never",
     }
     assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
     lifted = dict.fromkeys(limits)

@@ -16,9 +16,11 @@ from msgspec import structs
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.plans.ruleset import (
+    HotValue,
     Ruleset,
     StoreId,
     StoreRule,
+    StoreSpec,
     Substreams,
     substream_counts,
 )
@@ -96,6 +98,32 @@ def _groups(kind: str, rng: Random) -> tuple[tuple[int, ...], ...]:
     hashes = key_vector([pa.array(some, arrow_type(parse_type(kind)))], [kind]).hashes.tolist()
     cut = rng.randint(0, len(hashes))
     return tuple(tuple(sorted(some)) for some in (hashes[:cut], hashes[cut:]) if some)
+
+
+def random_hot(rules: Ruleset, rng: Random) -> Ruleset:
+    """``rules`` with a random set of hot values for each store, of some stores none."""
+    chance = rng.choice((0.0, 0.5, 1.0, 1.0))
+
+    def hot(store: StoreSpec) -> tuple[HotValue, ...]:
+        if store.partition is None or rng.random() >= chance:
+            return ()
+        hashes = _hashes(store.partition[1], rng)
+        return tuple(HotValue(value, rng.randint(2, 4)) for value in sorted(hashes))
+
+    return replace(rules, stores=tuple(replace(s, hot=hot(s)) for s in rules.stores))
+
+
+def _hashes(kind: str, rng: Random) -> list[int]:
+    """Hashes of some of the values that keys of scenarios have."""
+    values: pa.Array = pa.array(range(-2, 10), pa.int64())
+    if kind == "string":
+        values = pa.array(["", "a", "A", "a ", "ä", "key"])
+    elif kind == "boolean":
+        values = pa.array([False, True])
+    elif kind != "bigint" and not kind.startswith("decimal"):
+        return []
+    hashes = sorted(set(key_vector([values], [kind]).hashes.tolist()))
+    return rng.sample(hashes, rng.randint(0, len(hashes)))
 
 
 def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:

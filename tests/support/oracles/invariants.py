@@ -9,7 +9,11 @@ import itertools
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import home_partition
+from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.manifest import Manifests
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
+from anabranch_runtime.storage.segment_cache import read_segment
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -83,6 +87,7 @@ class Watch:
         self._containers(state)
         self._visible(state, rules)
         self._packs(state)
+        self._places(state)
         self._reads(state)
         self._compare(state)
         self._before = state
@@ -100,6 +105,42 @@ class Watch:
                     self.events["sees all of the past"] += 1
                 if seen.event_time is not None:
                     self.events["sees what has not expired"] += 1
+
+    def _places(self, state: State) -> None:
+        """Every stored row is in the home partition of its key, or in one of those that its store
+        says rows of its value have been dealt to, in the batches in which they have been.
+        """
+        for store in state.stores.values():
+            spec = store.spec
+            if spec.partition is None or spec.partitions == 1:
+                continue
+            (ref, kind), known = spec.partition, {one.hash: one for one in store.dealt}
+            self.events["hot value"] += any(one.now for one in store.dealt)
+            self.events["hot value cooled"] += any(not one.now for one in store.dealt)
+            name = ref.attribute if store.is_base else f"{ref.label}.{ref.attribute}"
+            for segment in store.segments if known else ():
+                if not (self.root / segment.path).exists():
+                    continue
+                rows = read_segment(str(self.root), segment).batch
+                if name not in rows.schema.names:
+                    continue
+                keys = key_vector([rows.column(name)], [kind])
+                names = [n for n in rows.schema.names if n == SIGMA or n.startswith(f"{SIGMA}:")]
+                arrivals = zip(*(rows.column(n).to_pylist() for n in names), strict=True)
+                last = [max(members) for members in arrivals]
+                for at, value in enumerate(keys.hashes.tolist()):
+                    if keys.valid is not None and not keys.valid[at]:
+                        continue
+                    home = home_partition(value, spec.partitions)
+                    if segment.partition == home:
+                        continue
+                    assert value in known, f"{store.spec.id}: a row is in no partition of its own"
+                    entry, arrived = known[value], last[at] >> OFFSET_BITS
+                    assert segment.partition in entry.partitions
+                    assert arrived >= entry.first
+                    assert entry.now or arrived <= entry.last
+                    kind_of = "base" if store.is_base else "MIR"
+                    self.events[f"hot row away from home, {kind_of}"] += 1
 
     def _reads(self, state: State) -> None:
         """What was asked of stores adds up."""

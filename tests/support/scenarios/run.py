@@ -192,7 +192,7 @@ def local(
     ``relaxed``: ``Script.relaxed``, ``revised``: before every batch, ``rationed``: most batches,
     ``owed``: half of them, and most of that is made good, ``fresh``: results
     of many queries may not be too old, ``past``: most queries emit their past, ``hosts``: tasks are
-    on several hosts.
+    on several hosts, and other values are hot by every ruleset.
     """
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
@@ -221,6 +221,7 @@ def local(
             script,
             hosts=tuple(rng.choice((1, 2, 3, 4)) for _ in range(batches)),
             tasks=tuple((rng.randint(2, 5), rng.randint(2, 5)) for _ in range(batches)),
+            hot=True,
         )
     return run_local(generated, script, url, remote=remote)
 

@@ -73,6 +73,7 @@ class Script:
         fresh: query -> alias -> how old its members of results may be, in microseconds.
         past: the queries that emit results of the past as well. The run goes on until they have.
         hosts: per batch and attempt on how many hosts its tasks are at most; the last goes on.
+        hot: every ruleset has random values that are hot.
     """
 
     mode: Mode = Mode.STEP
@@ -95,6 +96,7 @@ class Script:
     fresh: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
     hosts: tuple[int, ...] = (1,)
+    hot: bool = False
 
     def hosts_of(self, batch: int, attempt: int, tasks: int) -> tuple[str, ...]:
         """Where each task of an attempt at a batch is."""

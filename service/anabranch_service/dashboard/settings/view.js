@@ -13,6 +13,7 @@ export const GROUPS = [
       { name: "memory", text: "bytes that all stores may hold", empty: "any amount" },
       { name: "copies", text: "of any one store", empty: "any number" },
       { name: "look_ahead", text: "is it asked, where that pays, if later probes can find anything?", choices: ["never", "auto"] },
+      { name: "hot_keys", text: "are rows of frequent values dealt to several hosts, where that pays?", choices: ["auto", "never"] },
     ],
   ],
   [

@@ -1,0 +1,274 @@
+"""Hot keys on three hosts, dealt and not: the real planner, driver and workers in one process.
+
+`python -m benchmarks.pmjoin.hot_keys [--json] [--rows 2000] [--exponents 0 0.6 0.9 1.2]`
+
+Three hosts of two tasks each are threads here, that see only their own partitions and send each
+other Arrow batches by value. R and S are joined by a key of a Zipf distribution over 20,000 values,
+the same ones frequent in both, within two batches' time (*pair*). T is joined with what they make,
+by the same key (*one key*) or by another one of S (*chain*), of which all values are as frequent.
+Every epoch of two batches is planned by the statistics of the one before, with `hot_keys` on and
+off, over the same rows; results are counted by DuckDB.
+
+A host's *load* are the rows that it writes, the tuples that probe there, and the matches that they
+find. *Busiest* is the load of the host with most, over the mean of the hosts, in the last half of
+the batches, when what had been stored at home has expired; *rows* and *matches* are the same of
+these alone. *Load* is that of all hosts, and *bytes* is what they send each other, on over off.
+*Predicted* is what the planner expects of the busiest.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.sources.blocks import Block
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.engine import Engine
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.session import WrongResultError
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.state.placement import Placement
+
+#: Batches of an epoch; how many batches a row is joined with.
+EVERY, KEPT = 2, 2
+#: Seconds of event time that a batch brings.
+SPAN = 60
+HOSTS, TASKS, PARTITIONS = 3, 2, 16
+#: Of one key's values.
+VALUES = 20_000
+#: Event times are not late.
+LATENESS = 1_000_000
+
+
+def _near(one: str, other: str) -> str:
+    """That two rows are of the same batches, nearly."""
+    span = f"INTERVAL '{KEPT * SPAN}' SECOND"
+    return f"{one}.at BETWEEN {other}.at - {span} AND {other}.at + {span}"
+
+
+SHAPES = {
+    "pair": DemoQuery(
+        "pair", "r.n, s.n AS m", f"r JOIN s ON r.a = s.a AND {_near('r', 's')}", ("r", "s")
+    ),
+    "one key": DemoQuery(
+        "one key",
+        "r.n, s.n AS m, t.n AS o",
+        f"r JOIN s ON r.a = s.a AND {_near('r', 's')} JOIN t ON s.a = t.a AND {_near('s', 't')}",
+        ("r", "s", "t"),
+    ),
+    "chain": DemoQuery(
+        "chain",
+        "r.n, s.n AS m, t.n AS o",
+        f"r JOIN s ON r.a = s.a AND {_near('r', 's')} JOIN t ON s.b = t.b AND {_near('s', 't')}",
+        ("r", "s", "t"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Rows of streams by batch, the query over them, and how many results it has."""
+
+    name: str
+    exponent: float
+    tables: Mapping[str, pa.Table]
+    query: DemoQuery
+    results: int
+    batches: int
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams as the planner knows them."""
+        return [
+            Stream(
+                StreamName(name),
+                tuple((f.name, spark_type(f.type)) for f in table.schema),
+                event_time="at",
+                lateness=LATENESS,
+            )
+            for name, table in sorted(self.tables.items())
+        ]
+
+    def blocks(self, batch: int, task: int, tasks: int) -> list[Block]:
+        """A task's share of a batch."""
+        found = []
+        parts, part = self.batches * tasks, batch * tasks + task
+        for name, table in sorted(self.tables.items()):
+            first, last = (table.num_rows * n // parts for n in (part, part + 1))
+            rows = table.slice(first, last - first).combine_chunks().to_batches()
+            found += [Block(StreamName(name), one) for one in rows]
+        return found
+
+
+def workload(shape: str, exponent: float, rows: int, batches: int, seed: int) -> Workload:
+    """So many rows of each stream in each batch."""
+    random, count, query = np.random.default_rng(seed), rows * batches, SHAPES[shape]
+    weights = np.arange(1, VALUES + 1) ** -exponent
+    names = random.permutation(VALUES)
+    at = (np.arange(count) * (SPAN * 1_000_000) // rows).astype("datetime64[us]")
+    tables = {}
+    for name in query.tables:
+        drawn = names[random.choice(VALUES, count, p=weights / weights.sum())]
+        evenly = random.integers(0, VALUES, count)
+        keys = {"a": evenly if name == "t" else drawn, "b": random.integers(0, VALUES, count)}
+        times = pa.array(at).cast(pa.timestamp("us", "UTC"))
+        tables[name] = pa.table({"n": np.arange(count), **keys, "at": times})
+    with duckdb.connect() as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        found = connection.sql(f"SELECT count(*) FROM {query.source}").fetchall()
+    return Workload(shape, exponent, tables, query, int(found[0][0]), batches)
+
+
+def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
+    """The loads of hosts over the last half of the batches, and what was dealt.
+
+    Raises:
+        WrongResultError: DuckDB counts other results.
+    """
+    hosts: dict[str, Counter[str]] = defaultdict(Counter)
+    results, sent, moved = 0, 0, 0
+    places: list[Placement | None] = []
+    with redis_url() as url:
+        engine = Engine(
+            home,
+            url,
+            made.streams,
+            (made.query,),
+            tasks=HOSTS * TASKS,
+            parallelism=PARTITIONS,
+            every=EVERY,
+            hosts=HOSTS,
+            hot_keys=hot,
+        )
+        for batch in range(made.batches):
+            engine.run(lambda task, tasks, b=batch: made.blocks(b, task, tasks))  # type: ignore[misc]
+            results += sum(sum(report.results.values()) for report in engine.reports)
+            places.append(engine.driver.state.placement)
+            if 2 * batch < made.batches:
+                continue
+            moved += _moved(places[-2:])
+            for report in engine.reports:
+                hosts[report.host].update(_load(report))
+                sent += report.sent_bytes
+        found, stores = engine.hot, engine.driver.state.stores
+        engine.finish()
+    if results != made.results:
+        raise WrongResultError(f"{made.name}: {results} results, not {made.results}")
+    loads = {kind: [one[kind] for one in hosts.values()] for kind in ("rows", "probes", "matches")}
+    totals = [sum(one.values()) for one in hosts.values()]
+    return {
+        "busiest": _over_mean(totals),
+        **{kind: _over_mean(some) for kind, some in loads.items()},
+        "load": sum(totals),
+        "bytes": sent,
+        "moved": moved,
+        "hot": sum(1 for store in stores.values() for one in store.dealt if one.now),
+        "before": 1.0 if found is None else found.before,
+        "after": 1.0 if found is None else found.after,
+    }
+
+
+def _load(report: TaskReport) -> dict[str, int]:
+    """What a task has done."""
+    reads = [counts for by_index in report.reads.values() for counts in by_index.values()]
+    return {
+        "rows": report.inserts.rows,
+        "probes": sum(counts.probes for counts in reads),
+        "matches": sum(counts.matches for counts in reads),
+    }
+
+
+def _moved(places: Sequence[Placement | None]) -> int:
+    """Partitions that have gone to another host."""
+    before, after = places
+    if before is None or after is None:
+        return 0
+    pairs = zip(before.owners, after.owners, strict=True)
+    return sum(a != b for (_, one), (_, other) in pairs for a, b in zip(one, other, strict=True))
+
+
+def _over_mean(loads: Sequence[int]) -> float:
+    return max(loads) * HOSTS / max(sum(loads), 1)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--batches", type=int, default=16)
+    parser.add_argument("--exponents", type=float, nargs="*", default=[0.0, 0.6, 0.9, 1.2])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """All workloads, on and off; shapes of three streams by the greatest exponent only."""
+    pairs = [("pair", exponent) for exponent in options.exponents]
+    others = [(shape, max(options.exponents)) for shape in SHAPES if shape != "pair"]
+    found = []
+    for shape, exponent in (*pairs, *others):
+        for seed in options.seeds:
+            made = workload(shape, exponent, options.rows, options.batches, seed)
+            sides = {}
+            for hot in (False, True):
+                tell(f"{shape}, {exponent}, seed {seed}, {'on' if hot else 'off'}")
+                sides["on" if hot else "off"] = run(made, home / "run", hot=hot)
+                shutil.rmtree(home / "run")
+            one = {"workload": shape, "exponent": exponent, "seed": seed, "results": made.results}
+            found.append({**one, **sides})
+    return {"runs": found}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """The busiest host of each run, on and off."""
+    rows = []
+    for one in entry["runs"]:
+        on, off = one["on"], one["off"]
+        rows.append(
+            (
+                one["workload"],
+                f"{one['exponent']:g}",
+                str(one["seed"]),
+                f"{one['results']:,}",
+                *(f"{side['busiest']:.2f}" for side in (off, on)),
+                *(f"{on[kind]:.2f}" for kind in ("rows", "matches")),
+                *(f"{on[kind]:.2f}" for kind in ("before", "after")),
+                str(on["hot"]),
+                f"{on['load'] / off['load']:.3f}",
+                f"{on['bytes'] / off['bytes']:.2f}",
+                *(str(side["moved"]) for side in (off, on)),
+            )
+        )
+    head = (
+        *("workload", "Zipf", "seed", "results", "busiest, off", "on", "rows, on", "matches, on"),
+        *("predicted, off", "on", "hot values", "load", "bytes", "moved, off", "on"),
+    )
+    return [Grid("the busiest of three hosts, over their mean", head, tuple(rows))]
+
+
+BENCHMARK = Benchmark("hot_keys", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

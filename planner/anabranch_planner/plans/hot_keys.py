@@ -1,0 +1,428 @@
+"""Hot values: of which values of a key new rows are dealt to several hosts, and to how many.
+
+On ``H`` hosts a value's rows are where its partition is, and so are its probes and matches. What a
+frequent value makes of these there, one host has to do. Where its new rows are dealt to ``W`` hosts
+each of them stores and matches a part, and every probe of the value goes to all of them.
+
+**The busiest host.** Let ``L`` be what all hosts do together, and ``e_p`` what the frequent values
+at home in partition ``p`` make of it. Which partitions a host has is the runtime's to say. Taken
+that nobody looks at ``e`` when these are dealt, the busiest host is expected to do
+
+    L / H  +  (1 - 1/H) * sqrt(sum of e_p ** 2)
+
+which is exact for one such partition (its host does ``e_p`` and its share of the rest), and at most
+what it would be if one host had all of them. The runtime weighs partitions, so it may do better
+where no partition has more than a host's share, not where one has. A value that is dealt to all
+hosts is in no ``e_p``; one that is dealt to fewer adds a part to ``W`` of them.
+
+**The choice.** Store by store and value by value, the one is taken for which the load that the
+busiest host is spared exceeds the price by most: the price are the additional probes of all
+hosts, the bytes that they and what they find send, and it counts as load as well. It goes on until
+nothing spares :data:`WORTH` of a host's mean load or more than its price, or :data:`MOST` values
+are hot.
+
+**Steady.** Shares of frequent values are never too high (``FrequentValues``), so nothing becomes
+hot by their errors. A value that is hot already stays so until it spares less than half as much.
+
+Left out: values of different keys are taken to be independent, and what is stored already stays
+where it is until it expires. A store of a stream that keeps the latest per key is not dealt.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from anabranch_contract.plans.needs import Needs
+from anabranch_contract.plans.routes import Routes
+from anabranch_contract.plans.ruleset import HotValue, home_partition
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.mirs import base_mir
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.values import joined_columns
+from anabranch_planner.plans.traffic import are_equal, known_attribute, users_of, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, StoreSpec
+    from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
+    from anabranch_contract.queries.mirs import Mir
+    from anabranch_planner.cost.exchange import Exchange
+    from anabranch_planner.cost.model import CostModel
+
+    Floats = NDArray[np.float64]
+    Hashes = NDArray[np.uint64]
+
+#: Values that are hot at most, of all stores together.
+MOST = 128
+#: The part of a host's mean load that a value's dealing has to spare the busiest host.
+WORTH = 0.01
+#: By what part of that, and of its price, a value stays hot.
+STAYS = 0.5
+
+
+class Hot(NamedTuple):
+    """A value that is hot in one store.
+
+    Attributes:
+        store: whose. ``attribute``: its partition attribute.
+        value: the hash, and the number of hosts. ``text``: for people; "" where it has none.
+        load: the share of what all hosts do that rows, probes and matches of it make.
+        spared: seconds per unit of time that the busiest host is spared. ``price``: seconds that
+            all hosts have to do more for it.
+    """
+
+    store: StoreId
+    attribute: AttrRef
+    value: HotValue
+    text: str
+    load: float
+    spared: float
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class HotKeys:
+    """The hot values of a ruleset.
+
+    Attributes:
+        hosts: between which rows are dealt.
+        values: by store and hash.
+        before, after: what the busiest host is expected to do, over the mean of all: with no value
+            dealt, and with these.
+    """
+
+    hosts: int
+    values: tuple[Hot, ...] = ()
+    before: float = 1.0
+    after: float = 1.0
+
+    def of(self, store: StoreId) -> tuple[HotValue, ...]:
+        """Those of one store, sorted."""
+        return tuple(sorted(one.value for one in self.values if one.store == store))
+
+
+def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
+    """``ruleset`` with the values that are hot."""
+    stores = tuple(replace(store, hot=found.of(store.id)) for store in ruleset.stores)
+    made = replace(ruleset, stores=stores)
+    made.validate()
+    return made
+
+
+def hot_document(found: HotKeys) -> dict[str, Any]:
+    """What is dealt and what that is expected to bring, as JSON; by load, the greatest first."""
+    return {
+        "hosts": found.hosts,
+        "before": found.before,
+        "after": found.after,
+        "values": [
+            {
+                "store": str(one.store),
+                "attribute": str(one.attribute),
+                "value": one.text,
+                # As a text: it has 64 bits.
+                "hash": str(one.value.hash),
+                "hosts": one.value.hosts,
+                "load": one.load,
+                "spared": one.spared,
+                "price": one.price,
+            }
+            for one in sorted(found.values, key=lambda one: (-one.load, one))
+        ],
+    }
+
+
+def read_hot(document: Mapping[str, Any] | None) -> dict[str, tuple[HotValue, ...]]:
+    """Store -> the values that :func:`hot_document` has of it; none where there is no document."""
+    found: dict[str, list[HotValue]] = defaultdict(list)
+    for one in () if document is None else document["values"]:
+        found[one["store"]].append(HotValue(int(one["hash"]), one["hosts"]))
+    return {store: tuple(sorted(values)) for store, values in found.items()}
+
+
+def hot_keys(
+    ruleset: Ruleset,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    exchange: Exchange | None,
+    constants: CostConstants | None = None,
+    earlier: Mapping[str, Sequence[HotValue]] | None = None,
+) -> HotKeys:
+    """The values that it pays to deal to several hosts.
+
+    Args:
+        queries: those of ``ruleset``.
+        model: says how many tuples probe, and how many they find.
+        exchange: the hosts, and the widths of columns; None: there is one host.
+        constants: prices, in seconds; None: the defaults.
+        earlier: store -> the values that are hot now.
+    """
+    if exchange is None or exchange.hosts < 2 or model.on_one_host:
+        return HotKeys(1 if exchange is None else exchange.hosts)
+    loads = _Loads(ruleset, queries, model, exchange, constants or CostConstants())
+    return _Chooser(loads, exchange.hosts, earlier or {}).chosen()
+
+
+@dataclass(slots=True)
+class _Store:
+    """The frequent values of one store, an entry of each array per value.
+
+    Attributes:
+        parts: seconds for its rows and for what is found of it: what is divided.
+        probes: seconds for its probes: what each host does.
+        crossing: seconds for the bytes that one copy more of its probes sends. ``behind``: for
+            those that what is found sends if it is not at home.
+    """
+
+    spec: StoreSpec
+    hashes: Hashes
+    parts: Floats = field(init=False)
+    probes: Floats = field(init=False)
+    crossing: Floats = field(init=False)
+    behind: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts, self.probes, self.crossing, self.behind = np.zeros((4, len(self.hashes)))
+
+
+class _Loads:
+    """What rows, probes and matches take, per unit of time, by store and value."""
+
+    def __init__(
+        self,
+        ruleset: Ruleset,
+        queries: Sequence[JoinQuery],
+        model: CostModel,
+        exchange: Exchange,
+        constants: CostConstants,
+    ) -> None:
+        self.routes, self.subs = Routes(ruleset), SubJoins(queries)
+        self.model, self.exchange, self.constants = model, exchange, constants
+        self.paths, self.takers = ruleset.paths, ruleset.takers
+        self.users = users_of(self.paths, self.routes, self.subs)
+        self.needs = Needs(self.routes)
+        #: Of all stores, in seconds.
+        self.total = 0.0
+        self.heads: dict[Edge, frozenset[Label]] = {}
+        for rule in self.paths:
+            self.heads[rule.out] = self.head(rule).union(rule.members)
+        asked: dict[StoreId, list[ProbeRule]] = defaultdict(list)
+        for rule in self.paths:
+            asked[rule.store].append(rule)
+        self.stores = [self._store(spec, asked[spec.id]) for spec in ruleset.stores]
+
+    def head(self, rule: ProbeRule) -> frozenset[Label]:
+        """The labels of what probes by ``rule``."""
+        return self.heads.get(rule.edge, frozenset({rule.start}))
+
+    def texts(self, store: _Store) -> dict[int, str]:
+        """Hash -> text of a store's values."""
+        return self.model.values.texts(self._columns(store.spec))
+
+    def _store(self, spec: StoreSpec, asked: Sequence[ProbeRule]) -> _Store:
+        known = self._columns(spec)
+        keys = [(rule, known_attribute(rule, spec)) for rule in asked]
+        for rule, probe in keys:
+            if known and probe is not None:
+                known += joined_columns(self._before(rule), probe)
+        found = _Store(spec, self.model.values.frequent(known))
+        self._add_rows(found)
+        for rule, probe in keys:
+            self._add_probes(found, rule, probe)
+        return found
+
+    def _columns(self, spec: StoreSpec) -> list[tuple[RelationId, str]]:
+        """The columns by which a store's rows may be dealt; none: they may not."""
+        streams = {self.routes.relations[r].stream for r in spec.relations}
+        latest = not streams.isdisjoint(self.routes.latest)
+        if spec.partition is None or spec.partitions == 1 or latest:
+            return []
+        mir = self._mir(spec)
+        return [] if mir is None else joined_columns(mir, spec.partition[0])
+
+    def _mir(self, spec: StoreSpec) -> Mir | None:
+        """What a store's rows are; None: no query has it."""
+        if len(spec.members) == 1:
+            return base_mir(spec.relations[0])
+        query = self.subs.containing(frozenset(spec.members), spec.mir)
+        return None if query is None else self.subs.of(query, frozenset(spec.members))
+
+    def _add_rows(self, store: _Store) -> None:
+        spec = store.spec
+        mir = self._mir(spec)
+        if mir is None:
+            return
+        rows = self.model.added(mir) * self.constants.row
+        self.total += rows
+        if len(store.hashes) and spec.partition is not None:
+            shares = self.model.values.shares
+            start = mir.members[0] if mir.is_base else None
+            store.parts += rows * shares(mir, spec.partition[0], start, store.hashes)
+
+    def _add_probes(self, store: _Store, rule: ProbeRule, probe: AttrRef | None) -> None:
+        spec, constants = store.spec, self.constants
+        before, after = self._before(rule), self._after(rule)
+        takers = self.takers[rule.out]
+        sent = self.model.probe_of(before, rule.start, takers)
+        made = self.model.probe_of(after, rule.start, takers)
+        look = constants.step(1.0, 0.0, rule.mir, 1) - constants.call * constants.calls
+        chi = 1 if probe is not None or spec.partition is None else self.exchange.hosts
+        self.total += sent * look * chi + made * constants.match
+        if not len(store.hashes) or spec.partition is None:
+            return
+        rename = dict(zip(spec.members, rule.members, strict=True))
+        attribute = spec.partition[0]
+        found = AttrRef(rename[attribute.label], attribute.attribute)
+        matches = self.model.probe_with(after, rule.start, takers, found, store.hashes)
+        store.parts += matches * constants.match
+        store.behind += matches * self._next(rule, found) * constants.byte
+        if probe is not None:
+            probes = self.model.probe_with(before, rule.start, takers, probe, store.hashes)
+            store.probes += probes * look
+            store.crossing += probes * self._width(rule) * constants.byte
+
+    def _next(self, rule: ProbeRule, found: AttrRef) -> float:
+        """Bytes of what ``rule`` finds that the next steps would send from home to nowhere else."""
+        query = self.users[rule.out]
+        return sum(
+            self._width(step)
+            for step in self.routes.probes.get(rule.out, ())
+            for known in [known_attribute(step, self.routes.specs[step.store])]
+            if known is not None and are_equal(query, found, known)
+        )
+
+    def _width(self, rule: ProbeRule) -> float:
+        needed = self.needs.probe(rule)
+        return width_of(self.routes, needed, rule.start, self.head(rule), self.exchange)
+
+    def _before(self, rule: ProbeRule) -> Mir:
+        return self.subs.of(self.users[rule.out], self.head(rule))
+
+    def _after(self, rule: ProbeRule) -> Mir:
+        return self.subs.of(self.users[rule.out], self.heads[rule.out])
+
+
+class _Chooser:
+    """Takes one value of a store after the other."""
+
+    def __init__(
+        self, loads: _Loads, hosts: int, earlier: Mapping[str, Sequence[HotValue]]
+    ) -> None:
+        self.loads, self.hosts = loads, hosts
+        stores = [store for store in loads.stores if len(store.hashes)]
+        self.stores = stores
+        pairs = [(s, v) for s, one in enumerate(stores) for v in range(len(one.hashes))]
+        self.pairs = np.array(pairs, np.int64).reshape(-1, 2)
+
+        def joined(name: str) -> Floats:
+            return np.concatenate([np.zeros(0), *(getattr(store, name) for store in stores)])
+
+        self.parts, self.probes = joined("parts"), joined("probes")
+        self.crossing, self.behind = joined("crossing"), joined("behind")
+        places: dict[tuple[int, int], int] = {}
+        homes, stays, most = [], [], []
+        for store in stores:
+            count = store.spec.partitions
+            now = {one.hash for one in earlier.get(store.spec.id, ())}
+            for value in store.hashes.tolist():
+                homes.append(places.setdefault((count, home_partition(value, count)), len(places)))
+                stays.append(value in now)
+                most.append(count)
+        self.homes = np.array(homes, np.int64)
+        self.needed = np.where(stays, STAYS, 1.0)
+        #: There is a partition for each host that a value is dealt to.
+        self.most = np.array(most, np.int64)
+        #: Of each partition what frequent values that are not dealt make of the load.
+        self.excess = np.zeros(len(places))
+        np.add.at(self.excess, self.homes, self.parts + self.probes)
+        #: What dealt ones have added to squares of these, and to all load.
+        self.squares, self.more = 0.0, 0.0
+
+    def chosen(self) -> HotKeys:
+        """What is dealt."""
+        before, found = self._busiest(), dict[int, tuple[int, float, float]]()
+        options = sorted({self.hosts, *(2**n for n in range(1, self.hosts.bit_length()))})
+        options = [ways for ways in options if ways <= self.hosts]
+        while len(found) < min(MOST, len(self.pairs)):
+            best = max((self._best(ways, found) for ways in options), key=lambda one: one[0])
+            gain, pair, ways, spared, price = best
+            if gain <= 0.0:
+                break
+            self._take(pair, ways)
+            found[pair] = ways, spared, price
+        mean = self.loads.total / self.hosts
+        if not found or mean <= 0.0:
+            return HotKeys(self.hosts, (), *self._over_mean(before, before, mean))
+        values = tuple(sorted(self._hot(pair, *one) for pair, one in found.items()))
+        return HotKeys(self.hosts, values, *self._over_mean(before, self._busiest(), mean))
+
+    def _over_mean(self, before: float, after: float, mean: float) -> tuple[float, float]:
+        if mean <= 0.0:
+            return 1.0, 1.0
+        rest = (self.loads.total + self.more) / self.hosts
+        most = float(self.hosts)
+        return min(before / mean, most), min(after / rest, most)
+
+    def _busiest(self) -> float:
+        """Seconds that the busiest host is expected to do."""
+        squares = float((self.excess**2).sum()) + self.squares
+        apart: float = (1 - 1 / self.hosts) * squares**0.5
+        return (self.loads.total + self.more) / self.hosts + apart
+
+    def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
+        """What is gained most by dealing one more value to so many hosts: beyond its price, which
+        one, to how many, what is spared and the price.
+        """
+        own = self.parts + self.probes
+        price = self._price(ways)
+        left = 0.0 * own if ways == self.hosts else self.parts / ways + self.probes
+        home = self.excess[self.homes]
+        squares = float((self.excess**2).sum()) + self.squares
+        after = squares - home**2 + (home - own + left) ** 2 + (ways - 1) * left**2
+        rest = (self.loads.total + self.more + price) / self.hosts
+        busiest = rest + (1 - 1 / self.hosts) * np.sqrt(np.maximum(after, 0.0))
+        spared = self._busiest() - busiest
+        mean = self.loads.total / self.hosts
+        gain = spared - self.needed * np.maximum(price, WORTH * mean)
+        gain[list(taken)] = -np.inf
+        gain[self.most < ways] = -np.inf
+        # Of equal ones the first.
+        pair = int(gain.argmax())
+        return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
+
+    def _price(self, ways: int) -> Floats:
+        """Seconds that all hosts together do more for each value that is dealt to so many."""
+        found: Floats = (ways - 1) * (self.probes + self.crossing) + (1 - 1 / ways) * self.behind
+        return found
+
+    def _take(self, pair: int, ways: int) -> None:
+        self.more += float(self._price(ways)[pair])
+        home = self.homes[pair]
+        left = 0.0 if ways == self.hosts else float(self.parts[pair] / ways + self.probes[pair])
+        self.excess[home] += left - float(self.parts[pair] + self.probes[pair])
+        self.squares += (ways - 1) * left**2
+
+    def _hot(self, pair: int, ways: int, spared: float, price: float) -> Hot:
+        at, number = self.pairs[pair].tolist()
+        store = self.stores[at]
+        value = int(store.hashes[number])
+        assert store.spec.partition is not None
+        load = float(self.parts[pair] + self.probes[pair]) / self.loads.total
+        text = self.loads.texts(store).get(value, "")
+        return Hot(
+            store.spec.id,
+            store.spec.partition[0],
+            HotValue(value, ways),
+            text,
+            load,
+            spared,
+            price,
+        )

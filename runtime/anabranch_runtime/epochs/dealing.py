@@ -1,0 +1,83 @@
+"""Hot values from one ruleset to the next: to which partitions new rows of them are dealt.
+
+Rulesets say which values of a store's partition attribute are hot, and to how many hosts their new
+rows are to be dealt (``StoreSpec.hot``); which partitions these are follows from where partitions
+are. Nothing is moved: what is stored stays where it is, and is found there as long as it is kept
+(:mod:`anabranch_runtime.state.dealt`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import home_partition
+from anabranch_runtime.state.dealt import Dealt, forget_cold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreSpec
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.state.placement import Placement
+
+#: Values that a store remembers at most. Beyond them no other one is dealt: its rows go home.
+REMEMBERED = 256
+
+
+def deal(state: State, ruleset: Ruleset) -> State:
+    """``state``, in which batches begin to go by ``ruleset``, with where these deal new rows.
+
+    Where tasks share a state directory, or hosts have not been given partitions yet, nothing is
+    dealt.
+    """
+    specs = {str(s.id): s for s in ruleset.stores}
+    stores = {}
+    for name, store in state.stores.items():
+        spec = specs.get(name)
+        hot = () if spec is None or store.open_since is None else spec.hot
+        if not hot and not store.dealt:
+            continue
+        dealt = _dealt(store, hot, state.placement, state.next_batch)
+        if dealt != store.dealt:
+            stores[name] = replace(store, dealt=dealt)
+    return state if not stores else replace(state, stores={**state.stores, **stores})
+
+
+def _dealt(
+    store: StoreState, hot: Sequence[HotValue], placement: Placement | None, batch: int
+) -> tuple[Dealt, ...]:
+    """What ``store`` says once batches from ``batch`` on deal ``hot`` values."""
+    last = batch - 1
+    # What has been dealt up to now has been up to the batch before.
+    known = {
+        one.hash: Dealt(one.hash, one.partitions, (), one.first, last) if one.now else one
+        for one in forget_cold(store.dealt, store.kept)
+    }
+    for value in hot:
+        targets = _targets(store.spec, value, placement)
+        before = known.get(value.hash)
+        if not targets or (before is None and len(known) >= REMEMBERED):
+            continue
+        away = set(targets) - {home_partition(value.hash, store.spec.partitions)}
+        if before is None:
+            known[value.hash] = Dealt(value.hash, tuple(sorted(away)), targets, batch, last)
+        else:
+            places = tuple(sorted(away.union(before.partitions)))
+            known[value.hash] = Dealt(value.hash, places, targets, before.first, before.last)
+    return tuple(sorted(known.values()))
+
+
+def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
+    """One partition on each of the hosts that rows of ``value`` are dealt to: from its home on the
+    next one of each host that is met. None where there is one host.
+    """
+    owners = None if placement is None else placement.of(spec.partitions)
+    if spec.partition is None or owners is None:
+        return ()
+    home, met = home_partition(value.hash, spec.partitions), dict[int, int]()
+    for step in range(spec.partitions):
+        partition = (home + step) % spec.partitions
+        if len(met) < value.hosts:
+            met.setdefault(owners[partition], partition)
+    return tuple(met.values()) if len(met) > 1 else ()
