@@ -133,7 +133,7 @@ class Engine:
         found = codec.from_json(known, Snapshot)
         calls = CostConstants(calls=max(found.batches, 1) * self.tasks)
         hosts = Exchange(self.hosts) if self.hosts > 1 else None
-        return ForecastStatistics(found, found.ahead(), calls, hosts)
+        return ForecastStatistics(found, None, calls, hosts)
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""
@@ -169,7 +169,7 @@ class Engine:
             substreams=rules.substreams,
         )
         now = {} if self.hot is None else read_hot(hot_document(self.hot))
-        self.hot = hot_keys(rules, joins, model, priced.exchange(), calls, now)
+        self.hot = hot_keys(rules, joins, model, known.exchange(), known.constants(), now)
         return deal_hot(rules, self.hot)
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:

@@ -28,7 +28,7 @@ import numpy as np
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.mirs import restrict_classes, sub_join
 from anabranch_planner.cost.values import joined_columns
-from anabranch_planner.plans.substreams import MOST_LABELS, WORTH, Goal
+from anabranch_planner.plans.substreams import MOST_LABELS, Goal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 #: Queries that are looked at.
 MOST_QUERIES = 64
+#: Share of a query's cost that has to be saved: each value is taken to go by its own best orders,
+#: of which there are only so many, and to be as frequent as it was.
+WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,18 @@ class Leaving:
     Attributes:
         starts: the labels of its query, and the attribute of each that has the key.
         hashes: of the values; sorted.
-        saved: seconds per unit of time, against the better of keeping all and keeping nothing.
+        saved: seconds per unit of time, against the better of keeping all and keeping nothing;
+            calls aside.
+        calls: what one more substream of each start costs.
+        least: what has to be saved at least, calls included.
     """
 
     starts: tuple[AttrRef, ...]
     type: str
     hashes: tuple[int, ...]
     saved: float
+    calls: tuple[float, ...]
+    least: float
 
 
 def set_aside(
@@ -78,20 +86,22 @@ def set_aside(
             more by :data:`WORTH`.
     """
     functions = {one.start: one for one in chosen}
-    if most < 2:
-        return tuple(chosen)
     before = {one.start: _hashes(one) for one in earlier if one.aside}
     taken: set[Label] = set()
     for query in sorted(queries, key=lambda q: q.id)[:MOST_QUERIES]:
         found = _best(query, queries, model, before)
         if found is None or taken & {ref.label for ref in found.starts}:
             continue
-        made = [
-            _told_apart(functions.get(ref.label), ref, found, model, query, most)
-            for ref in found.starts
-        ]
-        functions |= {one.start: one for one in made}
-        taken |= {ref.label for ref in found.starts}
+        made, calls = {}, 0.0
+        for ref, call in zip(found.starts, found.calls, strict=True):
+            there = functions.get(ref.label)
+            one = _told_apart(there, ref, found, model, query)
+            if one is not None and one.count <= most:
+                made[ref.label] = one
+                calls += call * (one.count - (1 if there is None else there.count))
+        if len(made) == len(found.starts) and found.saved - calls > found.least:
+            functions |= made
+            taken |= made.keys()
     return tuple(functions[label] for label in sorted(functions))
 
 
@@ -144,29 +154,28 @@ def _leaving(
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
     outside = [m for m in whole.members if m.label not in mir.members]
-    plain = {ref: goals[ref.label].least() for ref in outside}
-    through = sum(plain[ref] - goals[ref.label].least(mir) for ref in outside)
+    through = sum(goals[m.label].plain - goals[m.label].least(mir) for m in outside)
     upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
     weights = model.values.weights(joined_columns(mir, _inside(mir, whole)), hashes)
     rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
-    gain = through - upkeep - np.array([model.stored(float(one)) for one in rows])
+    gain = through - upkeep - model.stored(1.0) * rows
     kept = gain > 0
     kept[-1] = True  # What is not known of is not told apart.
-    worth = WORTH * float(sum(cost.sum() for cost in plain.values()))
-    calls = sum(goal.calls for goal in goals.values())
-    against = max(float(gain.sum()), 0.0) + calls
+    worth = WORTH * sum(float(goal.plain.sum()) for goal in goals.values())
+    calls = tuple(goals[ref.label].calls for ref in whole.members)
+    against = max(float(gain.sum()), 0.0)
 
-    def leaving(kept: NDArray[np.bool_]) -> Leaving:
-        left = tuple(int(h) for h in hashes[~kept[:-1]])
-        return Leaving(whole.members, whole.type, left, float(gain[kept].sum()) - against)
+    def leaving(kept: NDArray[np.bool_], least: float) -> Leaving:
+        left, saved = tuple(int(h) for h in hashes[~kept[:-1]]), float(gain[kept].sum()) - against
+        return Leaving(whole.members, whole.type, left, saved, calls, least)
 
-    best = leaving(kept)
+    best = leaving(kept, worth)
     known = {before.get(ref.label) for ref in whole.members}
     if len(known) == 1 and (now := known.pop()):
-        stays = leaving(np.append(~np.isin(hashes, np.array(now, np.uint64)), True))
-        if stays.hashes and stays.saved > 0 and stays.saved >= best.saved - worth:
+        stays = leaving(np.append(~np.isin(hashes, np.array(now, np.uint64)), True), 0.0)
+        if stays.hashes and stays.saved >= best.saved - worth:
             return stays
-    return best if best.hashes and best.saved > worth else None
+    return best if best.hashes else None
 
 
 def _inside(mir: Mir, whole: KeyClass) -> AttrRef:
@@ -185,21 +194,18 @@ def _told_apart(
     leaving: Leaving,
     model: CostModel,
     query: JoinQuery,
-    most: int,
-) -> Substreams:
-    """``function`` that tells what is set aside apart as well; else what does nothing but that,
-    where it goes by another attribute, or would have too many substreams.
-    """
+) -> Substreams | None:
+    """``function`` that tells what is set aside apart as well; None: it goes by something else."""
     left = set(leaving.hashes)
-    groups = {leaving.hashes: True}
-    if function is not None and function.attribute == ref.attribute and function.others == 1:
+    whole: list[set[int]] = []
+    if function is not None:
+        if function.attribute != ref.attribute or function.others > 1:
+            return None
         whole = [set(group) for group in function.groups]
-        parts = [(group & left, True) for group in whole] + [
-            (group - left, False) for group in whole
-        ]
-        parts.append((left.difference(*whole), True))
-        if sum(1 for part, _ in parts if part) < most:
-            groups = {tuple(sorted(part)): aside for part, aside in parts if part}
+    parts = [(left.difference(*whole), True)]
+    parts += [(group & left, True) for group in whole]
+    parts += [(group - left, False) for group in whole]
+    groups = {tuple(sorted(part)): aside for part, aside in parts if part}
     ordered = sorted(groups)
     arriving = model.values.arriving((query.relation_of(ref.label).id, ref.attribute))
     shares = [round(sum(arriving.get(h, 0.0) for h in group), 6) for group in ordered]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -277,6 +278,11 @@ class Goal:
         start = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
         return self._grown(start, frozenset(self._query.labels), through)
 
+    @cached_property
+    def plain(self) -> Costs:
+        """What each value costs by its cheapest order over the stores of relations."""
+        return self.least()
+
     def upkeep(self, mir: Mir) -> Costs:
         """What each value costs more where the start, a member of ``mir``, also completes that:
         by the cheaper of one order that goes through it, and of an order of its own.
@@ -284,7 +290,7 @@ class Goal:
         start = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
         inside, whole = frozenset(mir.members), frozenset(self._query.labels)
         own = self._grown(start, inside)
-        return np.minimum(own, self._grown({inside: own}, whole) - self.least())
+        return np.minimum(own, self._grown({inside: own}, whole) - self.plain)
 
     def _grown(
         self,
