@@ -164,12 +164,11 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
 
 def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Runs by one order and by several give as many results, or there would be no figures."""
-    monkeypatch.setattr(skew, "FIRST", 15_000)
     monkeypatch.setattr(skew, "EMPTY", 2)
     monkeypatch.setattr(skew, "PLANS", 1)
-    monkeypatch.setattr(skew, "WORKLOADS", (("different", 1.2, 15_000), ("equal", 0.3, 90_000)))
+    monkeypatch.setattr(skew, "WORKLOADS", (("different", 1.2, 20_000), ("equal", 0.3, 200_000)))
     options = argparse.Namespace(
-        kinds=[1, 4, 8], heavy=["different", "equal"], exponents=[0.3, 1.2], rows=[15_000], rounds=1
+        kinds=[1, 4, 8], heavy=["different", "equal"], exponents=[0.3, 1.2], rows=[25_000], rounds=1
     )
     found = skew.measure(options, tmp_path)
     rows = {(row["heavy"], row["most"]): row for row in found["rows"]}
