@@ -128,10 +128,12 @@ class Engine:
         """Those of the last epoch that has ended."""
         last = self._control.last_boundary()
         known = None if last is None or last.snapshot is None else last.snapshot
-        found: Statistics = NoStatistics() if known is None else codec.from_json(known, Snapshot)
-        if self.hosts > 1:
-            found = ForecastStatistics(found, found.ahead(), hosts=Exchange(self.hosts))
-        return found
+        if known is None:
+            return NoStatistics()
+        found = codec.from_json(known, Snapshot)
+        calls = CostConstants(calls=max(found.batches, 1) * self.tasks)
+        hosts = Exchange(self.hosts) if self.hosts > 1 else None
+        return ForecastStatistics(found, None, calls, hosts)
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""
@@ -157,19 +159,17 @@ class Engine:
 
     def _planned(self, epoch: int) -> Ruleset:
         known = self.statistics()
-        calls = CostConstants(calls=self.every * self.tasks)
-        priced = ForecastStatistics(known, known.ahead(), calls, known.exchange())
-        rules, joins = planned(self.streams, self.queries, priced, self.options, epoch)
+        rules, joins = planned(self.streams, self.queries, known, self.options, epoch)
         if not self.hot_keys:
             return rules
         model = CostModel(
-            priced,
+            known,
             parallelism=self.parallelism,
             bounds=LoosestBounds(joins),
             substreams=rules.substreams,
         )
         now = {} if self.hot is None else read_hot(hot_document(self.hot))
-        self.hot = hot_keys(rules, joins, model, priced.exchange(), calls, now)
+        self.hot = hot_keys(rules, joins, model, known.exchange(), known.constants(), now)
         return deal_hot(rules, self.hot)
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:

@@ -41,13 +41,13 @@ from benchmarks.session import session
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from anabranch_client.replay.scenario import RecordedStream
     from anabranch_client.replay.tpch import DemoQuery
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
     from anabranch_contract.queries.mirs import Mir, MirId
     from benchmarks.planner.runs import Drawn
 
@@ -154,6 +154,11 @@ class _OneCopyEach:
     def feeds(self, larger: Mir, mir: Mir) -> bool:
         """Likewise."""
         del larger, mir
+        return False
+
+    def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
+        """Likewise."""
+        del classes, mir, origin
         return False
 
 

@@ -148,7 +148,7 @@ def test_every_figure_in_small(
 
 def test_looking_ahead_in_small(tmp_path: Path) -> None:
     """Results are those that DuckDB counts, or there would be no figures."""
-    options = argparse.Namespace(rows=[1500], batches=4, rounds=1, seed=1, scale=0.0)
+    options = argparse.Namespace(rows=[9000], batches=4, rounds=1, seed=1, scale=0.0)
     found = looking_ahead.measure(options, tmp_path)
     star, one_key = found["workloads"]
     assert list(star["sides"]) == ["off", "on", "off, with MIRs", "on, with MIRs"]
@@ -164,12 +164,11 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
 
 def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Runs by one order and by several give as many results, or there would be no figures."""
-    monkeypatch.setattr(skew, "FIRST", 1500)
     monkeypatch.setattr(skew, "EMPTY", 2)
     monkeypatch.setattr(skew, "PLANS", 1)
-    monkeypatch.setattr(skew, "WORKLOADS", (("different", 1.2, 1500), ("equal", 0.3, 9000)))
+    monkeypatch.setattr(skew, "WORKLOADS", (("different", 1.2, 20_000), ("equal", 0.3, 200_000)))
     options = argparse.Namespace(
-        kinds=[1, 4, 8], heavy=["different", "equal"], exponents=[0.3, 1.2], rows=[1500], rounds=1
+        kinds=[1, 4, 8], heavy=["different", "equal"], exponents=[0.3, 1.2], rows=[25_000], rounds=1
     )
     found = skew.measure(options, tmp_path)
     rows = {(row["heavy"], row["most"]): row for row in found["rows"]}

@@ -124,6 +124,8 @@ class Substreams(Row, frozen=True):
             those without a key are substream 0.
         shares: the share of each substream in the arriving tuples that was expected when the
             function was chosen; empty: not known. Nothing depends on it but what is said of loads.
+        aside: the substreams that the planner let probe no intermediate result by the attribute,
+            so that these need not keep their values; workers do not read it.
     """
 
     start: Label
@@ -132,6 +134,7 @@ class Substreams(Row, frozen=True):
     groups: tuple[tuple[int, ...], ...] = ()
     others: int = 1
     shares: tuple[float, ...] = ()
+    aside: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -156,6 +159,20 @@ class Substreams(Row, frozen=True):
         """The expected share of the substreams ``numbers``; in equal parts where none is known."""
         shares = self.shares or (1 / self.count,) * self.count
         return sum(shares[number] for number in numbers)
+
+
+class Kept(Row, frozen=True):
+    """Of which values of a key a store keeps its combinations (``plans.partial``).
+
+    Attributes:
+        attribute, type: the key attribute, in the store's namespace, and its key type.
+        hashes: of the values that are kept if ``listed``, else of those that are not; sorted.
+    """
+
+    attribute: AttrRef
+    type: str
+    hashes: tuple[int, ...]
+    listed: bool
 
 
 class HotValue(Row, frozen=True):
@@ -195,6 +212,10 @@ class StoreSpec:
             keeps every column of its stream and lists none.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
+        kept: the combinations that it keeps (MIR only); None: all. Absent in documents of earlier
+            releases.
+
+
         hot: values whose new rows are dealt to several hosts, sorted; absent in documents of
             earlier releases. It is no part of the layout: it may change with every ruleset and
             revision, and the store's id with it does not.
@@ -210,6 +231,8 @@ class StoreSpec:
     columns: tuple[tuple[Label, str], ...] = ()
     bounds: tuple[TimeBound, ...] = ()
     indexes: tuple[IndexSpec, ...] = ()
+    kept: Kept | None = None
+
     hot: tuple[HotValue, ...] = ()
 
 
@@ -418,22 +441,6 @@ class Ruleset:
         for rule in self.paths:
             found[rule.out] = found.get(rule.edge) or rule.substreams
         return found
-
-    @property
-    def upkeep(self) -> dict[StoreId, dict[Label, list[int]]]:
-        """Store of an intermediate result -> start -> the substreams whose tuples get there,
-        sorted. One that two rules bring there occurs twice.
-        """
-        counts = substream_counts(self.substreams)
-        starts, takers = {p.out: p.start for p in self.probe_rules}, self.takers
-        found: dict[StoreId, dict[Label, list[int]]] = defaultdict(dict)
-        for rule in self.store_rules:
-            if rule.edge in starts:
-                start = starts[rule.edge]
-                numbers = takers[rule.edge] or range(counts.get(start, 1))
-                known = found[rule.store].get(start, [])
-                found[rule.store][start] = sorted([*known, *numbers])
-        return dict(found)
 
     def validate(self) -> None:
         """Check that rules refer to known stores, relations, queries and edges.

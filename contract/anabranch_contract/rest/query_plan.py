@@ -37,6 +37,7 @@ class SubstreamOut(Document):
     ``number`` is what ``ProbePathOut.substreams`` names. ``share`` of the arriving tuples and
     ``cost`` are what was expected when the epoch was planned; ``otherwise`` is the cost of the same
     tuples by the paths of the others. ``same_as``: the first substream with the same paths.
+    ``aside``: intermediate results that are probed by the attribute need not keep its values.
     """
 
     number: int
@@ -46,6 +47,7 @@ class SubstreamOut(Document):
     cost: float
     otherwise: float
     same_as: int
+    aside: bool = False
 
 
 class DividedOut(Document):

@@ -46,6 +46,7 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.ahead import Supply, met
+from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Crossing
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
@@ -127,11 +128,13 @@ class CostModel:
         self._figures = Figures(statistics)
         self.substreams = tuple(substreams)
         self._divided = SubstreamShares(self._figures.values, substreams)
+        self.aside = self._set_aside(substreams)
         self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
         self._sent: dict[MirId, dict[Label, float]] = {}
         self._supplies: dict[tuple[RelationId, float], Supply] = {}
+        self._left_out: dict[MirId, float] = {}
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -212,6 +215,20 @@ class CostModel:
         found = copy(self)
         found.substreams = tuple(substreams)
         found._divided = SubstreamShares(self._figures.values, substreams)
+        found.aside = self._set_aside(substreams)
+        found._left_out = {}
+        return found
+
+    def _set_aside(self, substreams: Sequence[Substreams]) -> SetAside:
+        return SetAside(substreams, None if self._bounds is None else self._bounds.users)
+
+    def left_out(self, mir: Mir) -> float:
+        """The share of the combinations over ``mir`` that its store need not keep."""
+        if not self.aside.any:
+            return 0.0
+        found = self._left_out.get(mir.id)
+        if found is None:
+            found = self._left_out[mir.id] = self.aside.share(mir, self._figures.values)
         return found
 
     def unpartitioned(self) -> CostModel:
@@ -272,7 +289,7 @@ class CostModel:
 
     def upkeep(self, mir: Mir) -> float:
         """The price of one copy's inserts per unit of time, whether or not they are charged."""
-        added = self.added(mir)
+        added = self.added(mir) * (1.0 - self.left_out(mir))
         price = added if self.constants is None else self.constants.insert(added)
         if self._crossing is not None:
             price += added * self._crossing.insert(mir) * self._byte

@@ -10,18 +10,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import substream_counts
-from anabranch_contract.queries.mirs import base_mir, join_keys, sub_join
+from anabranch_contract.queries.mirs import MirId, base_mir, join_keys, sub_join
+from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, Trails, loads, trails
 from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.cost.users import Users
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, Step
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from anabranch_contract.queries.mirs import Mir, MirId
+    from anabranch_contract.queries.mirs import Mir
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.cost.steps import Prefix, Trail
 
@@ -120,7 +122,8 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
     """Check that ``plan``, whose trails are ``found``, answers ``queries``.
 
     * one order per query and label, and per owner, kept MIR and member, and of each of these one
-      per substream of the label; each covers its goal
+      per substream of the label; each covers its goal. An MIR needs none for substreams whose
+      values it need not keep
     * every step can be joined with what is covered, fills labels that are not, and probes the
       store that holds exactly those
     * every probed MIR is maintained (recursively), every probed copy is kept, and each base
@@ -178,7 +181,10 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
         for label in mirs[m].members
         for n in range(counts.get(label, 1))
     }
-    _require(upkeep == {d for d in done if d[2]}, "maintenance and probed MIRs do not match")
+    aside = SetAside(plan.substreams, Users(queries))
+    needed = {one for one in upkeep if aside.keeps_up(mirs[MirId(one[1])], *one[3:])}
+    kept_up = {d for d in done if d[2]}
+    _require(needed <= kept_up <= upkeep, "maintenance and probed MIRs do not match")
     stored = {(o, m) for o, m, _ in copies}
     _require(kept <= stored, "a kept MIR has no copy")
     for query in queries:

@@ -33,7 +33,8 @@ def explain_substreams(
     Per substream: ``values`` (text, and share of the arriving tuples), ``others`` (whether it has
     the values that no substream names), ``share`` of the arriving tuples, ``cost`` of its steps per
     unit of time, ``otherwise`` (the same by the first substream's orders), per query the stores
-    of its order, and ``same_as``: the first substream that has the same orders, maybe itself.
+    of its order, ``same_as``: the first substream that has the same orders, maybe itself, and
+    ``aside``: whether intermediate results need not keep its values.
 
     Args:
         model: that ``plan`` is priced by; it divides the starts as ``plan`` does.
@@ -52,6 +53,7 @@ def read_substreams(documents: Iterable[Mapping[str, Any]]) -> tuple[Substreams,
             document["type"],
             tuple(tuple(map(int, group)) for group in document["groups"]),
             document["others"],
+            aside=tuple(one["number"] for one in document["substreams"] if one.get("aside")),
         )
         for document in documents
     )
@@ -96,6 +98,7 @@ def _explained(
                 if not one.maintains and _is(one, start, number)
             },
             "same_as": taken.index(taken[number]),
+            "aside": number in function.aside,
         }
 
     return {

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.partial import check_kept
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     Edge,
@@ -64,6 +65,7 @@ from anabranch_contract.queries.types import key_type
 from anabranch_planner.cost.columns import behind, read_by_query
 from anabranch_planner.cost.parts import divide, whole
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
+from anabranch_planner.plans.narrow import narrow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -295,7 +297,7 @@ def _merged(
         ),
     )
     ruleset.validate()
-    return ruleset
+    return narrow(ruleset)
 
 
 def _rules(part: Part, given: _Given, terms: Terms, backfills: Sequence[Backfill]) -> _PartRules:
@@ -881,6 +883,7 @@ class _Reviser(_Compiler):
             revision=revision,
         )
         ruleset.validate()
+        check_kept(ruleset)
         return ruleset
 
 

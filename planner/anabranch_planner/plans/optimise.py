@@ -19,6 +19,7 @@ from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Pla
 from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.plans.aside import set_aside
 from anabranch_planner.plans.substreams import choose
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import gap, make_plan
@@ -191,7 +192,10 @@ def cost_model(
         # Each kind takes calls of its own, which only seconds charge.
         seconds = priced(Objective.SECONDS)
         chosen = choose(queries, seconds, options.substreams, earlier)
-        substreams = [choice.function for choice in chosen]
+        functions = [choice.function for choice in chosen]
+        substreams = functions
+        if options.mir:
+            substreams = set_aside(queries, seconds, functions, options.substreams, earlier)
     return model.divided(substreams) if substreams else model
 
 

@@ -270,9 +270,13 @@ def _change(
         require_plannable(queries)
     added = tuple(q for q in queries if last.queries.get(q.id) != q)
     new = {q.id for q in added}
+    dropped = tuple(name for name in last.queries if name not in there or name in new)
+    if (added or dropped) and last.builder.model.aside.any:
+        # What intermediate results leave out depends on all who probe them.
+        return None
     return _Change(
         added,
-        tuple(name for name in last.queries if name not in there or name in new),
+        dropped,
         tuple(
             q.id
             for q in queries

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.model import CostModel
 
     Costs = NDArray[np.float64]
@@ -81,7 +83,9 @@ def choose(
     """
     if most < 2:
         return ()
-    kept = {(one.start, one.attribute): one for one in earlier if one.count <= most}
+    kept = {
+        (one.start, one.attribute): one for one in earlier if one.count <= most and not one.aside
+    }
     found = []
     for start, using in _starts(queries, model):
         options = []
@@ -157,7 +161,7 @@ def _divided(
     key = AttrRef(start, attribute)
     columns = [c for q in queries for c in joined_columns(sub_join(q, frozenset(q.labels)), key)]
     hashes = model.values.frequent(columns)
-    goals = [_Goal(query, key, hashes, model) for query in queries]
+    goals = [Goal(query, key, hashes, model) for query in queries]
     # Those of each value, and those that are the cheapest for all together.
     orders: list[Orders] = sorted(set(zip(*(goal.best for goal in goals), strict=True)))
     prices = np.array(
@@ -229,7 +233,13 @@ def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], f
     return best
 
 
-class _Goal:
+def _prices(model: CostModel, store: MirId) -> tuple[float, float]:
+    """What a tuple costs that probes ``store``, and one that is found there."""
+    call = model.price(0.0, 0.0, store)
+    return model.price(1.0, 0.0, store) - call, model.price(0.0, 1.0, store) - call
+
+
+class Goal:
     """The orders of one query from one start, value by value; the last value is all others.
 
     Attributes:
@@ -248,10 +258,8 @@ class _Goal:
         self.calls = 0.0
         for label in query.labels:
             store = base_mir(relation_of[label]).id
-            call = model.price(0.0, 0.0, store)
-            probe, match = (model.price(*x, store) - call for x in ((1.0, 0.0), (0.0, 1.0)))
-            self._prices[label] = probe, match
-            self.calls += call if label != key.label else 0.0
+            self._prices[label] = _prices(model, store)
+            self.calls += model.price(0.0, 0.0, store) if label != key.label else 0.0
         self.best = self._cheapest()
 
     def cost(self, order: Sequence[Label]) -> Costs:
@@ -260,6 +268,50 @@ class _Goal:
         for at in range(1, len(order)):
             total += self._step(frozenset(order[:at]), order[at])
         return total
+
+    def least(self, through: Mir | None = None) -> Costs:
+        """What each value costs by its cheapest order, calls aside.
+
+        Args:
+            through: an intermediate result that may be probed, besides the stores of relations.
+        """
+        start = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
+        return self._grown(start, frozenset(self._query.labels), through)
+
+    @cached_property
+    def plain(self) -> Costs:
+        """What each value costs by its cheapest order over the stores of relations."""
+        return self.least()
+
+    def upkeep(self, mir: Mir) -> Costs:
+        """What each value costs more where the start, a member of ``mir``, also completes that:
+        by the cheaper of one order that goes through it, and of an order of its own.
+        """
+        start = {frozenset({self._key.label}): np.zeros(len(self._hashes) + 1)}
+        inside, whole = frozenset(mir.members), frozenset(self._query.labels)
+        own = self._grown(start, inside)
+        return np.minimum(own, self._grown({inside: own}, whole) - self.plain)
+
+    def _grown(
+        self,
+        least: dict[frozenset[Label], Costs],
+        whole: frozenset[Label],
+        through: Mir | None = None,
+    ) -> Costs:
+        """The least costs of ``whole``, from those of the sets that there are."""
+        prices = {frozenset({label}): self._prices[label] for label in whole}
+        if through is not None:
+            prices[frozenset(through.members)] = _prices(self._model, through.id)
+        for size in range(1, len(whole)):
+            for head in [one for one in least if len(one) == size]:
+                for target, (probe, match) in prices.items():
+                    if head & target or not join_keys(self._query.classes, head, target):
+                        continue
+                    after = head | target
+                    cost = least[head] + probe * self._of(head) + match * self._of(after)
+                    known = least.get(after)
+                    least[after] = cost if known is None else np.minimum(known, cost)
+        return least[whole]
 
     def _step(self, head: frozenset[Label], label: Label) -> Costs:
         probe, match = self._prices[label]

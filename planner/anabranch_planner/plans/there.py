@@ -2,7 +2,8 @@
 
 A revision opens no store, so an intermediate result can be probed only by what its store was made
 for: it has to keep the columns that a query reads of it, and combinations as far apart in time as
-the query's bounds allow. The same holds for a larger intermediate result that is made from it.
+the query's bounds allow. The same holds for a larger intermediate result that is made from it. And
+tuples may look only for values that it keeps (:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.partial import kept_values, values_of
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.columns import Kept, behind, joined_outside, read_by_query
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
+    from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label, QueryId
     from anabranch_contract.queries.mirs import Mir, MirId
 
 
@@ -37,6 +42,7 @@ class StoresThere:
             if store.owner == owner:
                 self._stores.setdefault(store.mir, []).append(store)
         self._fits: dict[tuple[str, MirId], bool] = {}
+        self._functions = {one.start: one for one in running.substreams}
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
         """The partition attributes of the copies of ``mir``'s store; none: it is not there."""
@@ -61,6 +67,26 @@ class StoresThere:
             need |= behind(refs, mir, self._stream_of, self._derived)
             self._fits[key] = bool(kept) and self._fit(mir, need, _bounds(kept[0]))
         return self._fits[key]
+
+    def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
+        """Whether the store of ``mir`` has the values of all tuples of ``origin``, a label and a
+        substream of it, which join by ``classes``.
+        """
+        kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]
+        if not kept:
+            return True
+        label, number = origin
+        function = self._functions.get(label)
+        if function is None:
+            return False
+        values, key = values_of(function, [number]), AttrRef(label, function.attribute)
+        joined = [c.members for c in classes if c.type == function.type and key in c.members]
+        return all(
+            one.type == function.type
+            and any(one.attribute in members for members in joined)
+            and kept_values(one).has(values)
+            for one in kept
+        )
 
     def _fit(self, mir: Mir, need: set[Kept], bounds: PairBounds) -> bool:
         copies = self._stores.get(mir.id, [])

@@ -33,7 +33,7 @@ from anabranch_contract.queries.mirs import Mir, sub_join
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from anabranch_contract.queries.joins import JoinQuery, QueryId
+    from anabranch_contract.queries.joins import JoinQuery, KeyClass, QueryId
     from anabranch_planner.cost.model import CostModel
 
 #: Connected label sets up to which a query's graph is built in full.
@@ -59,6 +59,11 @@ class StoresKept(Protocol):
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
         """Whether the upkeep of ``larger`` may probe the store of ``mir``."""
+
+    def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
+        """Whether the store of ``mir`` has the values of all tuples of ``origin``, which join by
+        ``classes``.
+        """
 
 
 class SubJoin:
@@ -712,20 +717,22 @@ class _Scope:
         return self._goals(self.query.id, self.whole, None)
 
     def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
+        aside, graph = self.builder.model.aside, self.builder.graph
         return [
             self._goal(name, i, origin, mask, mir)
             for i, found in enumerate(self.edges)
             if mask >> i & 1
             for origin in found
+            if mir is None or not aside.any or aside.keeps_up(graph.mir(mir), *origin)
         ]
 
     def _goal(self, name: str, i: int, origin: Origin, mask: int, mir: Sub | None) -> Goal:
         builder = self.builder
         within = [e for after, e in self.edges[i][origin] if not after & ~mask]
         edges = within
-        if builder.there is not None:
+        if builder.there is not None or builder.model.aside.any:
             target = builder.graph.target
-            edges = [e for e in within if self._may_probe(mir, target[e])]
+            edges = [e for e in within if self._may_probe(mir, target[e], origin)]
         return Goal(
             name,
             origin[0],
@@ -737,13 +744,20 @@ class _Scope:
             substream=origin[1],
         )
 
-    def _may_probe(self, goal: Sub | None, store: Sub) -> bool:
-        """Whether a goal, the query's or an MIR's, may probe a store that is there."""
+    def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
+        """Whether tuples of ``origin`` may, for a goal, the query's or an MIR's, probe a store that
+        is there, or may be kept.
+        """
         graph, there = self.builder.graph, self.builder.there
-        if there is None or store in graph.bases:
+        if store in graph.bases:
             return True
         mir = graph.mir(store)
-        return there.serves(self.query, mir) if goal is None else there.feeds(graph.mir(goal), mir)
+        if not self.builder.model.aside.may_probe(self.query.classes, mir, *origin):
+            return False
+        if there is None:
+            return True
+        may = there.serves(self.query, mir) if goal is None else there.feeds(graph.mir(goal), mir)
+        return may and there.holds(self.query.classes, mir, origin)
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
         """The goals of the query's MIRs that no query before it has."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.partial import covers
 from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access, Tile, tile
@@ -230,7 +231,7 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Sour
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
     """Generations of the MIR behind ``preferred`` that have all that its users need: at least
-    its columns, bounds at most as tight.
+    its columns and values, bounds at most as tight.
     """
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
@@ -239,6 +240,8 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
     for name, store in state.stores.items():
         spec = store.spec
         if spec.mir != wanted.mir or not columns <= set(spec.columns):
+            continue
+        if not covers(spec.kept, wanted.kept):
             continue
         given = ((b, bounds.get((b.earlier, b.later))) for b in spec.bounds)
         if all(own is not None and own <= b.micros for b, own in given):

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import arrival_edge, substream_counts
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.partial import check_kept
+from anabranch_contract.plans.ruleset import arrival_edge
 from anabranch_runtime.epochs.lifecycle import close_store
 from anabranch_runtime.errors import PipelineError
 
@@ -27,7 +29,8 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
         PipelineError: ``revision-differs``: it is one of another ruleset, or has other queries,
             streams or relations; ``revision-stores-differ``: it has a store that is not there, or
             lacks one that arriving tuples are kept in; ``revision-upkeep-differs``: it does not
-            keep an intermediate result up from all tuples of each of its members, once.
+            keep an intermediate result up from all tuples of each of its members whose values are
+            kept, once, or tuples may look there for others.
     """
     name = revision.id
     if name.epoch != running.epoch or name <= running.id:
@@ -41,7 +44,12 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
             raise _other_stores(f"{running.id} has no such store {store.id} as {name}")
     if not set(revision.backfill_rules) <= set(running.backfill_rules):
         raise _other_stores(f"{name} has a backfill that {running.id} has not")
-    _check_upkeep(running, revision)
+    if _arriving(running) != _arriving(revision):
+        raise _other_stores(f"{revision.id} keeps arriving tuples otherwise")
+    try:
+        check_kept(revision)
+    except RulesetError as error:
+        raise _refused("revision-upkeep-differs", f"{name}: {error.message}") from error
 
 
 def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]) -> State:
@@ -56,19 +64,6 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
         for name, store in state.stores.items()
     }
     return replace(state, revision=ruleset.revision, stores=stores, edges={}, epoch_steps=steps)
-
-
-def _check_upkeep(running: Ruleset, revision: Ruleset) -> None:
-    """Arriving tuples are kept as before; each intermediate result follows all its members."""
-    counts, upkeep = substream_counts(revision.substreams), revision.upkeep
-    for store in revision.stores:
-        if len(store.members) > 1:
-            fed = upkeep.get(store.id, {})
-            if fed != {start: list(range(counts.get(start, 1))) for start in store.members}:
-                message = f"{revision.id} keeps {store.id} up from {fed}"
-                raise _refused("revision-upkeep-differs", message)
-    if _arriving(running) != _arriving(revision):
-        raise _other_stores(f"{revision.id} keeps arriving tuples otherwise")
 
 
 def _arriving(ruleset: Ruleset) -> set[StoreRule]:

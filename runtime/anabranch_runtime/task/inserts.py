@@ -24,6 +24,7 @@ from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.exchange.traffic import Letter
 from anabranch_runtime.storage.partial import concat_partials
 from anabranch_runtime.storage.segment import PackWriter, Segment
+from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.stores import combination_rows, insert, partition_numbers
 
 if TYPE_CHECKING:
@@ -97,8 +98,10 @@ class Inserts:
 
     def combination(self, store: StoreId, made: Partial) -> None:
         """Take a part of an intermediate result, which waits to be written."""
-        self._made[store].append(made)
-        self.waiting += made.length
+        kept = kept_part(self.layout, self.layout.specs[store], made)
+        if kept.length:
+            self._made[store].append(kept)
+            self.waiting += kept.length
 
     def flush(self) -> None:
         """Write the intermediate results' rows that wait, as one pack, or send them to the hosts

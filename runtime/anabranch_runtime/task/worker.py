@@ -52,6 +52,7 @@ from anabranch_runtime.task.courier import HOP, Courier, Work, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.groups import LiveSegments
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
+from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
@@ -326,7 +327,7 @@ class _Task:
                 errors.append(error)
 
         def made(found: Partial, _: ProbeRule) -> None:
-            rows = combination_rows(self.layout, spec, found)
+            rows = combination_rows(self.layout, spec, kept_part(self.layout, spec, found))
             if self.traffic is None:
                 self.inserts.insert_past(writer, spec, rows)
             else:

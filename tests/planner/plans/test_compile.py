@@ -116,6 +116,18 @@ def test_dropping_what_the_retention_rule_allows_changes_no_result(seed: int) ->
     run(world, [random_plan(world.running(e), rng, apart=True) for e in range(epochs)], expire=True)
 
 
+@given(seeds)
+def test_stores_that_leave_values_out_lose_and_double_nothing(seed: int) -> None:
+    rng = Random(seed)
+    epochs = rng.randint(1, 4)
+    world = random_world(rng, epochs=epochs, windowed=rng.random() < 0.3, one_key=True)
+    plans = [
+        random_plan(world.running(e), rng, mirs=rng.choice((0.5, 0.9)), apart=True)
+        for e in range(epochs)
+    ]
+    run(world, plans, expire=rng.random() < 0.5)
+
+
 # --- the example of docs/semantics.md -----------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.plans.ruleset import (
     Edge,
     FillStep,
+    Kept,
     KeyPart,
     ProbeRule,
     StoreId,
@@ -171,6 +172,30 @@ def test_a_container_that_keeps_too_little_is_no_container() -> None:
         )
         access = accesses(state, rules_)["R>ST"]
         assert (access.gaps == ()) is usable, (columns, bounds)
+
+
+def test_a_container_that_keeps_fewer_values_is_no_container() -> None:
+    rules_ = rules(0, {"q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"})
+    rules_ = replace(rules_, probe_rules=(mir_rule(),))
+
+    def without(*hashes: int) -> Kept:
+        return Kept(AttrRef(Label("S"), "a"), "bigint", hashes, listed=False)
+
+    for wanted, kept, usable in [
+        (without(1, 2), None, True),
+        (without(1, 2), without(2), True),
+        (without(1, 2), without(1, 2), True),
+        (without(2), without(1, 2), False),
+        (None, without(2), False),
+    ]:
+        new = mir_store("ST", ("S", "T"), (), since=8)
+        old = mir_store("ST", ("S", "T"), ((2, 7),))
+        state = mir_state(
+            ST__1=replace(new, spec=replace(new.spec, kept=wanted)),
+            ST__old=replace(old, spec=replace(old.spec, kept=kept)),
+        )
+        access = accesses(state, rules_)["R>ST"]
+        assert (access.gaps == ()) is usable, (wanted, kept)
 
 
 def test_time_bounds_of_rules_are_of_no_concern_to_tiles() -> None:

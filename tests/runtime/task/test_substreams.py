@@ -21,6 +21,9 @@ class Starts:
         self.array = pa.array(values, kind)
         self.length, self.start = len(values), R
 
+    def cut(self, first: int, last: int) -> Starts:
+        return Starts(self.array.to_pylist()[first:last], self.array.type)
+
 
 class Keys:
     """The key of :class:`Starts`."""
@@ -30,11 +33,13 @@ class Keys:
         return starts.array
 
 
-class Failing:
-    """A key that can't be evaluated."""
+class Failing(Keys):
+    """A key that can't be evaluated where it is negative."""
 
     def probed(self, starts: Starts, ref: AttrRef) -> pa.Array:
-        raise ExpressionError("overflow", "too large")
+        if any(v is not None and v < 0 for v in starts.array.to_pylist()):
+            raise ExpressionError("overflow", "too large")
+        return starts.array
 
 
 def hashes(values: list[object], kind: pa.DataType, key: str) -> list[int]:
@@ -75,7 +80,8 @@ def test_no_tuples() -> None:
     assert len(numbers(Keys(), Starts([], pa.int64()), function)) == 0  # type: ignore[arg-type]
 
 
-def test_a_key_that_cannot_be_had_divides_nothing() -> None:
-    function = Substreams(R, "a", "bigint", others=2)
-    starts = Starts([1, 2, 3], pa.int64())
-    assert numbers(Failing(), starts, function).tolist() == [0, 0, 0]  # type: ignore[arg-type]
+def test_a_key_that_cannot_be_had_is_of_the_first_and_leaves_others_where_they_belong() -> None:
+    function = Substreams(R, "a", "bigint", (tuple(hashes([3], pa.int64(), "bigint")),))
+    starts = Starts([3, -1, None, 3, 2, -5, 3], pa.int64())
+    found = numbers(Failing(), starts, function)  # type: ignore[arg-type]
+    assert found.tolist() == [1, 0, 0, 1, 0, 0, 1]

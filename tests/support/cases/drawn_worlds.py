@@ -48,15 +48,20 @@ class World:
         return [q for q in self.queries if self.active[q.id][0] <= epoch < self.active[q.id][1]]
 
 
-def random_world(rng: Random, *, epochs: int, windowed: bool = False) -> World:
+def random_world(
+    rng: Random, *, epochs: int, windowed: bool = False, one_key: bool = False
+) -> World:
     """A world of 3 to 4 streams and 1 to 4 queries over ``epochs`` epochs.
 
     With ``windowed`` every stream has a finite lateness and every query a window, so that stored
-    tuples expire.
+    tuples expire. With ``one_key`` all join by one key.
     """
     names = ["r", "s", "t", "u"][: rng.choice((3, 3, 4))]
     streams = {name: _stream(name, rng, windowed) for name in names}
     edges = _edges(names, rng)
+    if one_key:
+        key = f"{rng.choice(sorted(_KEYS))}1"
+        edges = {pair: [(key, key)] for pair in edges}
     queries: list[JoinQuery] = []
     active: dict[str, tuple[int, int]] = {}
     for number in range(rng.randint(1, 4)):

@@ -5,7 +5,9 @@ And random layouts: a ruleset's stores, each with a number of partitions of its 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,10 +34,14 @@ from anabranch_contract.queries.mirs import (
     restrict_classes,
     sub_join,
 )
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.aside import SetAside
+from anabranch_planner.cost.users import Users
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.running import plan_of
 from anabranch_planner.plans.there import StoresThere, owners
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.keys import key_vector
 
 if TYPE_CHECKING:
@@ -56,25 +62,40 @@ def random_plan(
 
 
 def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substreams, ...]:
-    """Random ways to tell apart the tuples of some starts, by any key attribute of theirs."""
+    """Random ways to tell apart the tuples of some starts, by any key attribute of theirs; often
+    the same values for all that have a key, so that intermediate results may leave them out.
+    """
     chance, found = rng.choice((0.0, 0.0, 0.3, 1.0)), {}
-    for query in queries:
-        for key_class in query.classes:
+    for query in rng.sample(queries, len(queries)):
+        for key_class in rng.sample(query.classes, len(query.classes)):
+            common = _groups(key_class.type, rng) if rng.random() < 0.6 else None
             for ref in key_class.members:
                 if ref.label not in found and rng.random() < chance:
-                    groups = _groups(key_class.type, rng)
+                    groups = _groups(key_class.type, rng) if common is None else common
                     others = rng.randint(1 if groups else 2, 3)
-                    one = Substreams(ref.label, ref.attribute, key_class.type, groups, others)
+                    numbers = range(others, others + len(groups))
+                    often = 0.4 if common is None else 0.9
+                    aside = tuple(n for n in numbers if rng.random() < often)
+                    one = Substreams(
+                        ref.label, ref.attribute, key_class.type, groups, others, aside=aside
+                    )
                     found[ref.label] = one
     return tuple(found[label] for label in sorted(found))
 
 
 def _groups(kind: str, rng: Random) -> tuple[tuple[int, ...], ...]:
-    """Sets of hashes of small numbers, which scenarios have a lot of."""
-    if kind != "bigint":
+    """Sets of hashes of values that scenarios have a lot of."""
+    values: Sequence[object] = range(12)
+    if kind == "string":
+        values = ("", "x", "y", "z")
+    elif kind == "double":
+        values = (0.0, 1.0, 1.5, 2.0, 3.0, math.nan)
+    elif kind.startswith("decimal"):
+        values = [Decimal(number) for number in range(6)]
+    elif kind != "bigint":
         return ()
-    numbers = rng.sample(range(12), rng.randint(0, 6))
-    hashes = key_vector([pa.array(numbers, pa.int64())], [kind]).hashes.tolist()
+    some = rng.sample(values, rng.randint(0, len(values) // 2))
+    hashes = key_vector([pa.array(some, arrow_type(parse_type(kind)))], [kind]).hashes.tolist()
     cut = rng.randint(0, len(hashes))
     return tuple(tuple(sorted(some)) for some in (hashes[:cut], hashes[cut:]) if some)
 
@@ -177,9 +198,10 @@ class _Builder:
         self.mirs: dict[MirId, Mir] = {}
         self.orders: dict[tuple[str, str, Label, int], ProbeOrder] = {}
         self.substreams = random_substreams(queries, rng) if apart else ()
+        self.aside = SetAside(self.substreams, Users(queries))
         #: Start -> for each of its substreams the one whose orders it takes.
         self.twins = {
-            one.start: [n if rng.random() < 0.7 else 0 for n in range(one.count)]
+            one.start: [n if n in one.aside or rng.random() < 0.7 else 0 for n in range(one.count)]
             for one in self.substreams
         }
         self.copies: dict[tuple[str, MirId], list[StoreCopy]] = {}
@@ -221,6 +243,8 @@ class _Builder:
     ) -> None:
         """Choose the orders of one goal and start, one per substream."""
         for number, twin in enumerate(self.twins.get(start, [0])):
+            if maintains and not self.aside.keeps_up(self.mirs[MirId(goal)], start, number):
+                continue
             if twin != number:
                 order = replace(self.orders[owner, goal, start, twin], substream=number)
             else:
@@ -244,6 +268,10 @@ class _Builder:
             if members is None:
                 members = self._next(classes, head, left)
             target = canonical(classes, relation_of, members)
+            if not self.aside.may_probe(classes, target, start, substream):
+                one = [x for x in sorted(members) if join_keys(classes, head, frozenset({x}))]
+                members = frozenset({self.rng.choice(one)})
+                target = canonical(classes, relation_of, members)
             known_here.append(target)
             self._maintain(owner, target)
             filled = tuple(sorted(members))
@@ -352,7 +380,8 @@ class _Reviser:
             self.plan = replace(self.plan, substreams=random_substreams(queries, rng))
         self.counts = substream_counts(self.plan.substreams)
         self.owners = owners(running)
-        self.there = {o: StoresThere(running, o) for o in sorted(set(self.owners.values()))}
+        divided = replace(running, substreams=self.plan.substreams)
+        self.there = {o: StoresThere(divided, o) for o in sorted(set(self.owners.values()))}
         self.mirs = {m.id: m for m in self.plan.mirs}
         closing = rng.choice((0.0, 0.1, 0.5))
         #: Owner -> the intermediate results that may be probed.
@@ -435,6 +464,8 @@ class _Reviser:
         while left:
             options = []
             for mir in usable:
+                if not self.there[owner].holds(classes, mir, (start, substream)):
+                    continue
                 if mir.is_base:
                     fills = [{x} for x in sorted(left) if relation_of[x] == mir.relations[0]]
                 else:

@@ -9,13 +9,18 @@ an index or a store rule that is missing.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import (
     Edge,
+    Kept,
     KeyPart,
     OutputRule,
     Presence,
@@ -29,6 +34,9 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.joins import AttrRef, Label, QueryId, RelationId, StreamName
+from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.index.keys import key_vector
 from tests.support.oracles.evaluate import Value, evaluate, holds, key_of
 from tests.support.oracles.history import Arrival, History, sees
 
@@ -227,6 +235,8 @@ class _Batch:
             spec, kept = self.state.mirs[self.stores[rule.store].mir][self.batch][rule.store]
             for partial in self.edges[rule.edge]:
                 assert set(partial.rows) == set(spec.members), f"{rule.edge} into {spec.id}"
+                if spec.kept is not None and not self._is_kept(spec.kept, partial.rows):
+                    continue
                 kept.append({m: self._trim(spec, m, partial.rows[m]) for m in spec.members})
 
     def _trim(self, spec: StoreSpec, member: Label, row: Arrival) -> Arrival:
@@ -282,10 +292,19 @@ class _Batch:
         return [partial for partial in incoming if id(partial) in passed]
 
     def _substream(self, start: Label, row: Arrival) -> int:
-        """Some number, the same whenever it is asked: whatever tells tuples apart will do."""
+        """Its group's, else some number, the same whenever it is asked: whatever tells tuples apart
+        will do, as long as groups have their values.
+        """
         one = self.substreams[start]
         value = self._key({start: row}, AttrRef(start, one.attribute), one.type)
-        return zlib.crc32(repr(value).encode()) % one.count
+        for number, group in enumerate(one.groups, one.others):
+            if value is not None and _hash(value, one.type) in group:
+                return number
+        return zlib.crc32(repr(value).encode()) % one.others
+
+    def _is_kept(self, kept: Kept, rows: Combination) -> bool:
+        value = self._key(rows, kept.attribute, kept.type)
+        return (_hash(value, kept.type) in kept.hashes) == kept.listed
 
     def _base_matches(
         self,
@@ -411,6 +430,13 @@ class _Batch:
         assert any(set(i) == parts for i in store.indexes), f"{store.id} has no index {parts}"
 
 
+@cache
+def _hash(value: Value, kind: str) -> int:
+    """What stands for a value of a key (:func:`key_of`)."""
+    plain = math.nan if value == "NaN" and kind == "double" else value
+    return int(key_vector([pa.array([plain], arrow_type(parse_type(kind)))], [kind]).hashes[0])
+
+
 def _precedes(row: Arrival, label: Label, partial: _Partial, inclusive: Sequence[Label]) -> bool:
     """The order within which a combination appears once: from its greatest member."""
     start = partial.rows[partial.start].sigma
@@ -434,6 +460,16 @@ def _keeps_enough(old: StoreSpec, wanted: StoreSpec) -> bool:
     """Whether ``old`` kept every combination and column that a probe of ``wanted`` relies on."""
     if not set(wanted.columns) <= set(old.columns):
         return False
+    if old.kept is not None:
+        if wanted.kept is None or wanted.kept.attribute != old.kept.attribute:
+            return False
+        one, other = set(old.kept.hashes), set(wanted.kept.hashes)
+        if old.kept.listed:
+            enough = wanted.kept.listed and other <= one
+        else:
+            enough = not (one & other) if wanted.kept.listed else one <= other
+        if not enough:
+            return False
     allowed = {(b.earlier, b.later): b.micros for b in wanted.bounds}
     return all(
         (b.earlier, b.later) in allowed and allowed[b.earlier, b.later] <= b.micros

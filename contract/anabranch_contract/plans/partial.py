@@ -1,0 +1,213 @@
+"""Intermediate results of which a store keeps only some values of a key (PMJoin's idea of a plan
+per substream, for stores).
+
+Tuples that are told apart may take different orders, and only some of them may probe an
+intermediate result. If the key attribute that tells them apart is one that the store is probed by,
+then what they find there has their own value of it: combinations with other values are looked at by
+nobody and need not be kept (``StoreSpec.kept``). What is kept may be more than what is probed for,
+never less: a rule is valid only if the values of all tuples that may take it are kept. Likewise,
+tuples whose values are not kept need not keep the store up.
+
+Values stand for their hashes. Two values of one hash are kept both or neither.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.ruleset import Kept
+from anabranch_contract.queries.joins import AttrRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, Substreams
+    from anabranch_contract.queries.joins import Label
+
+    #: An attribute and the key type in which it is compared.
+    _Typed = tuple[AttrRef, str]
+
+
+class Values(NamedTuple):
+    """A set of hashes: those that are ``listed``, or all but those.
+
+    >>> some, others = Values(frozenset({1, 2})), Values(frozenset({2, 3}), listed=False)
+    >>> some.union(others), others.has(some), others.has(Values(frozenset({5})))
+    (Values(hashes=frozenset({3}), listed=False), False, True)
+    """
+
+    hashes: frozenset[int]
+    listed: bool = True
+
+    def union(self, other: Values) -> Values:
+        """What is in one of both."""
+        if self.listed and other.listed:
+            return Values(self.hashes | other.hashes)
+        if self.listed:
+            return Values(other.hashes - self.hashes, listed=False)
+        if other.listed:
+            return Values(self.hashes - other.hashes, listed=False)
+        return Values(self.hashes & other.hashes, listed=False)
+
+    def has(self, other: Values) -> bool:
+        """Whether all of ``other`` is in it."""
+        return self.union(other) == self
+
+    def is_apart_from(self, other: Values) -> bool:
+        """Whether nothing is in both."""
+        if self.listed and other.listed:
+            return not self.hashes & other.hashes
+        if self.listed or other.listed:
+            some, rest = (self, other) if self.listed else (other, self)
+            return some.hashes <= rest.hashes
+        return False
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.listed and not self.hashes
+
+
+def values_of(function: Substreams, numbers: Iterable[int]) -> Values:
+    """The values of the substreams ``numbers``, and maybe more: ranges of hashes count as all
+    values that are in no group.
+    """
+    own = set(numbers)
+    groups = list(enumerate(function.groups, function.others))
+    if all(number >= function.others for number in own):
+        return Values(frozenset(h for n, group in groups if n in own for h in group))
+    return Values(frozenset(h for n, group in groups if n not in own for h in group), listed=False)
+
+
+def kept_values(kept: Kept) -> Values:
+    """The values that a store keeps."""
+    return Values(frozenset(kept.hashes), kept.listed)
+
+
+def covers(kept: Kept | None, wanted: Kept | None) -> bool:
+    """Whether a store that keeps ``kept`` has all that one with ``wanted`` has to; None: all."""
+    if kept is None or wanted is None:
+        return kept is None
+    same = (kept.attribute, kept.type) == (wanted.attribute, wanted.type)
+    return same and kept_values(kept).has(kept_values(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What is known of the tuples on each edge of a ruleset.
+
+    Attributes:
+        functions: start -> how its tuples are told apart.
+        takers: edge -> the substreams of its start that get there; empty: all.
+        equal: edge -> the attributes that have the value by which its tuples were told apart.
+    """
+
+    functions: Mapping[Label, Substreams]
+    takers: Mapping[Edge, tuple[int, ...]]
+    equal: Mapping[Edge, frozenset[_Typed]]
+
+    @staticmethod
+    def of(ruleset: Ruleset) -> Ways:
+        """Those of all probes' edges whose starts are told apart."""
+        functions = {one.start: one for one in ruleset.substreams}
+        members = {s.id: s.members for s in ruleset.stores}
+        equal: dict[Edge, frozenset[_Typed]] = {}
+        for rule in ruleset.paths if functions else ():
+            function = functions.get(rule.start)
+            if function is not None:
+                key = AttrRef(function.start, function.attribute), function.type
+                before = equal.get(rule.edge, frozenset([key]))
+                equal[rule.out] = before | _reached(rule, before, members[rule.store])
+        return Ways(functions, ruleset.takers if functions else {}, equal)
+
+    def found(self, rule: ProbeRule) -> tuple[Kept, ...]:
+        """What of an intermediate result the tuples that take ``rule`` can find, by each attribute
+        of the store that has their own value; nothing: anything.
+        """
+        function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
+        if function is None or not numbers or not rule.fill:
+            return ()
+        values = values_of(function, numbers)
+        hashes = tuple(sorted(values.hashes))
+        key = AttrRef(function.start, function.attribute), function.type
+        before = self.equal.get(rule.edge, frozenset([key]))
+        return tuple(
+            Kept(k.build, k.type, hashes, values.listed)
+            for k in rule.key
+            if (k.probe, k.type) in before
+        )
+
+    def needed(self, kept: Kept | None, start: Label, edges: Iterable[Edge]) -> set[int]:
+        """The substreams of ``start`` that have to keep up a store that keeps ``kept``.
+
+        Args:
+            edges: by which some of them do.
+        """
+        function = self.functions.get(start)
+        numbers = range(1 if function is None else function.count)
+        if function is None or kept is None:
+            return set(numbers)
+        key, values = (kept.attribute, kept.type), kept_values(kept)
+        if not any(key in self.equal[edge] for edge in edges):
+            return set(numbers)
+        return {n for n in numbers if not values.is_apart_from(values_of(function, [n]))}
+
+
+def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
+    """What ``rule`` makes equal to ``before``, as names of labels that it fills."""
+    own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
+    pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
+    for step in rule.fill:
+        pairs += [(k.probe, AttrRef(step.label, k.build.attribute), k.type) for k in step.key]
+    found: set[_Typed] = set()
+    grown = True
+    while grown:
+        grown = False
+        for probe, build, kind in pairs:
+            sides = {(probe, kind), (build, kind)}
+            if sides & (before | found) and not sides <= before | found:
+                found |= sides
+                grown = True
+    return found
+
+
+def check_kept(ruleset: Ruleset) -> None:
+    """Check that stores of intermediate results have what tuples may look for there: that it is
+    among what they keep, and that all that they keep is brought there, once.
+
+    Raises:
+        RulesetError: naming the first probe or store of which that does not hold.
+    """
+    ways = Ways.of(ruleset)
+    stores = {s.id: s for s in ruleset.stores}
+    for rule in ruleset.probe_rules:
+        kept = stores[rule.store].kept
+        if kept is not None and not any(covers(kept, one) for one in ways.found(rule)):
+            raise _bad(f"edge {rule.out}: tuples may look for values {rule.store} does not keep")
+    starts = {p.out: p.start for p in ruleset.probe_rules}
+    feeding: dict[StoreId, dict[Label, list[Edge]]] = defaultdict(lambda: defaultdict(list))
+    for fed in ruleset.store_rules:
+        if fed.edge in starts:
+            feeding[fed.store][starts[fed.edge]].append(fed.edge)
+    for store in ruleset.stores:
+        if len(store.members) > 1:
+            for start in store.members:
+                edges = feeding[store.id].pop(start, [])
+                needed = ways.needed(store.kept, start, edges)
+                brought = [n for e in edges for n in ways.takers.get(e) or _all(ways, start)]
+                if len(brought) > len(set(brought)) or not needed <= set(brought):
+                    raise _bad(f"store {store.id} is kept up by {brought} of {start}")
+            if feeding[store.id]:
+                raise _bad(f"store {store.id} is kept up by {sorted(feeding[store.id])}")
+
+
+def _all(ways: Ways, start: Label) -> range:
+    function = ways.functions.get(start)
+    return range(1 if function is None else function.count)
+
+
+def _bad(message: str) -> RulesetError:
+    return RulesetError("bad-ruleset", message)

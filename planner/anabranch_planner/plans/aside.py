@@ -1,0 +1,219 @@
+"""Which values are set aside: those that intermediate results had better not keep.
+
+An intermediate result ``M`` saves its probers the steps that it stands for, value by value, and
+costs a row per combination. What is frequent in two of its members and rare outside may fill its
+store for nothing. Of each value ``v`` of a key that all labels of a query are joined by,
+
+    gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
+              - stored(M, v) - sum over the members s of M of upkeep(s, v)
+
+by the cheapest orders of ``v`` (:mod:`~anabranch_planner.plans.substreams`) in seconds. If keeping
+those of positive gain only is worth more than keeping all and than keeping nothing, by more than
+the calls that it takes, the others are set aside: the tuples of all labels are told apart so. Then
+the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
+(:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, that of most advantage.
+
+Bounds: queries of three to :data:`~.substreams.MOST_LABELS` labels with one key class over all of
+them; results that another query shares are left as they are unless all of it has that key, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.mirs import restrict_classes, sub_join
+from anabranch_planner.cost.values import joined_columns
+from anabranch_planner.plans.substreams import MOST_LABELS, Goal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
+    from anabranch_contract.queries.mirs import Mir
+    from anabranch_planner.cost.model import CostModel
+
+    Hashes = NDArray[np.uint64]
+    Costs = NDArray[np.float64]
+
+#: Queries that are looked at.
+MOST_QUERIES = 64
+#: Share of a query's cost that has to be saved: each value is taken to go by its own best orders,
+#: of which there are only so many, and to be as frequent as it was.
+WORTH = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Values that an intermediate result had better not keep.
+
+    Attributes:
+        starts: the labels of its query, and the attribute of each that has the key.
+        hashes: of the values; sorted.
+        saved: seconds per unit of time, against the better of keeping all and keeping nothing;
+            calls aside.
+        calls: what one more substream of each start costs.
+        least: what has to be saved at least, calls included.
+    """
+
+    starts: tuple[AttrRef, ...]
+    type: str
+    hashes: tuple[int, ...]
+    saved: float
+    calls: tuple[float, ...]
+    least: float
+
+
+def set_aside(
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    chosen: Sequence[Substreams],
+    most: int,
+    earlier: Iterable[Substreams] = (),
+) -> tuple[Substreams, ...]:
+    """``chosen`` and what is set aside besides, sorted.
+
+    Args:
+        model: in seconds.
+        most: substreams of a start.
+        earlier: how tuples are told apart now: what is set aside stays so unless other values save
+            more by :data:`WORTH`.
+    """
+    functions = {one.start: one for one in chosen}
+    before = {one.start: _hashes(one) for one in earlier if one.aside}
+    taken: set[Label] = set()
+    for query in sorted(queries, key=lambda q: q.id)[:MOST_QUERIES]:
+        found = _best(query, queries, model, before)
+        if found is None or taken & {ref.label for ref in found.starts}:
+            continue
+        made, calls = {}, 0.0
+        for ref, call in zip(found.starts, found.calls, strict=True):
+            there = functions.get(ref.label)
+            one = _told_apart(there, ref, found, model, query)
+            if one is not None and one.count <= most:
+                made[ref.label] = one
+                calls += call * (one.count - (1 if there is None else there.count))
+        if len(made) == len(found.starts) and found.saved - calls > found.least:
+            functions |= made
+            taken |= made.keys()
+    return tuple(functions[label] for label in sorted(functions))
+
+
+def _best(
+    query: JoinQuery,
+    queries: Sequence[JoinQuery],
+    model: CostModel,
+    before: dict[Label, tuple[int, ...]],
+) -> Leaving | None:
+    """What pays most for one query; None: nothing pays."""
+    if not 2 < len(query.labels) <= MOST_LABELS:
+        return None
+    whole = next(
+        (c for c in query.classes if {m.label for m in c.members} == set(query.labels)), None
+    )
+    if whole is None or len(whole.members) != len(query.labels):
+        return None
+    everything = sub_join(query, frozenset(query.labels))
+    hashes = model.values.frequent(joined_columns(everything, whole.members[0]))
+    if not len(hashes):
+        return None
+    goals = {m.label: Goal(query, m, hashes, model) for m in whole.members}
+    options = []
+    for size in range(2, len(query.labels)):
+        for inside in combinations(sorted(query.labels), size):
+            mir = sub_join(query, frozenset(inside))
+            if _is_own(mir, whole, queries):
+                options.append(_leaving(mir, whole, goals, hashes, model, before))
+    known = [one for one in options if one is not None]
+    return max(known, key=lambda one: one.saved, default=None)
+
+
+def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
+    """Whether all queries that contain ``mir`` have the key on all of their labels."""
+    members = frozenset(mir.members)
+    return all(
+        {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}
+        >= set(query.labels)
+        for query in queries
+        if members < set(query.labels) and restrict_classes(query.classes, members) == mir.classes
+    )
+
+
+def _leaving(
+    mir: Mir,
+    whole: KeyClass,
+    goals: dict[Label, Goal],
+    hashes: Hashes,
+    model: CostModel,
+    before: dict[Label, tuple[int, ...]],
+) -> Leaving | None:
+    outside = [m for m in whole.members if m.label not in mir.members]
+    through = sum(goals[m.label].plain - goals[m.label].least(mir) for m in outside)
+    upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
+    weights = model.values.weights(joined_columns(mir, _inside(mir, whole)), hashes)
+    rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
+    gain = through - upkeep - model.stored(1.0) * rows
+    kept = gain > 0
+    kept[-1] = True  # What is not known of is not told apart.
+    worth = WORTH * sum(float(goal.plain.sum()) for goal in goals.values())
+    calls = tuple(goals[ref.label].calls for ref in whole.members)
+    against = max(float(gain.sum()), 0.0)
+
+    def leaving(kept: NDArray[np.bool_], least: float) -> Leaving:
+        left, saved = tuple(int(h) for h in hashes[~kept[:-1]]), float(gain[kept].sum()) - against
+        return Leaving(whole.members, whole.type, left, saved, calls, least)
+
+    best = leaving(kept, worth)
+    known = {before.get(ref.label) for ref in whole.members}
+    if len(known) == 1 and (now := known.pop()):
+        stays = leaving(np.append(~np.isin(hashes, np.array(now, np.uint64)), True), 0.0)
+        if stays.hashes and stays.saved >= best.saved - worth:
+            return stays
+    return best if best.hashes else None
+
+
+def _inside(mir: Mir, whole: KeyClass) -> AttrRef:
+    return next(m for m in whole.members if m.label in mir.members)
+
+
+def _hashes(function: Substreams) -> tuple[int, ...]:
+    """The values that a function sets aside, sorted."""
+    groups = (function.groups[number - function.others] for number in function.aside)
+    return tuple(sorted(value for group in groups for value in group))
+
+
+def _told_apart(
+    function: Substreams | None,
+    ref: AttrRef,
+    leaving: Leaving,
+    model: CostModel,
+    query: JoinQuery,
+) -> Substreams | None:
+    """``function`` that tells what is set aside apart as well; None: it goes by something else."""
+    left = set(leaving.hashes)
+    whole: list[set[int]] = []
+    if function is not None:
+        if function.attribute != ref.attribute or function.others > 1:
+            return None
+        whole = [set(group) for group in function.groups]
+    parts = [(left.difference(*whole), True)]
+    parts += [(group & left, True) for group in whole]
+    parts += [(group - left, False) for group in whole]
+    groups = {tuple(sorted(part)): aside for part, aside in parts if part}
+    ordered = sorted(groups)
+    arriving = model.values.arriving((query.relation_of(ref.label).id, ref.attribute))
+    shares = [round(sum(arriving.get(h, 0.0) for h in group), 6) for group in ordered]
+    return Substreams(
+        ref.label,
+        ref.attribute,
+        leaving.type,
+        tuple(ordered),
+        shares=(round(max(1.0 - sum(shares), 0.0), 6), *shares),
+        aside=tuple(number for number, group in enumerate(ordered, 1) if groups[group]),
+    )

@@ -1,0 +1,108 @@
+"""Which values intermediate results keep: a pass over a ruleset that leaves out what no probe of
+theirs can find (:mod:`anabranch_contract.plans.partial`).
+
+A store is narrowed where all probes of it and of its copies are taken by some substreams only,
+which are told apart by one attribute that it is probed by. Its id says so: a store that keeps other
+values is another one, whose past the former one may answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from anabranch_contract.plans.partial import (
+    Values,
+    Ways,
+    check_kept,
+    kept_values,
+)
+from anabranch_contract.plans.ruleset import Kept, StoreId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
+    from anabranch_contract.queries.mirs import MirId
+
+
+def narrow(ruleset: Ruleset) -> Ruleset:
+    """``ruleset`` whose stores of intermediate results keep what is probed for."""
+    kept = _wanted(ruleset)
+    if not kept:
+        return ruleset
+    made = renamed(ruleset, {name: (_narrowed(name, one), one) for name, one in kept.items()})
+    check_kept(made)
+    return made
+
+
+def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, Kept | None]]) -> Ruleset:
+    """``ruleset`` with these stores under other ids, which keep other values."""
+
+    def name(store: StoreId) -> StoreId:
+        return kept[store][0] if store in kept else store
+
+    def spec(store: StoreSpec) -> StoreSpec:
+        if store.id not in kept:
+            return store
+        new, values = kept[store.id]
+        return replace(store, id=new, kept=values)
+
+    probes = (
+        replace(
+            rule,
+            store=name(rule.store),
+            ahead=tuple(structs.replace(a, store=name(a.store)) for a in rule.ahead),
+        )
+        for rule in ruleset.probe_rules
+    )
+    stores = sorted(map(spec, ruleset.stores), key=lambda s: s.id)
+    fed = (structs.replace(rule, store=name(rule.store)) for rule in ruleset.store_rules)
+    past = (replace(rule, store=name(rule.store)) for rule in ruleset.backfill_rules)
+    return replace(
+        ruleset,
+        stores=tuple(stores),
+        store_rules=tuple(sorted(fed, key=lambda r: (r.edge, r.store))),
+        probe_rules=tuple(probes),
+        backfill_rules=tuple(sorted(past, key=lambda r: r.store)),
+    )
+
+
+def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
+    """Store -> what all probes of its copies can find together, where that is not everything."""
+    if not ruleset.substreams:
+        return {}
+    ways = Ways.of(ruleset)
+    copies: dict[tuple[str, MirId], list[StoreId]] = defaultdict(list)
+    for store in ruleset.stores:
+        copies[store.owner, store.mir].append(store.id)
+    owner_of = {store.id: store.owner for store in ruleset.stores}
+    #: Owner and intermediate result -> for each probe what that can find, by each attribute.
+    asked: dict[tuple[str, MirId], list[tuple[Kept, ...]]] = defaultdict(list)
+    for rule in ruleset.probe_rules:
+        if rule.fill:
+            asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
+    found: dict[StoreId, Kept] = {}
+    for result, probes in asked.items():
+        by = set.intersection(*({(k.attribute, k.type) for k in some} for some in probes))
+        options = []
+        for one in sorted(by):
+            each = (k for some in probes for k in some if (k.attribute, k.type) == one)
+            values = reduce(Values.union, map(kept_values, each))
+            if not values.is_all:
+                options.append(Kept(*one, tuple(sorted(values.hashes)), values.listed))
+        if options:
+            # Few that are kept are fewer than all but a few.
+            kept = min(options, key=lambda one: (not one.listed, len(one.hashes)))
+            found |= dict.fromkeys(copies[result], kept)
+    return found
+
+
+def _narrowed(store: StoreId, kept: Kept) -> StoreId:
+    digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:6]
+    return StoreId(f"{store}~{digest}")
