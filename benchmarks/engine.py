@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import redis
@@ -74,6 +74,7 @@ class Engine:
             where that pays.
         hosts: that the tasks are on, in turns; what they send each other goes by value. Plans cost
             it. ``hot_keys``: whether rows of frequent values are dealt where that pays.
+        blind: whether plans are made without knowing frequent values and measured steps.
         mode: live, batches may be rationed by measured time; then there is one epoch.
         reports: what the tasks of the last batch said. ``hot``: what the last plan deals.
     """
@@ -89,6 +90,7 @@ class Engine:
     substreams: int = 1
     mir: bool = True
     look_ahead: bool = False
+    blind: bool = False
     hosts: int = 1
     hot_keys: bool = False
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
@@ -131,6 +133,8 @@ class Engine:
         if known is None:
             return NoStatistics()
         found = codec.from_json(known, Snapshot)
+        if self.blind:
+            found = replace(found, steps=(), values={})
         calls = CostConstants(calls=max(found.batches, 1) * self.tasks)
         hosts = Exchange(self.hosts) if self.hosts > 1 else None
         return ForecastStatistics(found, None, calls, hosts)

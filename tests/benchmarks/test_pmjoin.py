@@ -16,6 +16,7 @@ from anabranch_planner.placement.stream_join_opt import stream_join_opt
 from benchmarks.pmjoin import (
     hot_keys,
     looking_ahead,
+    partial,
     readings,
     report,
     several_keys,
@@ -180,6 +181,19 @@ def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (grid,) = skew.tables(found)
     assert len(grid.rows) == 6
     assert len(report.targets_apart(found)) == 5
+
+
+def test_partial_results_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All sides give as many results, or there would be no figures."""
+    monkeypatch.setattr(partial, "MEASURED", 4)
+    found = partial.measure(argparse.Namespace(rows=[60_000], rounds=1), tmp_path)
+    rows = {row["side"]: row for row in found["rows"]}
+    assert rows["none"]["stored"] == 0
+    assert 0 < rows["partial"]["stored"] < 0.5 * rows["whole"]["stored"]
+    assert rows["partial"]["work"] < rows["none"]["work"]
+    (grid,) = partial.tables(found)
+    assert len(grid.rows) == 3
+    assert len(report.targets_kept(found)) == 2
 
 
 def test_hot_keys_in_small(tmp_path: Path) -> None:

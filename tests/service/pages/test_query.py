@@ -204,14 +204,15 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
             """async () => {
               const {divided, whose} = await import("/dashboard/query_page/view.js");
               const one = (number, same_as, values, share, cost, otherwise) => ({
-                number, same_as, share, cost, otherwise, others: !values.length,
+                number, same_as, share, cost, otherwise, others: !values.length, aside: number == 4,
                 values: values.map((value) => ({value, share: 0.1})),
               });
               const plan = {divided: [{alias: "r", attribute: "k", substreams: [
                 one(0, 0, [], 0.5, 100, 100),
                 one(1, 1, ["7", "8", "9"], 0.2, 10, 30),
                 one(2, 0, ["x"], 0.1, 5, 5),
-                one(3, 1, ["a"], 0.2, 10, 50),
+                one(3, 1, ["a"], 0.1, 10, 50),
+                one(4, 4, ["b"], 0.1, 10, 20),
               ]}]};
               const path = (alias, substreams) => whose(plan, {alias, substreams});
               return {
@@ -224,9 +225,10 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
     assert [row[:2] for row in found["rows"]] == [
         ["r", "all others"],
         ["r", "k = 7, 8, 9 or 1 more"],
+        ["r", "k = b (in no intermediate result)"],
     ]
-    assert [row[2] for row in found["rows"]] == pytest.approx([0.6, 0.4])
-    assert [row[3] for row in found["rows"]] == ["–", "75.0 %"]
+    assert [row[2] for row in found["rows"]] == pytest.approx([0.6, 0.3, 0.1])
+    assert [row[3] for row in found["rows"]] == ["–", "75.0 %", "50.0 %"]
     assert found["paths"] == ["k = 7, 8, 9 or 1 more", "all others", "", ""]
     assert found["none"] == [[], []]
     assert complaints == []

@@ -84,7 +84,7 @@ export function divided(plan) {
   return (plan?.divided ?? []).flatMap((one) =>
     kinds(one).map(({ text, some }) => ({
       alias: one.alias,
-      tuples: text,
+      tuples: some.every((each) => each.aside) ? `${text} (in no intermediate result)` : text,
       share: sum(some, "share"),
       saved: sum(some, "otherwise") > 0 && !some.some((kept) => kept.others) ? percent(1 - sum(some, "cost") / sum(some, "otherwise")) : "–",
     })),
