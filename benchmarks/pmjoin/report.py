@@ -263,7 +263,7 @@ def targets_kept(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
     sizes = sorted({rows for rows, _ in found})
 
     def ratio(name: str) -> float:
-        return max(found[n, "partial"][name] / found[n, "whole"][name] for n in sizes)
+        return max(float(found[n, "partial"][name] / found[n, "whole"][name]) for n in sizes)
 
     return (
         _row("partial intermediate results, rows", "≤ 0.5 ×", ratio("stored"), 0.5, " ×"),

@@ -13,8 +13,9 @@ the calls that it takes, the others are set aside: the tuples of all labels are 
 the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
 (:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, that of most advantage.
 
-Bounds: queries of three to :data:`~.substreams.MOST_LABELS` labels with one key class over all of
-them; results that another query shares are left as they are unless all of it has that key, too.
+Bounds: queries of three to :data:`MOST_LABELS` labels with one key class over all of them, of which
+the first :data:`MOST_QUERIES` are looked at; results that another query shares are left as they are
+unless all of it has that key, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.mirs import restrict_classes, sub_join
 from anabranch_planner.cost.values import joined_columns
-from anabranch_planner.plans.substreams import MOST_LABELS, Goal
+from anabranch_planner.plans.substreams import Goal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint64]
     Costs = NDArray[np.float64]
 
-#: Queries that are looked at.
-MOST_QUERIES = 64
+#: All sub-joins of a query are looked at.
+MOST_LABELS, MOST_QUERIES = 5, 8
 #: Share of a query's cost that has to be saved: each value is taken to go by its own best orders,
 #: of which there are only so many, and to be as frequent as it was.
 WORTH = 0.1
@@ -88,8 +89,9 @@ def set_aside(
     functions = {one.start: one for one in chosen}
     before = {one.start: _hashes(one) for one in earlier if one.aside}
     taken: set[Label] = set()
-    for query in sorted(queries, key=lambda q: q.id)[:MOST_QUERIES]:
-        found = _best(query, queries, model, before)
+    keyed = [(q, key) for q in sorted(queries, key=lambda q: q.id) if (key := _key(q)) is not None]
+    for query, key in keyed[:MOST_QUERIES]:
+        found = _best(query, key, queries, model, before)
         if found is None or taken & {ref.label for ref in found.starts}:
             continue
         made, calls = {}, 0.0
@@ -105,20 +107,22 @@ def set_aside(
     return tuple(functions[label] for label in sorted(functions))
 
 
+def _key(query: JoinQuery) -> KeyClass | None:
+    """The key that all labels have, by an attribute each; None: there is none, or too many."""
+    if not 2 < len(query.labels) <= MOST_LABELS:
+        return None
+    labels = sorted(query.labels)
+    return next((c for c in query.classes if sorted(m.label for m in c.members) == labels), None)
+
+
 def _best(
     query: JoinQuery,
+    whole: KeyClass,
     queries: Sequence[JoinQuery],
     model: CostModel,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """What pays most for one query; None: nothing pays."""
-    if not 2 < len(query.labels) <= MOST_LABELS:
-        return None
-    whole = next(
-        (c for c in query.classes if {m.label for m in c.members} == set(query.labels)), None
-    )
-    if whole is None or len(whole.members) != len(query.labels):
-        return None
+    """What pays most for one query with one key; None: nothing pays."""
     everything = sub_join(query, frozenset(query.labels))
     hashes = model.values.frequent(joined_columns(everything, whole.members[0]))
     if not len(hashes):

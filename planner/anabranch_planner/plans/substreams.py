@@ -252,6 +252,7 @@ class Goal:
     ) -> None:
         self._query, self._key, self._hashes, self._model = query, key, hashes, model
         self._sent: dict[frozenset[Label], Costs] = {}
+        self._joined: dict[tuple[frozenset[Label], frozenset[Label]], bool] = {}
         relation_of = {m.label: m.relation for m in query.members}
         #: Label -> what a tuple costs that probes its store, and one that is found.
         self._prices = {}
@@ -305,13 +306,20 @@ class Goal:
         for size in range(1, len(whole)):
             for head in [one for one in least if len(one) == size]:
                 for target, (probe, match) in prices.items():
-                    if head & target or not join_keys(self._query.classes, head, target):
+                    if head & target or not self._joins(head, target):
                         continue
                     after = head | target
                     cost = least[head] + probe * self._of(head) + match * self._of(after)
                     known = least.get(after)
                     least[after] = cost if known is None else np.minimum(known, cost)
         return least[whole]
+
+    def _joins(self, head: frozenset[Label], target: frozenset[Label]) -> bool:
+        found = self._joined.get((head, target))
+        if found is None:
+            found = bool(join_keys(self._query.classes, head, target))
+            self._joined[head, target] = found
+        return found
 
     def _step(self, head: frozenset[Label], label: Label) -> Costs:
         probe, match = self._prices[label]
@@ -340,7 +348,7 @@ class Goal:
             for head, cost in level.items():
                 for number, label in enumerate(labels):
                     one = frozenset({label})
-                    if label in head or not join_keys(self._query.classes, head, one):
+                    if label in head or not self._joins(head, one):
                         continue
                     step, reached = self._step(head, label), head | one
                     total = cost + np.append(step, step.sum())
