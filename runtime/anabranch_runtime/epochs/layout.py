@@ -9,7 +9,7 @@ from anabranch_contract.plans.routes import Routes
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.expressions.evaluate import evaluate
-from anabranch_runtime.state.dealt import dealt_rows
+from anabranch_runtime.state.dealt import Dealt, dealt_rows
 from anabranch_runtime.storage.segment import IndexKey
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Substreams,
     )
     from anabranch_contract.queries.expressions import Expr
-    from anabranch_runtime.state.dealt import Dealt, DealtRows
+    from anabranch_runtime.state.dealt import DealtRows
     from anabranch_runtime.state.manifest import State, StoreState
 
 
