@@ -126,6 +126,17 @@ class Engine:
         """The rules of an epoch that has begun."""
         return self._control.ruleset(RulesetId(epoch))
 
+    @property
+    def results(self) -> int:
+        """How many results the last batch gave."""
+        return sum(sum(report.results.values()) for report in self.reports)
+
+    @property
+    def work(self) -> int:
+        """The probes and matches of all steps of the last batch."""
+        edges = (edge for report in self.reports for edge in report.edges.values())
+        return sum(edge.probes + edge.matches for edge in edges)
+
     def statistics(self) -> Statistics:
         """Those of the last epoch that has ended."""
         last = self._control.last_boundary()

@@ -161,7 +161,7 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
         )
         for batch in range(made.batches):
             engine.run(lambda task, tasks, b=batch: made.blocks(b, task, tasks))  # type: ignore[misc]
-            results += sum(sum(report.results.values()) for report in engine.reports)
+            results += engine.results
             places.append(engine.driver.state.placement)
             if 2 * batch < made.batches:
                 continue

@@ -122,11 +122,10 @@ def _run(rows: int, side: str, home: Path) -> Run:
         for batch in range(WARM * EVERY + MEASURED):
             blocks = _blocks(rows, batch)
             took = engine.run(lambda task, tasks, some=blocks: some)  # type: ignore[misc]
-            results += sum(sum(r.results.values()) for r in engine.reports)
+            results += engine.results
             if batch >= WARM * EVERY:
                 seconds.append(took)
-                edges = [e for report in engine.reports for e in report.edges.values()]
-                work += sum(edge.probes + edge.matches for edge in edges)
+                work += engine.work
         stores = engine.driver.state.stores.values()
         stored = sum(s.rows for store in stores if not store.is_base for s in store.segments)
         engine.finish()

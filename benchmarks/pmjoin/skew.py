@@ -187,11 +187,10 @@ def _run(workload: Workload, most: int, home: Path) -> Run:
         for batch in range(WARM * EVERY + MEASURED):
             blocks = workload.blocks(batch)
             took = engine.run(lambda task, tasks, some=blocks: some)  # type: ignore[misc]
-            results += sum(sum(r.results.values()) for r in engine.reports)
+            results += engine.results
             if batch >= WARM * EVERY:
                 seconds.append(took)
-                edges = [e for report in engine.reports for e in report.edges.values()]
-                work += sum(edge.probes + edge.matches for edge in edges)
+                work += engine.work
         rules = engine.ruleset(WARM + MEASURED // EVERY - 1)
         known = engine.statistics()
         empty = []

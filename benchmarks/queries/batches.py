@@ -170,7 +170,7 @@ def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int)
         if batch >= FIRST and together:
             whole.append(time.process_time() - began)
             inside.append(sum(spent))
-            results += sum(sum(r.results.values()) for r in engine.reports)
+            results += engine.results
     engine.finish()
     return {
         "cpu_s": spread(whole, 4),

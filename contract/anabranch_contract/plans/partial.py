@@ -118,8 +118,7 @@ class Ways:
         for rule in ruleset.paths if functions else ():
             function = functions.get(rule.start)
             if function is not None:
-                key = AttrRef(function.start, function.attribute), function.type
-                before = equal.get(rule.edge, frozenset([key]))
+                before = equal.get(rule.edge) or _alone(function)
                 equal[rule.out] = before | _reached(rule, before, members[rule.store])
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
@@ -132,13 +131,17 @@ class Ways:
             return ()
         values = values_of(function, numbers)
         hashes = tuple(sorted(values.hashes))
-        key = AttrRef(function.start, function.attribute), function.type
-        before = self.equal.get(rule.edge, frozenset([key]))
+        before = self.equal.get(rule.edge) or _alone(function)
         return tuple(
             Kept(k.build, k.type, hashes, values.listed)
             for k in rule.key
             if (k.probe, k.type) in before
         )
+
+    def numbers(self, start: Label) -> range:
+        """The substreams of ``start``."""
+        function = self.functions.get(start)
+        return range(1 if function is None else function.count)
 
     def needed(self, kept: Kept | None, start: Label, edges: Iterable[Edge]) -> set[int]:
         """The substreams of ``start`` that have to keep up a store that keeps ``kept``.
@@ -146,14 +149,18 @@ class Ways:
         Args:
             edges: by which some of them do.
         """
-        function = self.functions.get(start)
-        numbers = range(1 if function is None else function.count)
+        function, numbers = self.functions.get(start), self.numbers(start)
         if function is None or kept is None:
             return set(numbers)
         key, values = (kept.attribute, kept.type), kept_values(kept)
         if not any(key in self.equal[edge] for edge in edges):
             return set(numbers)
         return {n for n in numbers if not values.is_apart_from(values_of(function, [n]))}
+
+
+def _alone(function: Substreams) -> frozenset[_Typed]:
+    """The attribute by which ``function`` tells tuples apart."""
+    return frozenset([(AttrRef(function.start, function.attribute), function.type)])
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
@@ -197,16 +204,11 @@ def check_kept(ruleset: Ruleset) -> None:
             for start in store.members:
                 edges = feeding[store.id].pop(start, [])
                 needed = ways.needed(store.kept, start, edges)
-                brought = [n for e in edges for n in ways.takers.get(e) or _all(ways, start)]
+                brought = [n for e in edges for n in ways.takers.get(e) or ways.numbers(start)]
                 if len(brought) > len(set(brought)) or not needed <= set(brought):
                     raise _bad(f"store {store.id} is kept up by {brought} of {start}")
             if feeding[store.id]:
                 raise _bad(f"store {store.id} is kept up by {sorted(feeding[store.id])}")
-
-
-def _all(ways: Ways, start: Label) -> range:
-    function = ways.functions.get(start)
-    return range(1 if function is None else function.count)
 
 
 def _bad(message: str) -> RulesetError:

@@ -214,8 +214,6 @@ class StoreSpec:
         indexes: the local indexes that this epoch's probes use.
         kept: the combinations that it keeps (MIR only); None: all. Absent in documents of earlier
             releases.
-
-
         hot: values whose new rows are dealt to several hosts, sorted; absent in documents of
             earlier releases. It is no part of the layout: it may change with every ruleset and
             revision, and the store's id with it does not.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_contract.plans.partial import values_of
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.mirs import restrict_classes, sub_join
 from anabranch_planner.cost.values import joined_columns
@@ -87,7 +88,9 @@ def set_aside(
             more by :data:`WORTH`.
     """
     functions = {one.start: one for one in chosen}
-    before = {one.start: _hashes(one) for one in earlier if one.aside}
+    before = {
+        one.start: tuple(sorted(values_of(one, one.aside).hashes)) for one in earlier if one.aside
+    }
     taken: set[Label] = set()
     keyed = [(q, key) for q in sorted(queries, key=lambda q: q.id) if (key := _key(q)) is not None]
     for query, key in keyed[:MOST_QUERIES]:
@@ -184,12 +187,6 @@ def _leaving(
 
 def _inside(mir: Mir, whole: KeyClass) -> AttrRef:
     return next(m for m in whole.members if m.label in mir.members)
-
-
-def _hashes(function: Substreams) -> tuple[int, ...]:
-    """The values that a function sets aside, sorted."""
-    groups = (function.groups[number - function.others] for number in function.aside)
-    return tuple(sorted(value for group in groups for value in group))
 
 
 def _told_apart(

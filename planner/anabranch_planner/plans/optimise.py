@@ -190,12 +190,12 @@ def cost_model(
         if options.substreams < 2 or not joint or printed:
             return model
         # Each kind takes calls of its own, which only seconds charge.
-        seconds = priced(Objective.SECONDS)
+        timed = options.objective is Objective.SECONDS
+        seconds = model if timed else priced(Objective.SECONDS)
         chosen = choose(queries, seconds, options.substreams, earlier)
-        functions = [choice.function for choice in chosen]
-        substreams = functions
+        substreams = [choice.function for choice in chosen]
         if options.mir:
-            substreams = set_aside(queries, seconds, functions, options.substreams, earlier)
+            substreams = set_aside(queries, seconds, substreams, options.substreams, earlier)
     return model.divided(substreams) if substreams else model
 
 

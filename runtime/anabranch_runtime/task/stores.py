@@ -281,7 +281,7 @@ def partition_numbers(
     try:
         vector = _keys_of(layout, store, rows, cache)([spec.partition])
     except EVALUATION:
-        vector = _lenient_keys(layout, store, rows, spec.partition)
+        vector = _stored_keys(layout, store, rows, spec.partition)
     number = partition_of(vector.hashes, spec.partitions)
     dealt = None if past else store.dealt_rows
     if dealt is not None:
@@ -327,28 +327,43 @@ def _partitions(
     ]
 
 
-def _lenient_keys(
+def _stored_keys(
     layout: Layout, store: StoreLayout, rows: pa.RecordBatch, part: tuple[AttrRef, str]
 ) -> KeyVector:
-    """The keys of ``rows``; one that can't be evaluated is NULL. By halves: failures are few."""
+    """The keys of ``rows`` that can be evaluated."""
     ref, kind = part
-    try:
-        found = key_vector([layout.stored(store, BatchTable(rows), rows.num_rows, ref)], [kind])
-    except EVALUATION:
-        if rows.num_rows == 1:
-            return KeyVector(np.zeros(1, np.uint64), np.zeros(1, np.bool_), exact=False)
-        middle = rows.num_rows // 2
-        halves = [
-            _lenient_keys(layout, store, half, part)
-            for half in (rows.slice(0, middle), rows.slice(middle))
-        ]
+
+    def keys(first: int, last: int) -> KeyVector:
+        some = rows.slice(first, last - first)
+        return key_vector([layout.stored(store, BatchTable(some), last - first, ref)], [kind])
+
+    return lenient_keys(rows.num_rows, keys)
+
+
+def lenient_keys(length: int, keys: Callable[[int, int], KeyVector]) -> KeyVector:
+    """The keys of so many rows; one that can't be evaluated is NULL. By halves: failures are few.
+
+    Args:
+        keys: gives those from one row up to another.
+    """
+
+    def found(first: int, last: int) -> KeyVector:
+        try:
+            return keys(first, last)
+        except EVALUATION:
+            if last - first < 2:
+                none = np.zeros(last - first, np.uint64)
+                return KeyVector(none, none.astype(np.bool_), exact=False)
+        middle = (first + last) // 2
+        halves = [found(first, middle), found(middle, last)]
         valid = [np.ones(len(h), np.bool_) if h.valid is None else h.valid for h in halves]
         return KeyVector(
             np.concatenate([h.hashes for h in halves]),
             np.concatenate(valid),
             exact=all(h.exact for h in halves),
         )
-    return found
+
+    return found(0, length)
 
 
 def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_contract.queries.joins import AttrRef
-from anabranch_runtime.task.kept import lenient_keys
+from anabranch_runtime.task.kept import probed_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,12 +51,10 @@ class Divided:
 
 def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
     """The substream of each of ``starts``."""
-    if not starts.length:
-        return np.zeros(0, np.int64)
     attribute = AttrRef(function.start, function.attribute)
     # Whoever needs a key that can't be evaluated finds out by itself. All others go where they
     # belong, as stores may keep the values of some substreams only.
-    keys = lenient_keys(layout, starts, attribute, function.type)
+    keys = probed_keys(layout, starts, attribute, function.type)
     others = np.uint64(function.others)
     found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)
     listed = [(h, n) for n, group in enumerate(function.groups, function.others) for h in group]
