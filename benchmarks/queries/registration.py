@@ -95,7 +95,6 @@ def _at(
     pages = {path: _page_cpu(http, path, service) for path in (PAGE, FOUND)}
     lists = {path: statistics.median(_look(http, path) for _ in range(LOOKS)) for path in LISTS}
     return {
-        # The kernel counts CPU time in hundredths of a second: the mean says more than the median.
         "cpu_ms": round(statistics.mean(single), 2),
         "answer_ms": spread(waits, 1),
         "per_second": round(len(many) / taken, 1),
@@ -130,7 +129,13 @@ def _page_cpu(http: httpx.Client, path: str, service: psutil.Process) -> float:
 
 
 def cpu(process: psutil.Process) -> float:
-    """CPU seconds of a process so far."""
+    """CPU seconds of a process so far, in nanoseconds where the system has a clock per process.
+
+    The times that /proc shows are hundredths of a second, more than a registration takes. Linux
+    makes the clock's number from the process's, as its clock_getcpuclockid(3) does.
+    """
+    if sys.platform == "linux":
+        return time.clock_gettime((~process.pid << 3) | 2)
     times = process.cpu_times()
     return times.user + times.system
 
