@@ -73,7 +73,8 @@ class Engine:
         mir: whether intermediate results may be kept. ``look_ahead``: whether probes ask ahead
             where that pays.
         hosts: that the tasks are on, in turns; what they send each other goes by value. Plans cost
-            it. ``hot_keys``: whether rows of frequent values are dealt where that pays.
+            it. ``hot_keys``: whether rows of frequent values are dealt where that pays. ``near``:
+            whether partitions move to where tuples arrive.
         blind: whether plans are made without knowing frequent values and measured steps.
         mode: live, batches may be rationed by measured time; then there is one epoch.
         reports: what the tasks of the last batch said. ``hot``: what the last plan deals.
@@ -93,6 +94,7 @@ class Engine:
     blind: bool = False
     hosts: int = 1
     hot_keys: bool = False
+    near: bool = True
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
     rules: Ruleset | None = None
     mode: Mode = Mode.STEP
@@ -147,7 +149,7 @@ class Engine:
         if self.blind:
             found = replace(found, steps=(), values={})
         calls = CostConstants(calls=max(found.batches, 1) * self.tasks)
-        hosts = Exchange(self.hosts) if self.hosts > 1 else None
+        hosts = Exchange(self.hosts, locality=found.locality) if self.hosts > 1 else None
         return ForecastStatistics(found, None, calls, hosts)
 
     def finish(self) -> None:
@@ -231,6 +233,8 @@ class Engine:
         if errors:
             raise errors[0]
         self.reports = [r for r in found if isinstance(r, TaskReport)]
+        if not self.near:
+            self.reports = [replace(report, demand={}) for report in self.reports]
         return self.reports
 
 

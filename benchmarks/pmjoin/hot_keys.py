@@ -44,8 +44,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.placement import Placement
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.floating[Any]]
 
 #: Batches of an epoch; how many batches a row is joined with.
 EVERY, KEPT = 2, 2
@@ -118,17 +123,28 @@ class Workload:
         return found
 
 
-def workload(shape: str, exponent: float, rows: int, batches: int, seed: int) -> Workload:
-    """So many rows of each stream in each batch."""
+def workload(
+    shape: str, exponent: float, rows: int, batches: int, seed: int, *, equal: bool | None = None
+) -> Workload:
+    """So many rows of each stream in each batch.
+
+    Args:
+        equal: whether all keys of all streams follow the distribution, with the same frequent
+            values or each its own; None: those of R and S by which they are joined, alike.
+    """
     random, count, query = np.random.default_rng(seed), rows * batches, SHAPES[shape]
     weights = np.arange(1, VALUES + 1) ** -exponent
     names = random.permutation(VALUES)
     at = (np.arange(count) * (SPAN * 1_000_000) // rows).astype("datetime64[us]")
     tables = {}
     for name in query.tables:
-        drawn = names[random.choice(VALUES, count, p=weights / weights.sum())]
-        evenly = random.integers(0, VALUES, count)
-        keys = {"a": evenly if name == "t" else drawn, "b": random.integers(0, VALUES, count)}
+        drawn = _drawn(random, names, weights, count)
+        if equal is None:
+            evenly = random.integers(0, VALUES, count)
+            keys = {"a": evenly if name == "t" else drawn, "b": random.integers(0, VALUES, count)}
+        else:
+            keys = {"a": drawn, "b": _drawn(random, names, weights, count)}
+            names = names if equal else random.permutation(VALUES)
         times = pa.array(at).cast(pa.timestamp("us", "UTC"))
         tables[name] = pa.table({"n": np.arange(count), **keys, "at": times})
     with duckdb.connect() as connection:
@@ -138,6 +154,10 @@ def workload(shape: str, exponent: float, rows: int, batches: int, seed: int) ->
     return Workload(shape, exponent, tables, query, int(found[0][0]), batches)
 
 
+def _drawn(random: np.random.Generator, names: Ints, weights: Floats, count: int) -> Ints:
+    return names[random.choice(VALUES, count, p=weights / weights.sum())]
+
+
 def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
     """The loads of hosts over the last half of the batches, and what was dealt.
 
@@ -145,7 +165,7 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
         WrongResultError: DuckDB counts other results.
     """
     hosts: dict[str, Counter[str]] = defaultdict(Counter)
-    results, sent, moved = 0, 0, 0
+    results, sent, changed = 0, 0, 0
     places: list[Placement | None] = []
     with redis_url() as url:
         engine = Engine(
@@ -165,9 +185,9 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
             places.append(engine.driver.state.placement)
             if 2 * batch < made.batches:
                 continue
-            moved += _moved(places[-2:])
+            changed += moved(places[-2:])
             for report in engine.reports:
-                hosts[report.host].update(_load(report))
+                hosts[report.host].update(load_of(report))
                 sent += report.sent_bytes
         found, stores = engine.hot, engine.driver.state.stores
         engine.finish()
@@ -176,18 +196,18 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
     loads = {kind: [one[kind] for one in hosts.values()] for kind in ("rows", "probes", "matches")}
     totals = [sum(one.values()) for one in hosts.values()]
     return {
-        "busiest": _over_mean(totals),
-        **{kind: _over_mean(some) for kind, some in loads.items()},
+        "busiest": over_mean(totals),
+        **{kind: over_mean(some) for kind, some in loads.items()},
         "load": sum(totals),
         "bytes": sent,
-        "moved": moved,
+        "moved": changed,
         "hot": sum(1 for store in stores.values() for one in store.dealt if one.now),
         "before": 1.0 if found is None else found.before,
         "after": 1.0 if found is None else found.after,
     }
 
 
-def _load(report: TaskReport) -> dict[str, int]:
+def load_of(report: TaskReport) -> dict[str, int]:
     """What a task has done."""
     reads = [counts for by_index in report.reads.values() for counts in by_index.values()]
     return {
@@ -197,16 +217,17 @@ def _load(report: TaskReport) -> dict[str, int]:
     }
 
 
-def _moved(places: Sequence[Placement | None]) -> int:
+def moved(places: Sequence[Placement | None]) -> int:
     """Partitions that have gone to another host."""
-    before, after = places
+    before, after = places[0], places[-1]
     if before is None or after is None:
         return 0
     pairs = zip(before.owners, after.owners, strict=True)
     return sum(a != b for (_, one), (_, other) in pairs for a, b in zip(one, other, strict=True))
 
 
-def _over_mean(loads: Sequence[int]) -> float:
+def over_mean(loads: Sequence[int]) -> float:
+    """The greatest of the hosts' loads over their mean."""
     return max(loads) * HOSTS / max(sum(loads), 1)
 
 

@@ -88,6 +88,7 @@ class StreamRecord(_Wire):
     source: SourceRecord = SourceRecord()
     registration: str = ""
     reading: dict[str, Any] | None = None
+    site: str = ""
 
 
 class QueryRecord(_Wire):

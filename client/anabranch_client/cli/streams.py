@@ -31,6 +31,10 @@ AheadOfStream = Annotated[
 
 
 Description = Annotated[str | None, typer.Option(help="What it is, for people.")]
+Site = Annotated[
+    str | None,
+    typer.Option(help="Site or machine of the executors that read it; '': any executors."),
+]
 
 
 @streams.command("add")
@@ -62,6 +66,7 @@ def stream_add(
         bool, typer.Option("--keep-late", help="Keep late, invalid and ahead tuples, in files.")
     ] = False,
     description: Description = None,
+    site: Site = None,
     ahead_of_clock: AheadOfClock = None,
     ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
@@ -121,6 +126,7 @@ def stream_add(
         "idle_timeout": idle_timeout,
         "keep_late": keep_late or None,
         "description": description,
+        "site": site,
         "ahead_of_clock": ahead_of_clock,
         "ahead_of_stream": ahead_of_stream,
     }
@@ -181,6 +187,7 @@ def stream_set(
         typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
     ] = None,
     description: Description = None,
+    site: Site = None,
     ahead_of_clock: AheadOfClock = None,
     ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
@@ -207,6 +214,7 @@ def stream_set(
     given = {
         "keep_late": keep_late,
         "description": description,
+        "site": site,
         "ahead_of_clock": ahead_of_clock,
         "ahead_of_stream": ahead_of_stream,
         "on_loss": on_loss,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -72,9 +72,11 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
         measured = numbers(edge.probes, edge.hits, edge.matches, each)
         ahead = numbers(edge.asked, edge.dropped) if asked else ()
         edges.add_row(escape(name), *measured, *ahead, *(crossing if sent else ()))
-    facts = {"epoch": found.epoch, "batches": found.batches}
+    facts: dict[str, Any] = {"epoch": found.epoch, "batches": found.batches}
     if sent:
         facts["hosts"] = found.hosts
+        if found.locality is not None:
+            facts["local"] = f"{percent(found.locality)} of what arrives, by bytes"
     return Group(facts_table(facts), streams, stores, edges, *_values(found))
 
 

@@ -201,6 +201,10 @@ def _source(stream: StreamOut) -> str:
     return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
 
 
+#: Whether executors are at a stream's site -> what is said beside it.
+_MISSED = {True: "", None: "", False: ", where no executor is"}
+
+
 def stream_detail(stream: StreamOut) -> RenderableType:
     """One stream with its columns."""
     columns = table_of("column", "type")
@@ -209,6 +213,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     facts = {
         "stream": stream.name,
         **({"description": stream.description} if stream.description else {}),
+        **({"site": stream.site + _MISSED[stream.at_site]} if stream.site else {}),
         "event time": stream.event_time,
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",

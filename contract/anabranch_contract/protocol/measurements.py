@@ -272,6 +272,8 @@ class Snapshot:
             (``join_samples`` of the runtime).
         measured: stream -> what it did in this epoch; absent from documents of earlier releases.
         on_hosts: hosts that the newest batch ran on; 1 in documents of earlier releases.
+        locality: the share of arriving tuples, by bytes, that find their partitions on the host on
+            which they arrive; None: not known, as in documents of earlier releases.
         values: relation -> key attribute -> its frequent values; absent from documents of earlier
             releases.
     """
@@ -288,6 +290,7 @@ class Snapshot:
     steps: tuple[JoinSample, ...] = ()
     measured: dict[str, StreamStatistics] = field(default_factory=dict)
     on_hosts: int = 1
+    locality: float | None = None
     values: dict[str, dict[str, FrequentValues]] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:

@@ -204,6 +204,8 @@ class Progress(Message):
         rationing: how probes are rationed; they are not in documents of the release before.
         results_home: the results directory; empty in documents of the release before.
         telemetry: what monitoring asks; nothing in documents of the release before.
+        sites: those of the executors of the last batch; none where tasks share a state directory,
+            and in documents of the release before.
     """
 
     state: str
@@ -234,6 +236,7 @@ class Progress(Message):
     rationing: Rationing = field(default_factory=Rationing)
     results_home: str = ""
     telemetry: Telemetry = field(default_factory=Telemetry)
+    sites: tuple[str, ...] = ()
 
     @property
     def input_tuples(self) -> int:

@@ -114,13 +114,15 @@ class FrequentValuesOut(Document):
 
 class StatisticsOut(Document):
     """Measurements of one epoch; ``distinct``: relation -> key -> distinct values so far,
-    ``hosts``: that its newest batch ran on, ``values``: relation -> key attribute -> its frequent
-    values.
+    ``hosts``: that its newest batch ran on, ``locality``: the share of arriving tuples, by bytes,
+    that find their partitions on the host on which they arrive (null: not known), ``values``:
+    relation -> key attribute -> its frequent values.
     """
 
     epoch: int
     batches: int
     hosts: int = 1
+    locality: float | None = None
     streams: dict[str, StreamStatisticsOut]
     stores: dict[str, StoreStatisticsOut]
     edges: dict[str, EdgeStatisticsOut]

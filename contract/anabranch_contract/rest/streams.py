@@ -23,6 +23,8 @@ from anabranch_contract.rest.statistics import StreamStatisticsOut
 
 #: For people; no program reads it.
 Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
+#: The name of a site of executors, or of a machine; empty: none.
+Site = Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]*$", examples=["paris"])]
 
 
 class ColumnIn(Closed):
@@ -79,6 +81,11 @@ class StreamProperties(Document):
     keep_late: bool = Field(
         default=False,
         description="Whether late, invalid and ahead tuples are kept aside, in files.",
+    )
+    site: Site = Field(
+        default="",
+        description="Where its tuples arrive: the site, or the machine, of the executors that read "
+        "it. Empty, or where none is there: any read it.",
     )
 
 
@@ -152,6 +159,7 @@ class StreamOptions(TypedDict, total=False):
     idle_timeout: str | None
     keep_late: bool | None
     description: str | None
+    site: str | None
     ahead_of_clock: str | None
     ahead_of_stream: str | None
 
@@ -165,6 +173,7 @@ class StreamPatch(Closed):
     idle_timeout: Duration | None = None
     keep_late: bool | None = None
     description: Description | None = None
+    site: Site | None = None
     ahead_of_clock: Duration | None = None
     ahead_of_stream: Duration | None = None
     retention: RetentionIn | None = None
@@ -261,6 +270,12 @@ class StreamOut(Document):
     idle_timeout: str | None
     keep_late: bool
     description: str = ""
+    site: str = ""
+    at_site: bool | None = Field(
+        default=None,
+        description="Whether executors at its site read it; null: it has none, or there has been "
+        "no batch on several hosts.",
+    )
     ahead_of_clock: str
     ahead_of_stream: str
     retention: RetentionOut | None

@@ -1,8 +1,9 @@
 """What crosses hosts: how many tuples, and how many bytes each of them has.
 
 On ``H`` hosts the partitions of all stores are dealt by hash, a store's and another's alike, so
-equal keys are on one host. A tuple that arrives is on any host. One that has probed a store is on
-the host that has the matching row's partition. From there the next step sends
+equal keys are on one host. A tuple that arrives is on any host, or, where that is measured, as
+often there as others were. One that has probed a store is on the host that has the matching row's
+partition. From there the next step sends
 
     0          where it is routed by the key by which the tuple got where it is;
     (H-1) / H  where it is routed by another key: it may happen to be there;
@@ -46,13 +47,17 @@ class Exchange:
     Attributes:
         hosts: that have partitions.
         widths: relation -> column -> mean bytes of a value.
+        locality: the share of arriving tuples, by bytes, whose partitions are on the host on which
+            they arrive; None: that of any key.
 
     Raises:
-        StatisticsError: there is no host, or a width is not a finite number from 0.
+        StatisticsError: there is no host, a width is not a finite number from 0, or a share is
+            not in [0, 1].
     """
 
     hosts: int
     widths: Mapping[RelationId, Mapping[str, float]] = field(default_factory=dict)
+    locality: float | None = None
 
     def __post_init__(self) -> None:
         if self.hosts < 1:
@@ -61,6 +66,13 @@ class Exchange:
                 f"there are {self.hosts} hosts",
                 field="hosts",
                 remedy="use at least one",
+            )
+        if self.locality is not None and not 0 <= self.locality <= 1:
+            raise StatisticsError(
+                "bad-share",
+                f"{self.locality} of all tuples find their partitions where they arrive",
+                field="locality",
+                remedy="give a share from 0 to 1, or leave it out",
             )
         for relation, widths in self.widths.items():
             for column, width in widths.items():
@@ -78,6 +90,11 @@ class Exchange:
         they got where they are.
         """
         return (self.hosts - 1) / self.hosts
+
+    @property
+    def arriving(self) -> float:
+        """The share of arriving tuples that are on another host than their partitions."""
+        return self.elsewhere if self.locality is None else 1 - self.locality
 
     def column(self, relation: RelationId, name: str) -> float:
         """Bytes of a value."""
@@ -110,7 +127,7 @@ class Crossing:
     def insert(self, mir: Mir) -> float:
         """Bytes that a row sends to get to the owner of its partition in one copy of ``mir``."""
         if mir.is_base:
-            return self._exchange.elsewhere * self._exchange.row(mir.relations[0])
+            return self._exchange.arriving * self._exchange.row(mir.relations[0])
         # Of every member its arrival goes along.
         arrivals = ARRIVAL * (len(mir.members) - 1)
         return self._exchange.elsewhere * (arrivals + self._width(mir, None))
@@ -121,6 +138,8 @@ class Crossing:
             return self._exchange.elsewhere if before.is_base else 0.0
         if broadcast:
             return self._exchange.hosts - 1
+        if before.is_base:
+            return self._exchange.arriving
         return 0.0 if _stays(before, after) else self._exchange.elsewhere
 
     def _width(self, mir: Mir, start: Label | None) -> float:
@@ -147,9 +166,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a routed step asks the host that the tuple is on. See the module."""
-    if before.is_base:
-        return False
+    """Whether a routed step asks the host that a partial result is on. See the module."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

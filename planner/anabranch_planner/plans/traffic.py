@@ -77,7 +77,8 @@ def traffic(
         head = heads.get(rule.edge, frozenset({rule.start}))
         heads[rule.out] = head | frozenset(rule.members)
         place = places.get(rule.edge)
-        copies, places[rule.out] = _hop(rule, spec, query, place, exchange)
+        away = exchange.elsewhere if rule.edge in places else exchange.arriving
+        copies, places[rule.out] = _hop(rule, spec, query, place, exchange, away)
         probes = model.probe_of(subs.of(query, head), rule.start, takers[rule.out])
         tuples = copies * probes
         hot[rule.out] = {one.hash: one.hosts for one in spec.hot}
@@ -115,9 +116,18 @@ def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict
 
 
 def _hop(
-    rule: ProbeRule, spec: StoreSpec, query: JoinQuery, place: _Place, exchange: Exchange
+    rule: ProbeRule,
+    spec: StoreSpec,
+    query: JoinQuery,
+    place: _Place,
+    exchange: Exchange,
+    away: float,
 ) -> tuple[float, _Place]:
-    """How many other hosts a tuple is sent to, and where what it finds is."""
+    """How many other hosts a tuple is sent to, and where what it finds is.
+
+    Args:
+        away: how likely it is on another host than a partition of which ``place`` says nothing.
+    """
     if spec.partitions == 1:
         return (0.0 if place is True else exchange.elsewhere), True
     if spec.partition is None:
@@ -130,7 +140,7 @@ def _hop(
         return float(exchange.hosts - 1), after
     if isinstance(place, AttrRef) and are_equal(query, place, known):
         return 0.0, after
-    return exchange.elsewhere, after
+    return away, after
 
 
 def _more_copies(

@@ -52,10 +52,9 @@ def attempt(
     """
     while True:
         name = uuid.uuid4().hex[:12]
-        shares = () if read is None else read.shares()
-        context = replace(
-            context, attempt=name, staging=str(results / STAGING / name), shares=shares
-        )
+        context = replace(context, attempt=name, staging=str(results / STAGING / name))
+        if read is not None:
+            context = replace(context, shares=read.shares(), sites=read.sites())
         try:
             reports = job(context)
             if read is None or read.accept([note for r in reports for note in r.unread]):

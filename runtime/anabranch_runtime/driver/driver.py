@@ -675,6 +675,7 @@ class Driver:
         """Do what a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
         progress.report_held(state)
+        progress.note_sites(report.site for report in reports)
         self.show_views(ruleset)
         self.compactor.settled(state)
         self._samples.add(reports)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_runtime.epochs.idleness import clock_reading, pass_time
 from anabranch_runtime.epochs.join_samples import add_samples, remember, step_samples
+from anabranch_runtime.epochs.placing import locality
 from anabranch_runtime.epochs.statistics import (
     distincts,
     frequent_values,
@@ -88,6 +89,7 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         steps=steps,
         measured=stream_statistics(state),
         on_hosts=max(len(state.hosts), 1),
+        locality=locality(state),
         values=frequent_values(state),
     )
 

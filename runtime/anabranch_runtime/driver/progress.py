@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from anabranch_contract.protocol.progress import Progress, Telemetry
 from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.rationer import Rationer
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.slices import Backfill
     from anabranch_runtime.state.unread import FeedState
     from anabranch_runtime.storage.segment import Segment
+
+_LOG = structlog.get_logger("anabranch.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class ProgressReporter:
         problems: query -> why its results are not where they should be, as reported last.
         shown: what has come of views; likewise.
         telemetry: what monitoring asks.
+        sites: of the executors of the last batch.
     """
 
     control: Control
@@ -64,6 +69,7 @@ class ProgressReporter:
     problems: dict[str, str] = field(default_factory=dict)
     shown: Shown = field(default_factory=Shown)
     telemetry: Telemetry = field(default_factory=Telemetry)
+    sites: tuple[str, ...] = ()
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
     #: Store -> its segments and backfill in the last report, and their bytes.
@@ -119,9 +125,25 @@ class ProgressReporter:
                 telemetry=self.telemetry,
                 run=self.control.run,
                 results_home=self.results_home,
+                sites=self.sites,
             ),
             state.queries,
         )
+
+    def note_sites(self, sites: Iterable[str]) -> None:
+        """Take note of the ``sites`` of a batch's executors, and warn of streams without one."""
+        found = tuple(sorted({site for site in sites if site}))
+        if found == self.sites or self.sources is None:
+            return
+        self.sites = found
+        for record in self.sources.records:
+            if record.site and found and record.site not in found:
+                _LOG.warning(
+                    "no executor is at the site of a stream, so any read it",
+                    stream=record.name,
+                    site=record.site,
+                    sites=found,
+                )
 
     def _bytes(self, state: State) -> int:
         """``state.bytes``; of stores that are as they were in the last report it is known."""

@@ -4,15 +4,22 @@ What a partition weighs is its share of all bytes and its share of the CPU time 
 added to the other. The sum of both over all hosts does not depend on how they go together, so that
 an equal part of it is what each host should have; a host that has more of one has less of the
 other. Seconds of earlier epochs count half as much with each.
+
+Within these bounds partitions go to where their tuples arrive (``state.placement.draw``): tasks
+count the bytes that arriving tuples have for each partition, whether they were sent or not. What
+partial results weigh is not counted, for where they are follows from the placement. To bring a
+partition to another host costs the bytes that it has stored, and has to pay in a few epochs.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.state.placement import place
+import numpy as np
+
+from anabranch_runtime.state.placement import Demand, place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +33,10 @@ LEAST_SECONDS = 1.0
 #: Bytes that each partition is taken to have more than it has: nothing follows from what little one
 #: batch has stored, by which the first placement goes.
 PRIOR = 1 << 20
-#: Digits of seconds that are kept.
+#: Digits of seconds and bytes that are kept.
 _DIGITS = 6
+#: Epochs in which it has to pay that a partition moves.
+HORIZON = 4
 
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
@@ -36,13 +45,19 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
     for report in reports:
         for count, seconds in report.load.items():
             load[str(count)] = _added(load.get(str(count), ()), seconds)
-    hosts = tuple(sorted({r.host for r in reports if r.host}))
-    return replace(state, hosts=hosts, load=load)
+    demand = dict(state.demand)
+    for report in reports:
+        for count, sizes in report.demand.items():
+            key = f"{report.host}/{count}"
+            demand[key] = _added(demand.get(key, ()), sizes)
+    hosts = Counter(report.host for report in reports if report.host)
+    return replace(state, hosts=tuple(sorted(hosts)), tasks=dict(hosts), load=load, demand=demand)
 
 
 def placed(state: State) -> State:
     """``state`` with its partitions dealt to the hosts of the last batch, by the bytes that they
-    take and the seconds of their probes; as it is where tasks share a state directory.
+    take, the seconds of their probes, and where their tuples arrive; as it is where tasks share a
+    state directory.
     """
     if not state.hosts:
         return state
@@ -55,13 +70,42 @@ def placed(state: State) -> State:
     weights = {
         count: weighed(bytes_, state.load.get(str(count), ())) for count, bytes_ in sizes.items()
     }
-    found = place(weights.keys(), state.hosts, state.placement, weights)
-    load = {
-        count: tuple(round(s / 2, _DIGITS) for s in seconds)
-        for count, seconds in state.load.items()
-        if int(count) in sizes
+    demands = {count: _demand(state, stored) for count, stored in sizes.items()}
+    found = place(weights.keys(), state.hosts, state.placement, weights, demands, state.tasks)
+    load = {count: _half(seconds) for count, seconds in state.load.items() if int(count) in sizes}
+    demand = {
+        key: _half(wanted)
+        for key, wanted in state.demand.items()
+        if (at := key.partition("/"))[0] in state.hosts and int(at[2]) in sizes
     }
-    return replace(state, placement=found, load=load)
+    return replace(state, placement=found, load=load, demand=demand)
+
+
+def _demand(state: State, stored: Sequence[float]) -> Demand:
+    """What speaks for each host, of partitions with so many bytes ``stored``."""
+    nothing = np.zeros(len(stored))
+    arriving = [state.demand.get(f"{host}/{len(stored)}", nothing) for host in state.hosts]
+    # Half of what was counted an epoch earlier, and so on, is twice an epoch's in the long run.
+    return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
+
+
+def locality(state: State) -> float | None:
+    """The share of bytes of arriving tuples whose partitions are where they arrive; None: nothing
+    of that is known.
+    """
+    if state.placement is None:
+        return None
+    here = total = 0.0
+    for key, wanted in state.demand.items():
+        host, _, count = key.partition("/")
+        owners = state.placement.of(int(count)) or ()
+        total += sum(wanted)
+        here += sum(
+            size
+            for size, owner in zip(wanted, owners, strict=False)
+            if state.placement.hosts[owner] == host
+        )
+    return here / total if total else None
 
 
 def coming(state: State) -> Placement | None:
@@ -90,6 +134,10 @@ def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
 def _shares(amounts: Sequence[float]) -> list[float]:
     total = sum(amounts)
     return [amount / total for amount in amounts]
+
+
+def _half(amounts: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(amount / 2, _DIGITS) for amount in amounts)
 
 
 def _added(known: Sequence[float], more: Sequence[float]) -> tuple[float, ...]:

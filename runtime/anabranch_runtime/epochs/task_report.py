@@ -56,8 +56,10 @@ class TaskReport:
             below (None: any number). Bytes.
         fetched_bytes: of packs that were fetched from the object store.
         host: where it ran (``exchange.host``); empty where all tasks share a state directory.
-            ``office``: where its process takes orders (``spark.merges``).
+            ``site``: of that host. ``office``: where its process takes orders (``spark.merges``).
         load: number of partitions -> CPU seconds of probes by partition; none on one host.
+        demand: number of partitions -> bytes by partition of what arrived on the host and is wanted
+            there (``exchange.traffic``); likewise.
         sent: edge, or store, -> tuples that were sent to other hosts. ``sent_bytes``: of all.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
             (with projections and result pages), ``catch-up``, ``write`` (closing result files),
@@ -88,8 +90,10 @@ class TaskReport:
     memory_share: int | None = None
     fetched_bytes: int = 0
     host: str = ""
+    site: str = ""
     office: str = ""
     load: dict[int, list[float]] = field(default_factory=dict)
+    demand: dict[int, list[float]] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     sent_bytes: int = 0
     phases: dict[str, float] = field(default_factory=dict)

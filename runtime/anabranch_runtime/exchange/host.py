@@ -3,11 +3,17 @@
 The directory has a file with a name that was drawn when it was made. So a host is known by that
 wherever it runs next time, and executors that share no directory are hosts of their own, be they on
 one machine.
+
+A *site* has some of the hosts: those of a data centre, say. An executor is at the site that the
+variable ``ANABRANCH_SITE`` of its environment names, or else at the one that has the name of its
+machine.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -17,6 +23,10 @@ from anabranch_runtime.errors import StateError
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
+
+
+#: The variable that names an executor's site.
+SITE = "ANABRANCH_SITE"
 
 
 def host_id(cache: Path) -> str:
@@ -41,6 +51,11 @@ def host_id(cache: Path) -> str:
         return path.read_text()
     except OSError as cause:
         raise unusable(cache, cause) from cause
+
+
+def site() -> str:
+    """The site that this process is at."""
+    return os.environ.get(SITE) or socket.gethostname()
 
 
 def unusable(cache: Path, cause: OSError) -> StateError:

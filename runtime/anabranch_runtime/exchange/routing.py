@@ -17,7 +17,7 @@ import numpy as np
 from anabranch_runtime.index.keys import key_vector, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,13 +29,23 @@ if TYPE_CHECKING:
     from anabranch_runtime.storage.partial import Partial
 
     I32 = NDArray[np.int32]
+    I64 = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
 
 def destinations(
-    layout: Layout, fleet: Fleet, partial: Partial, key: Sequence[KeyPart], tiles: Sequence[Tile]
+    layout: Layout,
+    fleet: Fleet,
+    partial: Partial,
+    key: Sequence[KeyPart],
+    tiles: Sequence[Tile],
+    asked: Callable[[I64], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
     """Hosts, and the positions of the tuples that have to go there to be probed by ``key``.
+
+    Args:
+        asked: is given how many of the tuples go to each partition, for every way in which stores
+            that answer are partitioned. Tuples that go to all hosts are not counted.
 
     Raises:
         ExpressionError, KeyTypeError: a key can't be evaluated.
@@ -45,7 +55,7 @@ def destinations(
     for array in arrays:
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
-    routes: dict[tuple[int, int], NDArray[np.int64]] = {}
+    routes: dict[tuple[int, int], I64] = {}
     #: Per host, the tuples that go there because rows of their values may have been dealt to it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
@@ -64,7 +74,10 @@ def destinations(
         if known in routes and (rows is None or (*known, store.dealt) in dealt):
             continue
         hashes, owners = key_vector([arrays[part]], [key[part].type]).hashes, fleet.owners(known[1])
-        routes[known] = owners[partition_of(hashes, store.partitions)]
+        homes = partition_of(hashes, store.partitions)
+        routes[known] = owners[homes]
+        if asked is not None:
+            asked(np.bincount(homes[alive], minlength=store.partitions))
         if rows is not None:
             dealt[*known, store.dealt] = rows.by_host(hashes, owners, hosts)
     for host in range(hosts):

@@ -12,10 +12,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from anabranch_runtime.exchange.fleet import Fleet
 
@@ -79,6 +82,8 @@ class Traffic:
     Attributes:
         gather: gives every task's message; called equally often by all.
         rows: edge, relation or store of letters -> tuples sent. ``bytes``: of all.
+        demand: number of partitions -> bytes by partition of what arrived on this host and is
+            wanted there, be it here or elsewhere.
     """
 
     fleet: Fleet
@@ -86,6 +91,7 @@ class Traffic:
     gather: Gather
     rows: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    demand: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     _boxes: dict[int, dict[tuple[str, ...], list[Letter]]] = field(default_factory=dict)
     _waiting: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _sent: int = 0
@@ -98,6 +104,11 @@ class Traffic:
         self.rows[about] = self.rows.get(about, 0) + letter.rows.num_rows
         if self._waiting[task] >= FULL:
             self._flush(task)
+
+    def ask(self, tuples: NDArray[np.int64], width: float) -> None:
+        """Take note that so many ``tuples`` of so many bytes are wanted in each partition."""
+        count = len(tuples)
+        self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 
     def settle(self) -> bool:
         """End a round; whether anybody has sent anything in it."""

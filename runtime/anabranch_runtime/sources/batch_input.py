@@ -24,7 +24,15 @@ import structlog
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.sources.dealing import WORTH, deal, is_uneven, prices, together, weigh
+from anabranch_runtime.sources.dealing import (
+    WORTH,
+    Sites,
+    deal,
+    is_uneven,
+    prices,
+    together,
+    weigh,
+)
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
 from anabranch_runtime.sources.planned import TRIALS
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -225,9 +233,13 @@ class BatchInput:
 
     def _weigh(self, pieces: list[Piece]) -> tuple[list[Weight], list[Weight]]:
         """What each of ``pieces`` weighs, and what each task has before they are dealt."""
-        price = prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
+        price = self._price(pieces)
         loads = [together(weigh(share, price)) for share in self._fixed]
         return weigh(pieces, price), loads
+
+    def _price(self, pieces: list[Piece]) -> dict[str, float]:
+        """Stream -> seconds of probing per row, where feeds have ``pieces``."""
+        return prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
 
     def _number(self) -> None:
         number = 0
@@ -241,6 +253,11 @@ class BatchInput:
         for piece, task in zip(pieces, deal(*self._weigh(pieces)), strict=True):
             shares[task].append(piece)
         return tuple(map(tuple, shares))
+
+    def sites(self) -> Sites:
+        """Which streams are to be read where."""
+        given = {record.name: record.site for record in self._sources.records if record.site}
+        return Sites(given, self._price(self._readable)) if given else Sites()
 
     def accept(self, notes: Iterable[UnreadNote]) -> bool:
         """Take in what tasks could not read; whether what they have read counts.

@@ -11,15 +11,20 @@ there the sum of the squares of all loads grows least. Where all pieces have one
 Graham's LPT rule. Tasks that start with nothing then get no more than ``4/3 - 1/(3 tasks)`` times
 what the slowest has in the best deal. Who is dealt something has at most one piece more than the
 mean.
+
+**Sites.** A stream may be read at a site, which has some of the hosts. Where tasks run is Spark's
+choice and known once they do, so the tasks deal such a batch anew, all alike: first what has a
+site, among the tasks that are there, and then the rest.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_runtime.sources.feed import Piece
 
@@ -62,23 +67,71 @@ def weigh(pieces: Sequence[Piece], price: Mapping[str, float]) -> list[Weight]:
     return [Weight(TAKEN_IN * p.rows, price[p.stream] * p.rows) for p in pieces]
 
 
-def deal(weights: Sequence[Weight], loads: Sequence[Weight]) -> list[int]:
+def deal(
+    weights: Sequence[Weight],
+    loads: Sequence[Weight],
+    allowed: Sequence[Collection[int]] | None = None,
+) -> list[int]:
     """The task of each weight: a function of its arguments alone.
 
     Args:
         weights: of what is dealt, in any order; of equal ones the first is dealt first.
         loads: what each task has already; at least one task.
+        allowed: the tasks that each weight may go to, at least one; None: to any.
     """
     loads, found = list(loads), [0] * len(weights)
     for number in sorted(range(len(weights)), key=lambda n: -sum(weights[n])):
         weight = weights[number]
         task = min(
-            range(len(loads)),
+            range(len(loads)) if allowed is None else allowed[number],
             key=lambda t: weight.taken * loads[t].taken + weight.probed * loads[t].probed,
         )
         loads[task] = together((loads[task], weight))
         found[number] = task
     return found
+
+
+def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[Piece]:
+    """What ``task`` reads: the ``i``-th of ``n`` has the shares ``i``, ``i + n`` and so on."""
+    return [piece for share in shares[task::tasks] for piece in share]
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """Which streams are to be read where.
+
+    Attributes:
+        of: stream -> its site; streams without one can be read anywhere.
+        price: stream -> seconds of probing per row, of all streams of the batch.
+    """
+
+    of: Mapping[str, str] = field(default_factory=dict)
+    price: Mapping[str, float] = field(default_factory=dict)
+
+    def share(self, shares: Sequence[Sequence[Piece]], at: Sequence[str], task: int) -> list[Piece]:
+        """What ``task`` reads of a batch.
+
+        Args:
+            shares: as they were dealt without regard to sites.
+            at: the site of each task. A stream whose site has none is read anywhere.
+        """
+        if set(at).isdisjoint(self.of.values()):
+            return pieces_of(shares, task, len(at))
+        pieces = [piece for share in shares for piece in share]
+        there: dict[str, list[int]] = defaultdict(list)
+        for number, site in enumerate(at):
+            there[site].append(number)
+        bound = [self.of.get(piece.stream, "") in there for piece in pieces]
+        loads, found = [Weight()] * len(at), []
+        for is_bound in (True, False):
+            some = [p for p, is_so in zip(pieces, bound, strict=True) if is_so == is_bound]
+            weights = weigh(some, self.price)
+            allowed = [there[self.of[p.stream]] for p in some] if is_bound else None
+            tasks = deal(weights, loads, allowed)
+            found += [piece for piece, t in zip(some, tasks, strict=True) if t == task]
+            for weight, t in zip(weights, tasks, strict=True):
+                loads[t] = together((loads[t], weight))
+        return found
 
 
 def together(weights: Sequence[Weight]) -> Weight:

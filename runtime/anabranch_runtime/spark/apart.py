@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.exchange.complaints import complaint, other_version
 from anabranch_runtime.exchange.fleet import Fleet
-from anabranch_runtime.exchange.host import host_id, sweep
+from anabranch_runtime.exchange.host import host_id, site, sweep
 from anabranch_runtime.exchange.meeting import Delegate, keep_clients
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.ingest.landing import object_of
@@ -103,7 +103,7 @@ def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator
 def run_apart(
     context: BatchContext,
     ruleset: Ruleset,
-    blocks: Iterable[Block],
+    read: Callable[[Sequence[Piece]], Iterable[Block]],
     task: int,
     addresses: Sequence[str],
 ) -> TaskReport:
@@ -111,6 +111,7 @@ def run_apart(
 
     Args:
         context: as the driver has it.
+        read: gives what pieces consist of, one after the other.
         addresses: of the executors of all tasks.
     """
     place = context.meeting
@@ -125,9 +126,8 @@ def run_apart(
     office.only(context.attempt)
     take_orders(office, context)
     delegate = Delegate(place, context.attempt, task, tasks)
-    hello = [json.loads(m) for m in delegate(json.dumps([host, office.location]))]
-    hosts = [name for name, _ in hello]
-    locations = [location for _, location in hello]
+    hello = [json.loads(m) for m in delegate(json.dumps([host, office.location, site()]))]
+    hosts, locations, sites = ([found[at] for found in hello] for at in range(3))
     keep_clients((place.location, *locations))
     _bring(context, Fleet(hosts, task, context.placement), delegate.sign)
     fetched = keeper.fetched - fetched
@@ -135,7 +135,7 @@ def run_apart(
         report = run_task(
             context,
             ruleset,
-            blocks,
+            read(context.sites.share(context.shares, sites, task)),
             task=task,
             tasks=tasks,
             exchange=delegate,
@@ -144,7 +144,7 @@ def run_apart(
             hosts=hosts,
             post=post,
         )
-    report.host = host
+    report.host, report.site = host, site()
     report.fetched_bytes += fetched
     for name in (*report.files.values(), *report.late.values()):
         (cache / name).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import own_version
 from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.sources.dealing import pieces_of
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
 from anabranch_runtime.state.rulesets import task_ruleset
@@ -35,8 +36,7 @@ _OTHER = re.compile(
 
 
 def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
-    """Run the batch of ``context``; one report per task. Of ``n`` tasks the ``i``-th reads the
-    shares ``i``, ``i + n`` and so on.
+    """Run the batch of ``context``; one report per task.
 
     The tasks of a barrier stage run at once, which is what the exchange of segments between levels
     needs. A failed task fails the job; what its attempt wrote no manifest names.
@@ -78,7 +78,6 @@ def _task(context: BatchContext) -> TaskReport:
     here = BarrierTaskContext.get()
     hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
     task, tasks = here.partitionId(), len(hosts)
-    pieces = [piece for share in context.shares[task::tasks] for piece in share]
     unread: list[UnreadNote] = []
 
     def failed(piece: Piece, why: Problem) -> None:
@@ -91,12 +90,12 @@ def _task(context: BatchContext) -> TaskReport:
         with told(context, task, hosts):
             cache = str(cache_directory(context.cache))
             ruleset = task_ruleset(cache, url, namespace, context.ruleset)
-            blocks = read_pieces(pieces, failed, partial(as_here, context))
-            report = run_apart(context, ruleset, blocks, task, hosts)
+            read = partial(read_pieces, failed=failed, here=partial(as_here, context))
+            report = run_apart(context, ruleset, read, task, hosts)
         report.unread = unread
         return report
     ruleset = task_ruleset(context.root, url, namespace, context.ruleset)
-    blocks = read_pieces(pieces, failed)
+    blocks = read_pieces(pieces_of(context.shares, task, tasks), failed)
     messages = exchange_directory(context)
     report = run_task(
         context,

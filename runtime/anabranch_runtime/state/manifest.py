@@ -188,9 +188,11 @@ class State:
             (``sinks.ledger`` has all); absent from manifests of earlier releases.
         debt: which of what was withheld is still to be made good; likewise.
         placement: which host has which partition, where hosts share nothing but the object store;
-            ``hosts``: those that took part in the last batch. ``load``: number of partitions (as
-            text) -> CPU seconds of probes by partition, of earlier epochs less and less
-            (``epochs.placing``). Absent from manifests of earlier releases.
+            ``hosts``: those that took part in the last batch, with so many ``tasks``.
+        load: number of partitions (as text) -> CPU seconds of probes by partition, of earlier
+            epochs less and less (``epochs.placing``). ``demand``: host, a slash and that number ->
+            bytes by partition of tuples that arrived there and are wanted in it, likewise. These
+            five are absent from manifests of earlier releases.
     """
 
     next_batch: int = 0
@@ -220,7 +222,9 @@ class State:
     debt: Debt = field(default_factory=Debt)
     placement: Placement | None = None
     hosts: tuple[str, ...] = ()
+    tasks: dict[str, int] = field(default_factory=dict)
     load: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    demand: dict[str, tuple[float, ...]] = field(default_factory=dict)
     values: dict[str, dict[str, KeyValues]] = field(default_factory=dict)
 
     @property

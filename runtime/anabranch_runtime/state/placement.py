@@ -6,6 +6,11 @@ that its favourite has no room for goes to the next one that has. What has a hos
 there while that host is there, unless some have far more than others. Stores with equally many
 partitions are dealt alike, so that rows with equal values of a key are on one host whichever stores
 they are in.
+
+Where tuples arrive may say more than a hash does: a value may be frequent in a stream that is read
+at one site. Then partitions move to the hosts on which what they want arrives, or two of them
+change places, as long as that spares more than it costs and no host gets far more, or less, than
+its share. The best of these moves is made first, until none is left (a local optimum).
 """
 
 from __future__ import annotations
@@ -14,14 +19,37 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
 
 #: How much more than an equal share a host may be given; and how much more, or less, it may have
 #: before something is moved.
 SLACK, MOST = 1.1, 1.25
 #: By what part of their difference two hosts have to come closer for a partition to be moved.
 CLOSER = 1e-6
+#: The part of what a partition wants that a move has to spare at least: less may be chance.
+WORTH = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What speaks for and against having a partition on a host, in one unit.
+
+    Attributes:
+        arriving: partitions x hosts, what of it arrives there, in the time by the end of which a
+            move must have paid.
+        moving: by partition, what it costs to bring it to another host.
+    """
+
+    arriving: Floats
+    moving: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +80,8 @@ def place(
     hosts: Collection[str],
     before: Placement | None = None,
     weights: Mapping[int, Sequence[float]] | None = None,
+    demands: Mapping[int, Demand] | None = None,
+    sizes: Mapping[str, float] | None = None,
 ) -> Placement:
     """Deal partitions to ``hosts``.
 
@@ -61,23 +91,92 @@ def place(
         before: where they have been so far.
         weights: per number of partitions what each of them weighs, in any unit; a partition of
             none weighs as much as any other. None: nothing is taken from a host that stays.
+        demands: per number of partitions where tuples arrive, by ``hosts`` in their sorted order.
+        sizes: of hosts, in any unit, by which they have their shares; 1 where one is not named.
     """
     names = tuple(sorted(hosts))
-    owners = tuple(
-        (count, _deal(count, names, before, None if weights is None else weights.get(count, ())))
-        for count in sorted(counts)
-    )
-    return Placement(names, owners)
+    size = [(sizes or {}).get(name, 1.0) for name in names]
+    part = np.array(size) / sum(size)
+    owners = []
+    for count in sorted(counts):
+        known = None if weights is None else weights.get(count, ())
+        weight = _weighed(known, count)
+        share = part * sum(weight)
+        found = _deal(count, names, before, weight, share, balanced=weights is not None)
+        demand = None if demands is None else demands.get(count)
+        if demand is not None:
+            at = [None if before is None else before.host_of(count, p) for p in range(count)]
+            were = np.array([names.index(name) if name in names else -1 for name in at])
+            found = draw(found, were, np.array(weight), share, demand)
+        owners.append((count, tuple(found)))
+    return Placement(names, tuple(owners))
+
+
+def draw(
+    found: Sequence[int], before: NDArray[np.int64], weight: Floats, share: Floats, demand: Demand
+) -> list[int]:
+    """Partitions drawn to where their tuples arrive.
+
+    Args:
+        found: the host of each partition. ``before``: where each has been; -1: nowhere.
+        weight: of each. ``share``: what each host should have of it.
+    """
+    at, hosts = np.array(found), len(share)
+    load = np.bincount(at, weights=weight, minlength=hosts)
+    within = np.minimum(load, share / MOST), np.maximum(load, share * MOST)
+    # What it costs to have a partition on a host: to bring it there, and what arrives elsewhere.
+    total = demand.arriving.sum(axis=1, keepdims=True)
+    is_new = np.arange(hosts) != before[:, None]
+    cost = total - demand.arriving + is_new * demand.moving[:, None]
+    for _ in range(cost.size):
+        spared = np.take_along_axis(cost, at[:, None], 1) - cost - WORTH * total
+        moves = np.where(_may_move(at, weight, within), spared, -np.inf)
+        both = spared[:, at]
+        pairs = np.where(_may_change(at, weight, within), both + both.T, -np.inf)
+        partition, host = np.unravel_index(moves.argmax(), moves.shape)
+        one, other = np.unravel_index(pairs.argmax(), pairs.shape)
+        if max(moves[partition, host], pairs[one, other]) <= 0:
+            break
+        if moves[partition, host] >= pairs[one, other]:
+            at[partition] = host
+        else:
+            at[one], at[other] = at[other], at[one]
+    return [int(host) for host in at]
+
+
+def _may_move(at: NDArray[np.int64], weight: Floats, within: tuple[Floats, Floats]) -> Bools:
+    """Partitions x hosts: whether loads stay ``within`` their bounds, if it goes there."""
+    least, most = within
+    load = np.bincount(at, weights=weight, minlength=len(least))
+    leaves = (load - least)[at] >= weight
+    return leaves[:, None] & (load + weight[:, None] <= most)
+
+
+def _may_change(at: NDArray[np.int64], weight: Floats, within: tuple[Floats, Floats]) -> Bools:
+    """Partitions x partitions: the same, if they change places; False: they are on one host."""
+    least, most = within
+    load = np.bincount(at, weights=weight, minlength=len(least))
+    after = load[at][:, None] - weight[:, None] + weight
+    fits: Bools = (after >= least[at][:, None]) & (after <= most[at][:, None])
+    fits &= fits.T & (at[:, None] != at)
+    return fits
+
+
+def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
+    known = weights if weights and sum(weights) > 0 else [1.0] * count
+    # A partition without rows is a place for some.
+    return [w + sum(known) / count * 1e-3 for w in known]
 
 
 def _deal(
-    count: int, hosts: Sequence[str], before: Placement | None, weights: Sequence[float] | None
-) -> tuple[int, ...]:
-    known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # A partition without rows is a place for some.
-    weight = [w + sum(known) / count * 1e-3 for w in known]
-    share = sum(weight) / len(hosts)
-    room = share * SLACK
+    count: int,
+    hosts: Sequence[str],
+    before: Placement | None,
+    weight: Sequence[float],
+    share: Floats,
+    *,
+    balanced: bool,
+) -> list[int]:
     load = [0.0] * len(hosts)
     found = [-1] * count
     order = sorted(range(count), key=lambda p: (-weight[p], p))
@@ -89,37 +188,41 @@ def _deal(
     for partition in order:
         if found[partition] < 0:
             liked = sorted(range(len(hosts)), key=lambda h: _score(hosts[h], count, partition))
-            free = [h for h in liked if load[h] + weight[partition] <= room]
-            found[partition] = free[0] if free else min(liked, key=lambda h: load[h])
+            free = [h for h in liked if load[h] + weight[partition] <= share[h] * SLACK]
+            found[partition] = free[0] if free else min(liked, key=lambda h: load[h] / share[h])
             load[found[partition]] += weight[partition]
-    if weights is not None or before is None or before.of(count) is None:
-        _balance(found, load, weight, hosts)
-    return tuple(found)
+    if balanced or before is None or before.of(count) is None:
+        _balance(found, load, weight, share, hosts)
+    return found
 
 
 def _balance(
-    found: list[int], load: list[float], weight: Sequence[float], hosts: Sequence[str]
+    found: list[int],
+    load: list[float],
+    weight: Sequence[float],
+    share: Floats,
+    hosts: Sequence[str],
 ) -> None:
-    """Move partitions from the host with the most to that with the least, where one of them has
-    far from its share. Each move brings the two closer to each other, by more than sums are off, so
-    that there is an end.
+    """Move partitions from the host with the most, for its share, to that with the least, where one
+    of them has far from it. Each move brings the two closer to each other, by more than sums are
+    off, so that there is an end.
     """
-    share = sum(load) / len(load)
     while True:
-        heavy, light = load.index(max(load)), load.index(min(load))
-        if load[heavy] <= share * MOST and load[light] >= share / MOST:
+        filled = [has / wanted for has, wanted in zip(load, share, strict=True)]
+        heavy, light = filled.index(max(filled)), filled.index(min(filled))
+        if filled[heavy] <= MOST and filled[light] >= 1 / MOST:
             return
-        gap = load[heavy] - load[light]
+        gap, each = filled[heavy] - filled[light], 1 / share[heavy] + 1 / share[light]
         some = [
             p
             for p, host in enumerate(found)
-            if host == heavy and abs(gap - 2 * weight[p]) < gap * (1 - CLOSER)
+            if host == heavy and abs(gap - weight[p] * each) < gap * (1 - CLOSER)
         ]
         if not some:
             return
         moved = min(
             some,
-            key=lambda p: (abs(gap - 2 * weight[p]), _score(hosts[light], len(found), p)),
+            key=lambda p: (abs(gap - weight[p] * each), _score(hosts[light], len(found), p)),
         )
         found[moved] = light
         load[heavy] -= weight[moved]

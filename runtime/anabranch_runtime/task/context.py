@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.sources.dealing import Sites
 from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 
@@ -62,6 +63,7 @@ class BatchContext:
         objects: the object store behind the state directory, if there is one. ``cache_size``: bytes
             of packs that a cache of it may have; None: any number.
         shares: per task, what it reads of the sources that the runtime reads itself.
+        sites: which streams are to be read where.
         redefined: streams that are registered with other columns than the ruleset means; what
             arrives of them is counted and passed over.
         now: by what the age of tuples is measured (``epochs.freshness``), microseconds.
@@ -100,6 +102,7 @@ class BatchContext:
     objects: str | None = None
     cache_size: int | None = None
     shares: tuple[tuple[Piece, ...], ...] = ()
+    sites: Sites = field(default_factory=Sites)
     redefined: frozenset[str] = frozenset()
     rations: tuple[Ration, ...] = ()
     now: int | None = None

@@ -21,6 +21,9 @@ from anabranch_runtime.exchange.traffic import Letter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset
     from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 #: The first part of a hop's address; then the edge, the work, and which step of a replacement.
 HOP = "hop"
+#: Bytes of a value, where nothing has been sent that says more.
+COLUMN = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Work:
     """Something that sends tuples down probe trees.
 
     Attributes:
-        name: the same in all tasks.
+        name: the same in all tasks. ``is_batch``: whether it starts with what has just arrived.
         pieces: by which it probes.
         access: how a rule's probe is answered.
         rules: by the edges over which they send.
@@ -53,6 +58,7 @@ class Work:
     rules: Mapping[str, ProbeRule]
     guard: Callable[[ProbeRule, Iterator[Partial]], Iterator[Partial]]
     done: Callable[[Partial, ProbeRule], None]
+    is_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +105,35 @@ class Courier:
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
         tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
         fleet = traffic.fleet
-        found = list(destinations(self.layout, fleet, partial, key, tiles))
+        # Where other tuples are follows from the placement.
+        given = work.is_batch and len(partial.place) == 1
+        asked: list[NDArray[np.int64]] = []
+        count = asked.append if given else None
+        found = list(destinations(self.layout, fleet, partial, key, tiles, count))
         meter = work.pieces.prober.meters[rule.out]
         if at < 0:
             # Whoever probes counts what it probes with; each tuple counts once.
             meter.probes += partial.length - sum(len(positions) for _, positions in found)
+        needed = self._needed(rule, at)
+        width = 0.0
         for host, positions in found:
             part = partial if len(positions) == partial.length else partial.take(positions)
             if host == fleet.here:
                 yield part
                 continue
-            rows = pack(self.layout, part, self._needed(rule, at))
+            rows = pack(self.layout, part, needed)
             meter.sent += rows.num_rows
             meter.sent_bytes += rows.nbytes
+            width = rows.nbytes / rows.num_rows
             address = (HOP, rule.out, work.name, str(at))
             traffic.send(fleet.peer(host), Letter(address, rows, partial.length))
+        for tuples in asked:
+            traffic.ask(tuples, width or self._width(partial, needed))
+
+    def _width(self, partial: Partial, needed: Needed) -> float:
+        """About how many bytes a tuple of ``partial`` would have as a letter."""
+        columns = needed.columns_of(partial.start, self.layout.stream)
+        return COLUMN * (1 + sum(label in partial.place for label, _ in columns))
 
     def _needed(self, rule: ProbeRule, at: int) -> Needed:
         return self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)

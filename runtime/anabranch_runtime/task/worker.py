@@ -186,6 +186,7 @@ class _Task:
             self.layout.rules,
             self._guarded,
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
+            is_batch=True,
         )
         #: By name.
         self.works = {self.main.name: self.main}
@@ -574,6 +575,7 @@ class _Task:
         if self.traffic is not None:
             self.report.sent, self.report.sent_bytes = self.traffic.rows, self.traffic.bytes
             self.report.load = self._load()
+            self.report.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
         self.report.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}

@@ -313,8 +313,8 @@ def plan_request(found: Registered, forms: NormalForms, seconds: float) -> Plann
         found.options,
     )
     if found.snapshot is not None:
-        hosts = found.snapshot.on_hosts
-        statistics = with_exchange(statistics, hosts, queries, streams, found.samples)
+        hosts, locality = found.snapshot.on_hosts, found.snapshot.locality
+        statistics = with_exchange(statistics, hosts, queries, streams, found.samples, locality)
     running = None
     if found.running is not None:
         members = set(found.running.queries)

@@ -214,7 +214,8 @@ def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
     coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
     found = timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
     streams = {str(stream.name): stream for stream in asked.running.ruleset.streams}
-    return with_exchange(found, snapshot.on_hosts, asked.running.queries, streams, {})
+    queries = asked.running.queries
+    return with_exchange(found, snapshot.on_hosts, queries, streams, {}, snapshot.locality)
 
 
 def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:

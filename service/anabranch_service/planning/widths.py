@@ -60,10 +60,13 @@ def with_exchange(
     queries: Iterable[JoinQuery],
     streams: Mapping[str, Stream],
     samples: Mapping[str, StreamSample],
+    locality: float | None = None,
 ) -> Statistics:
     """``statistics`` of a pipeline on so many ``hosts``; as they are if there is one.
 
     Args:
+        locality: the share of arriving tuples that are there where their partitions are; None: not
+            known.
         samples: stream -> its newest sample.
     """
     if hosts < 2:
@@ -76,7 +79,7 @@ def with_exchange(
         if relation.stream in of_stream
     }
     known = statistics.ahead(), statistics.constants()
-    return ForecastStatistics(statistics, *known, Exchange(hosts, widths))
+    return ForecastStatistics(statistics, *known, Exchange(hosts, widths, locality))
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:

@@ -70,8 +70,10 @@ def stream_out(
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.intake.get(record.name) if progress is not None else None
     status = sources.status(record)
+    sites = progress.sites if progress is not None and record.site else ()
     return StreamOut.of(
         record,
+        at_site=record.site in sites if sites else None,
         lateness=_bound(record.lateness),
         idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
         ahead_of_clock=_bound(record.ahead_of_clock),

@@ -36,6 +36,7 @@ def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut
         epoch=found.epoch,
         batches=found.batches,
         hosts=found.on_hosts,
+        locality=found.locality,
         streams={name: stream_statistics_out(s) for name, s in sorted(found.measured.items())},
         stores={
             name: StoreStatisticsOut.of(s, tuples=s.rows, reads=dict(sorted(s.reads.items())))

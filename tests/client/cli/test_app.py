@@ -78,10 +78,12 @@ def test_streams_from_columns_and_from_a_file(url: str, client: Client, tmp_path
     pq.write_table(pa.table({"id": [1], "total": pa.array([1], pa.decimal128(12, 2))}), path)
     made = answer("stream", "add", "a", "--column", "k:bigint", "--column", "t:timestamp",
                   "--event-time", "t", "--lateness", "5 minutes", "--description", "[b]Shop",
-                  url=url)  # fmt: skip
-    assert "[b]Shop" in run("stream", "show", "a", url=url).stdout
-    changed = answer("stream", "set", "a", "--description", "Shop", url=url)
-    assert changed == {**made, "description": "Shop"}
+                  "--site", "oslo", url=url)  # fmt: skip
+    shown = run("stream", "show", "a", url=url).stdout
+    assert "[b]Shop" in shown
+    assert "oslo" in shown
+    changed = answer("stream", "set", "a", "--description", "Shop", "--site", "", url=url)
+    assert changed == {**made, "description": "Shop", "site": ""}
     assert [c["type"] for c in made["columns"]] == ["bigint", "timestamp"]
     recorded = answer("stream", "add", "b", "--path", str(path), "--rows-per-batch", "3", url=url)
     assert [c["type"] for c in recorded["columns"]] == ["bigint", "decimal(12,2)"]

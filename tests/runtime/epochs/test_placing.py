@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.placing import LEAST_SECONDS, coming, met, placed, weighed
+from anabranch_runtime.epochs.placing import (
+    HORIZON,
+    LEAST_SECONDS,
+    coming,
+    locality,
+    met,
+    placed,
+    weighed,
+)
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import MOST, SLACK
@@ -135,3 +143,57 @@ def test_what_comes_is_what_the_next_epoch_deals() -> None:
         assert found.hosts == hosts
         assert placed(changed).placement == found
         assert coming(placed(changed)) is None
+
+
+def wanted(state: State, sizes: Sequence[Sequence[float]]) -> State:
+    """``state`` after a batch in which so many bytes arrived on each host for each partition."""
+    reports = [
+        TaskReport(host=host, demand={COUNT: list(of_host)})
+        for host, of_host in zip(state.hosts, sizes, strict=True)
+    ]
+    return met(state, reports)
+
+
+def test_partitions_come_to_the_hosts_on_which_their_tuples_arrive() -> None:
+    hosts, rng = ["a", "b"], Random(3)
+    first = placed(stored([1] * COUNT, hosts))
+    assert locality(first) is None
+    there = [rng.randrange(2) for _ in range(COUNT // 2)]
+    there += [1 - host for host in there]
+    arrived = wanted(first, [[9e6 if t == n else 1e6 for t in there] for n in range(2)])
+    before = locality(arrived)
+    assert before is not None
+    assert before < 0.7
+    after = placed(arrived)
+    assert locality(after) == pytest.approx(0.9)
+    assert after.placement is not None
+    assert after.placement.of(COUNT) == tuple(there)
+    # It stays so, and counts less and less.
+    again = placed(after)
+    assert again.placement == after.placement
+    assert sum(again.demand[f"a/{COUNT}"]) == pytest.approx(sum(arrived.demand[f"a/{COUNT}"]) / 4)
+
+
+def test_what_has_much_stored_moves_only_for_much() -> None:
+    hosts = ["a", "b"]
+    first = placed(stored([100 << 20] * COUNT, hosts))
+    assert first.placement is not None
+    owners = first.placement.of(COUNT)
+    assert owners is not None
+
+    def after(size: float) -> State:
+        elsewhere = [[size if o != n else 0.0 for o in owners] for n in range(2)]
+        return placed(wanted(first, elsewhere))
+
+    pays = (100 << 20) * 2 / HORIZON
+    assert after(0.8 * pays).placement == first.placement
+    found = after(1.5 * pays)
+    assert found.placement is not None
+    moved = sum(a != b for a, b in zip(found.placement.of(COUNT) or (), owners, strict=True))
+    assert moved > COUNT / 2
+
+
+def test_what_arrived_on_hosts_that_have_gone_is_forgotten() -> None:
+    first = wanted(placed(stored([1] * COUNT, ["a", "b"])), [[1.0] * COUNT] * 2)
+    left = placed(replace(first, hosts=("a",)))
+    assert set(left.demand) == {f"a/{COUNT}"}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: What the scenarios have to have had in them.
 WANTED = {
     "tasks on several hosts",
+    "partition on another of the same hosts",
     "MIR",
     "backfill",
     "gap filled from the parts",

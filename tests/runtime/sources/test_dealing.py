@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.sources.dealing import UNEVEN, Weight, deal, is_uneven, prices, weigh
+from anabranch_runtime.sources.dealing import (
+    UNEVEN,
+    Sites,
+    Weight,
+    deal,
+    is_uneven,
+    pieces_of,
+    prices,
+    weigh,
+)
 from anabranch_runtime.sources.feed import Piece
 
 
@@ -110,3 +120,36 @@ def test_a_new_stream_costs_what_the_others_do_on_average() -> None:
 def test_nothing_is_even() -> None:
     assert not is_uneven([], [], [Weight(), Weight()])
     assert is_uneven([Weight(1.0)], [0], [Weight(), Weight()])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_arrives_at_a_site_is_read_there_and_all_once(seed: int) -> None:
+    rng = random.Random(seed)
+    at = [rng.choice("abc") for _ in range(rng.randint(1, 7))]
+    sites = Sites({"r": "a", "s": "b"}, {"r": 1e-6, "s": 1e-6, "t": 2e-6})
+    pieces = [replace(piece(rng.choice("rst"), rng.randint(1, 999)), number=n) for n in range(20)]
+    shares = [pieces[n :: len(at)] for n in range(len(at))]
+    found = [sites.share(shares, at, task) for task in range(len(at))]
+    read = [(p, site) for share, site in zip(found, at, strict=True) for p in share]
+    assert sorted(p.number for p, _ in read) == list(range(20))
+    for one, site in read:
+        wanted = sites.of.get(one.stream)
+        assert wanted in (None, site) or wanted not in at
+    if set(at).isdisjoint("ab"):
+        assert found == [pieces_of(shares, task, len(at)) for task in range(len(at))]
+
+
+def test_what_has_no_site_makes_up_for_what_has() -> None:
+    pieces = [*(piece("r", 100) for _ in range(4)), *(piece("t", 100) for _ in range(8))]
+    sites = Sites({"r": "a"}, {"r": 1e-6, "t": 1e-6})
+    found = [sites.share([pieces], ["a", "b", "b"], task) for task in range(3)]
+    assert [len(share) for share in found] == [4, 4, 4]
+    assert {p.stream for p in found[0]} == {"r"}
+
+
+def test_there_may_be_fewer_shares_than_tasks() -> None:
+    pieces = [piece("r", 1), piece("t", 1)]
+    sites = Sites({"r": "b"}, {"r": 1e-6, "t": 1e-6})
+    found = [sites.share([pieces], ["a", "b", "c"], task) for task in range(3)]
+    assert [[p.stream for p in share] for share in found].count([]) == 1
+    assert "r" in [p.stream for p in found[1]]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
 from random import Random
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from anabranch_runtime.epochs.placing import weighed
-from anabranch_runtime.state.placement import MOST, Placement, place
+from anabranch_runtime.state.placement import MOST, Demand, Placement, draw, place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 
 def hosts(count: int) -> list[str]:
@@ -74,3 +84,61 @@ def test_balancing_ends_whatever_the_weights(seed: int) -> None:
         weights = {count: weighed(sizes, seconds)}
         found = place([count], hosts(rng.randint(1, 5)), found, weights)
     assert found is not None
+
+
+def cost(at: Sequence[int], home: Sequence[int], demand: Demand) -> float:
+    """What arrives elsewhere, and what is brought to another host."""
+    moved = [p for p, host in enumerate(at) if host != home[p]]
+    away = demand.arriving.sum() - sum(demand.arriving[p, host] for p, host in enumerate(at))
+    return float(away + demand.moving[moved].sum())
+
+
+def within(at: Sequence[int], before: Sequence[int], weight: Floats, share: Floats) -> bool:
+    """Whether each host has about its share, or is no further from it than it was."""
+    now, then = (np.bincount(a, weights=weight, minlength=len(share)) for a in (at, before))
+    least, most = np.minimum(then, share / MOST), np.maximum(then, share * MOST)
+    return bool((now >= least - 1e-9).all() and (now <= most + 1e-9).all())
+
+
+def test_partitions_come_to_where_their_tuples_arrive_nearly_as_well_as_they_can() -> None:
+    best, found = 0.0, 0.0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        count, machines = int(rng.integers(2, 7)), int(rng.integers(2, 4))
+        home = rng.integers(0, machines, count)
+        weight = rng.choice((1.0, 2.0, 3.0), count)
+        share = weight.sum() * np.full(machines, 1 / machines)
+        arriving = rng.integers(0, 100, (count, machines)) ** rng.integers(1, 3)
+        demand = Demand(arriving.astype(float), rng.integers(0, 60, count).astype(float))
+        drawn = draw(home.tolist(), home, weight, share, demand)
+        assert within(drawn, home.tolist(), weight, share)
+        every = product(range(machines), repeat=count)
+        may = [at for at in every if within(at, home.tolist(), weight, share)]
+        now = cost(home.tolist(), home.tolist(), demand)
+        spared = now - cost(drawn, home.tolist(), demand)
+        assert spared >= 0
+        found += spared / now
+        best += (now - min(cost(at, home.tolist(), demand) for at in may)) / now
+    assert found >= 0.9 * best > 30
+
+
+def test_what_spares_little_or_costs_more_stays() -> None:
+    home, weight, share = np.array([0, 0, 1, 1]), np.ones(4), np.array([2.0, 2.0])
+    # Two would have to change places, and spare a twentieth of what they want.
+    little = np.array([[95.0, 105], [100, 100], [105, 95], [100, 100]])
+    assert draw([0, 0, 1, 1], home, weight, share, Demand(little, np.zeros(4))) == [0, 0, 1, 1]
+    much = np.array([[0.0, 100], [100, 0], [100, 0], [0, 100]])
+    assert draw([0, 0, 1, 1], home, weight, share, Demand(much, np.zeros(4))) == [1, 0, 0, 1]
+    assert draw([0, 0, 1, 1], home, weight, share, Demand(much, np.full(4, 99.0))) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_larger_hosts_have_more(seed: int) -> None:
+    rng = Random(seed)
+    size = {name: float(rng.randint(1, 4)) for name in hosts(3)}
+    weights = [rng.random() + 0.5 for _ in range(64)]
+    found = owners(place([64], hosts(3), None, {64: weights}, None, size), 64)
+    share = sum(weights) / sum(size.values())
+    for name in hosts(3):
+        has = sum(w for w, host in zip(weights, found, strict=True) if host == name)
+        assert share * size[name] / MOST - 1.5 <= has <= share * size[name] * MOST + 1.5

@@ -80,6 +80,22 @@ def test_a_description_is_kept_for_people(service: Service) -> None:
         assert problem["errors"][0]["field"] == "description"
 
 
+def test_a_site_is_where_executors_read_it(service: Service) -> None:
+    made = service.post("/v1/streams", {**PLAIN, "site": "paris-2.example"})
+    assert (made["site"], made["at_site"]) == ("paris-2.example", None)
+    service.progress(Progress("running", sites=("oslo", "rome")))
+    assert service.get("/v1/streams/events")["at_site"] is False
+    changed = service.call("PATCH", "/v1/streams/events", 200, {"site": "rome"})
+    assert (changed["site"], changed["at_site"]) == ("rome", True)
+    gone = service.call("PATCH", "/v1/streams/events", 200, {"site": ""})
+    assert (gone["site"], gone["at_site"]) == ("", None)
+    for bad in ("x" * 254, "two words", "a/b", "é"):
+        problem = service.call("PATCH", "/v1/streams/events", 422, {"site": bad})
+        assert problem["errors"][0]["field"] == "site"
+    # Another site is another definition.
+    service.post("/v1/streams", {**PLAIN, "site": "oslo"}, 409)
+
+
 def test_what_has_no_meaning_is_not_patched_in(service: Service) -> None:
     plain = service.post("/v1/streams", PLAIN)
     assert (plain["idle_timeout"], plain["keep_late"]) == (None, False)

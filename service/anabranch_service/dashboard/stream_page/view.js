@@ -36,6 +36,7 @@ export function figures(stream, now) {
     ["late", `${count(stream.late_tuples)}${stream.keep_late ? ", kept" : ""}`],
     ["invalid", count(stream.invalid_tuples)],
     ["ahead", count(stream.ahead_tuples)],
+    ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, where no executor is` : stream.site]] : []),
     ["event time", stream.event_time ?? "none"],
     ["lateness allowed", stream.lateness],
     ["may be silent for", stream.idle_timeout ?? "ever"],

@@ -1,0 +1,191 @@
+"""Streams that arrive at sites of their own, partitions placed by what arrives and by hash alone.
+
+`python -m benchmarks.pmjoin.sites [--json] [--rows 2000] [--exponents 0.6 0.9 1.2]`
+
+Three hosts of two tasks each are threads here, that see only their own partitions and send each
+other Arrow batches by value. Each of the streams R, S and T arrives on a host of its own. They are
+joined by one key (*one key*), or R with S by one and S with T by another (*chain*), within two
+batches' time. Keys follow a Zipf distribution over 20,000 values; other ones are frequent in each
+stream (*different*), or the same (*equal*), where no host is better than another. Every epoch of
+two batches is planned by the statistics of the one before, without dealing hot values, and with
+them (*hot*). Stores have as many partitions as the table says. Both sides get the same rows;
+results are counted by DuckDB.
+
+*Sent* are the bytes between hosts in the last half of the batches, *work* the rows, probes and
+matches, placed over hashed. *Local* is the share of the bytes of arriving tuples that find their
+partitions where they arrive. *Busiest* is the work of the host with most, over the mean of the
+hosts, and *moved* the partitions that have changed hosts in all of the run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.epochs.placing import locality
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.engine import Engine
+from benchmarks.pmjoin.hot_keys import (
+    EVERY,
+    HOSTS,
+    TASKS,
+    Workload,
+    load_of,
+    moved,
+    over_mean,
+    workload,
+)
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.session import WrongResultError
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from anabranch_runtime.sources.blocks import Block
+    from anabranch_runtime.state.placement import Placement
+
+#: Shape, whether streams have the same frequent values, and whether hot values are dealt.
+CASES = (
+    ("one key", False, False),
+    ("chain", False, False),
+    ("one key", True, False),
+    ("one key", False, True),
+)
+
+
+def blocks(made: Workload, batch: int, task: int) -> list[Block]:
+    """What a task reads: the stream of its host, one of whose tasks it is."""
+    stream = sorted(made.tables)[task % HOSTS]
+    found = made.blocks(batch, task // HOSTS, TASKS)
+    return [block for block in found if block.stream == stream]
+
+
+def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -> dict[str, Any]:
+    """What was sent in the last half of the batches, and which host did what.
+
+    Raises:
+        WrongResultError: DuckDB counts other results.
+    """
+    hosts: dict[str, Counter[str]] = defaultdict(Counter)
+    results, sent, changed = 0, 0, 0
+    places: list[Placement | None] = []
+    with redis_url() as url:
+        engine = Engine(
+            home,
+            url,
+            made.streams,
+            (made.query,),
+            tasks=HOSTS * TASKS,
+            parallelism=partitions,
+            every=EVERY,
+            hosts=HOSTS,
+            hot_keys=hot,
+            near=near,
+        )
+        for batch in range(made.batches):
+            engine.run(lambda task, tasks, b=batch: blocks(made, b, task))  # type: ignore[misc]
+            results += engine.results
+            places.append(engine.driver.state.placement)
+            changed += moved(places[-2:])
+            if 2 * batch < made.batches:
+                continue
+            for report in engine.reports:
+                hosts[report.host].update(load_of(report))
+                sent += report.sent_bytes
+        local = locality(engine.driver.state)
+        engine.finish()
+    if results != made.results:
+        raise WrongResultError(f"{made.name}: {results} results, not {made.results}")
+    totals = [sum(one.values()) for one in hosts.values()]
+    return {
+        "sent": sent,
+        "work": sum(totals),
+        "local": local,
+        "busiest": over_mean(totals),
+        "moved": changed,
+    }
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--batches", type=int, default=24)
+    parser.add_argument("--exponents", type=float, nargs="*", default=[0.6, 0.9, 1.2])
+    parser.add_argument("--partitions", type=int, nargs="*", default=[16, 64])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """All cases, of which one by all exponents."""
+    found = []
+    for shape, equal, hot in CASES:
+        # Equal values that are frequent in three streams have too many results.
+        exponents = [min(options.exponents) if equal else max(options.exponents)]
+        for exponent in options.exponents if (shape, equal, hot) == CASES[0] else exponents:
+            for partitions in options.partitions:
+                for seed in options.seeds:
+                    made = workload(
+                        shape, exponent, options.rows, options.batches, seed, equal=equal
+                    )
+                    sides = {}
+                    for near in (False, True):
+                        side = "placed" if near else "hashed"
+                        tell(f"{shape}, {exponent}, {partitions} partitions, seed {seed}, {side}")
+                        folder = home / "run"
+                        sides[side] = run(made, folder, partitions, near=near, hot=hot)
+                        shutil.rmtree(folder)
+                    case = {
+                        "workload": shape,
+                        "values": "equal" if equal else "different",
+                        "hot": hot,
+                        "exponent": exponent,
+                        "partitions": partitions,
+                        "seed": seed,
+                        "results": made.results,
+                    }
+                    found.append(case | sides)
+    return {"runs": found}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Both sides of each run."""
+    rows = []
+    for one in entry["runs"]:
+        placed, hashed = one["placed"], one["hashed"]
+        rows.append(
+            (
+                one["workload"],
+                one["values"] + (", hot" if one["hot"] else ""),
+                f"{one['exponent']:g}",
+                str(one["partitions"]),
+                str(one["seed"]),
+                f"{one['results']:,}",
+                f"{hashed['sent'] / 1e6:.1f}",
+                f"{placed['sent'] / hashed['sent']:.2f}",
+                f"{placed['work'] / hashed['work']:.2f}",
+                f"{placed['local']:.2f}",
+                *(f"{side['busiest']:.2f}" for side in (hashed, placed)),
+                str(placed["moved"]),
+            )
+        )
+    head = (
+        *("workload", "frequent values", "Zipf", "partitions", "seed", "results", "sent, MB"),
+        *("sent ×", "work ×", "local", "busiest, hashed", "placed", "moved"),
+    )
+    return [Grid("partitions where tuples arrive", head, tuple(rows), texts=2)]
+
+
+BENCHMARK = Benchmark("sites", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
