@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.pmjoin import hot_keys, looking_ahead, partial, readings, simulation, skew
+from benchmarks.pmjoin import hot_keys, looking_ahead, partial, readings, simulation, sites, skew
 from benchmarks.pmjoin.several_keys import SELECTIONS
 from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, newest, tell
@@ -59,6 +59,14 @@ some depend on how long a segment is kept; results are the same. *Bytes* grow by
 """
 
 
+_SITES = """\
+Partitions are of hashes, so a partition has frequent values of several streams, the more so the
+fewer there are, and goes to the site that has most of them. No host may have a quarter more than
+its share. Where hot values are dealt, their rows are on several hosts wherever they arrive, which
+costs some of what placement spares.
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(description="docs/benchmarks-pmjoin.md from saved figures")
@@ -73,11 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     apart = found.get(skew.BENCHMARK.name)
     hot = found.get(hot_keys.BENCHMARK.name)
     kept = found.get(partial.BENCHMARK.name)
+    placed = found.get(sites.BENCHMARK.name)
     rows = targets(found[part.name])
     rows += () if apart is None else targets_apart(apart)
     rows += () if kept is None else targets_kept(kept)
     rows += () if ahead is None else targets_ahead(ahead)
     rows += () if hot is None else targets_hot(hot)
+    rows += () if placed is None else targets_placed(placed)
     grid = Grid("targets", ("target", "wanted", "found", "held"), rows)
     parts = [_INTRODUCTION, "## Targets\n", grid.markdown()]
     entry = found[part.name]
@@ -95,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts += section(docs, "Looking ahead", looking_ahead.BENCHMARK, ahead, {}, [_AHEAD])
     if hot is not None:
         parts += section(docs, "Hot keys", hot_keys.BENCHMARK, hot, {}, [_HOT])
+    if placed is not None:
+        parts += section(docs, "Sites", sites.BENCHMARK, placed, {}, [_SITES])
     (docs / "benchmarks-pmjoin.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
 
@@ -300,6 +312,27 @@ def targets_hot(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
     moved = float(max(run["on"]["moved"] for run in entry["runs"]))
     rows.append(_row("the same, partitions moved", "0", moved, 0.0, ""))
     return tuple(rows)
+
+
+def targets_placed(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """The same of streams with sites: the worst of all seeds, by the greatest exponent."""
+    runs = [run for run in entry["runs"] if run["values"] == "different" and not run["hot"]]
+    greatest = max(run["exponent"] for run in runs)
+    ratios: dict[tuple[str, int], list[float]] = {}
+    for run in runs:
+        if run["exponent"] == greatest:
+            known = ratios.setdefault((run["workload"], run["partitions"]), [])
+            known.append(run["placed"]["sent"] / run["hashed"]["sent"])
+    return tuple(
+        _row(
+            f"streams at sites, {shape}, {partitions} partitions, bytes between hosts",
+            "≤ 0.6 ×",
+            max(found),
+            0.6,
+            " ×",
+        )
+        for (shape, partitions), found in ratios.items()
+    )
 
 
 def _row(name: str, wanted: str, found: float, most: float, unit: str) -> tuple[str, ...]:

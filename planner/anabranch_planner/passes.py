@@ -26,7 +26,7 @@ from anabranch_planner.normal.same_joins import same_joins
 from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfill, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.hot_keys import HotKeys, deal_hot, hot_keys
-from anabranch_planner.plans.look_ahead import look_ahead
+from anabranch_planner.plans.look_ahead import Question, ask, questions
 from anabranch_planner.plans.optimise import (
     Apart,
     Options,
@@ -140,13 +140,14 @@ class Decided(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The ruleset of an epoch, the decisions on the past that are in it, the plan's parts, and what
-    is hot; None: nobody has asked.
+    """The ruleset of an epoch, the decisions on the past that are in it, the plan's parts, what
+    probes ask ahead, and what is hot (None: nobody has asked).
     """
 
     ruleset: Ruleset
     backfills: tuple[Backfill, ...]
     parts: tuple[Part, ...]
+    ahead: tuple[Question, ...] = ()
     hot: HotKeys | None = None
 
 
@@ -195,7 +196,8 @@ def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
         return rules
     model = _model(request, rules.ruleset.substreams)
     prices = request.statistics.constants()
-    return rules._replace(ruleset=look_ahead(rules.ruleset, request.queries, model, prices))
+    found = questions(rules.ruleset, request.queries, model, prices)
+    return rules._replace(ruleset=ask(rules.ruleset, found), ahead=found)
 
 
 def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:

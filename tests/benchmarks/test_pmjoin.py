@@ -21,6 +21,7 @@ from benchmarks.pmjoin import (
     report,
     several_keys,
     simulation,
+    sites,
     skew,
 )
 from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
@@ -210,3 +211,25 @@ def test_hot_keys_in_small(tmp_path: Path) -> None:
     (grid,) = hot_keys.tables(found)
     assert len(grid.rows) == 4
     assert len(report.targets_hot(found)) == 4
+
+
+def test_sites_in_small(tmp_path: Path) -> None:
+    """Results are those that DuckDB counts, or there would be no figures."""
+    options = argparse.Namespace(
+        rows=400, batches=8, exponents=[0.3, 1.2], partitions=[32], seeds=[1]
+    )
+    found = sites.measure(options, tmp_path)
+    assert [(one["workload"], one["values"], one["exponent"]) for one in found["runs"]] == [
+        ("one key", "different", 0.3),
+        ("one key", "different", 1.2),
+        ("chain", "different", 1.2),
+        ("one key", "equal", 0.3),
+        ("one key", "different", 1.2),
+    ]
+    even, skewed = found["runs"][:2]
+    assert skewed["placed"]["sent"] < 0.9 * skewed["hashed"]["sent"]
+    assert skewed["placed"]["local"] > 0.4
+    assert even["placed"]["sent"] > 0.9 * even["hashed"]["sent"]
+    (grid,) = sites.tables(found)
+    assert len(grid.rows) == 5
+    assert len(report.targets_placed(found)) == 2

@@ -470,6 +470,7 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
     if epoch.costs is not None:
         facts["cost is"] = f"CPU seconds an epoch, {_fitted(epoch.costs)}"
     facts.update(_exchange(epoch.explain.get("exchange")))
+    facts.update(_ahead(epoch.explain.get("look_ahead")))
     facts.update(_hot(epoch.explain.get("hot_keys")))
     if epoch.fallback:
         facts["fallback"] = epoch.fallback
@@ -487,6 +488,18 @@ def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
     shares = ", ".join(f"{edge} {size(round(edges[edge]['bytes']))}" for edge in most)
     text = f"{size(round(total))} a batch between {expected['hosts']} hosts"
     return {"sends": f"{text}: {shares}" if shares else text}
+
+
+def _ahead(asked: Sequence[Mapping[str, Any]] | None) -> dict[str, object]:
+    """What probes ask for before they probe, and how many tuples are expected to be left."""
+    if not asked:
+        return {}
+    most = ", ".join(
+        f"{one['start']} before {one['probe']} for {one['asked']} ({percent(one['left'])} left)"
+        for one in asked[:MOST_EDGES]
+    )
+    more = f", and {len(asked) - MOST_EDGES} more" if len(asked) > MOST_EDGES else ""
+    return {"looks ahead": f"{most}{more}"}
 
 
 def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:

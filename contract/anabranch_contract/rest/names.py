@@ -81,13 +81,18 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
     divided = [
         {**one, "start": readable(one["start"], names)} for one in explain.get("substreams", ())
     ]
-    dealt = {}
+    dealt: dict[str, Any] = {}
+    if "look_ahead" in explain:
+        dealt["look_ahead"] = [
+            {**one, **{name: readable(one[name], names) for name in ("start", "probe", "asked")}}
+            for one in explain["look_ahead"]
+        ]
     if "hot_keys" in explain:
         values = [
             {**one, "attribute": readable(one["attribute"], names)}
             for one in explain["hot_keys"]["values"]
         ]
-        dealt = {"hot_keys": {**explain["hot_keys"], "values": values}}
+        dealt["hot_keys"] = {**explain["hot_keys"], "values": values}
     return {
         **explain,
         **dealt,

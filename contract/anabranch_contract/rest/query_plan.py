@@ -11,8 +11,9 @@ class PathStepOut(Document):
     """A step of a probe path.
 
     ``label`` and ``detail`` name what is probed, ``aliases`` the aliases of the query that it
-    brings. ``tuples_per_second`` are there after it. ``cpu`` is CPU seconds per second for all its
-    users, ``shared`` the other registered queries among them.
+    brings. ``asks`` names what is asked for before: a tuple for which that is not there is dropped.
+    ``tuples_per_second`` are there after it. ``cpu`` is CPU seconds per second for all its users,
+    ``shared`` the other registered queries among them.
     """
 
     label: str
@@ -22,6 +23,7 @@ class PathStepOut(Document):
     tuples_per_second: float
     cpu: float
     shared: list[str]
+    asks: list[str] = Field(default_factory=list)
 
 
 class SubstreamValueOut(Document):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.routes import Routes
@@ -66,15 +66,40 @@ def look_ahead(
     constants: CostConstants | None = None,
 ) -> Ruleset:
     """``ruleset`` with the questions that pay; arguments as for :func:`questions`."""
-    found: dict[Edge, list[Presence]] = defaultdict(list)
-    for one in questions(ruleset, queries, model, constants):
-        found[one.edge].append(one.asked)
+    return ask(ruleset, questions(ruleset, queries, model, constants))
+
+
+def ask(ruleset: Ruleset, found: Sequence[Question]) -> Ruleset:
+    """``ruleset`` with these questions."""
     if not found:
         return ruleset
-    probes = (replace(r, ahead=tuple(found.get(r.out, ()))) for r in ruleset.probe_rules)
+    asked: dict[Edge, list[Presence]] = defaultdict(list)
+    for one in found:
+        asked[one.edge].append(one.asked)
+    probes = (replace(r, ahead=tuple(asked.get(r.out, ()))) for r in ruleset.probe_rules)
     made = replace(ruleset, probe_rules=tuple(probes))
     made.validate()
     return made
+
+
+def questions_document(ruleset: Ruleset, found: Sequence[Question]) -> list[dict[str, Any]]:
+    """The questions of ``ruleset`` as JSON, that which saves most first; seconds are of CPU per
+    unit of time.
+    """
+    rules = {rule.out: rule for rule in ruleset.probe_rules}
+    return [
+        {
+            "start": str(rules[one.edge].start),
+            "edge": str(one.edge),
+            "probe": str(rules[one.edge].mir),
+            "asked": str(one.asked.mir),
+            "keys": [f"{part.build} = {part.probe}" for part in one.asked.key],
+            "left": one.share,
+            "saved": one.saved,
+            "price": one.price,
+        }
+        for one in sorted(found, key=lambda one: (one.price - one.saved, one.edge))
+    ]
 
 
 def questions(

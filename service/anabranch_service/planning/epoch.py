@@ -40,6 +40,7 @@ from anabranch_planner.passes import (
 )
 from anabranch_planner.plans.backfill import Backfill, document
 from anabranch_planner.plans.hot_keys import hot_document
+from anabranch_planner.plans.look_ahead import questions_document
 from anabranch_planner.plans.optimise import Apart, Options, apart_of
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
@@ -188,6 +189,8 @@ def outcome(joint: Joint) -> Planned:
     crossing = exchanged(rules.ruleset, chosen, task)
     if crossing is not None:
         shown["exchange"] = crossing
+    if rules.ahead:
+        shown["look_ahead"] = questions_document(rules.ruleset, rules.ahead)
     if rules.hot is not None and rules.hot.values:
         shown["hot_keys"] = hot_document(rules.hot)
     return Planned(

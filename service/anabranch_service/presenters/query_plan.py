@@ -24,7 +24,7 @@ from anabranch_service.presenters.joint_plan import path_to
 from anabranch_service.presenters.names import Describer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
     from anabranch_contract.protocol.progress import Progress
@@ -176,8 +176,7 @@ def _path_out(
         detail=detail,
         tuples_per_second=flows[edge][0],
         steps=[
-            _step_out(rule, describe, aliases, behind, flows, name, kept=str(rule.mir) in mirs)
-            for rule in reversed(path)
+            _step_out(rule, describe, aliases, behind, flows, name, mirs) for rule in reversed(path)
         ],
         keeps=None if end.mir is None else describe.of("result", end.mir)[0],
         left=end.left,
@@ -209,19 +208,22 @@ def _step_out(
     behind: Mapping[Edge, set[str]],
     flows: Mapping[Edge, tuple[float, float]],
     name: str,
-    *,
-    kept: bool,
+    mirs: Collection[str],
 ) -> PathStepOut:
-    label, detail = describe.of("result" if kept else "relation", str(rule.mir))
+    def named(mir: str) -> tuple[str, str]:
+        return describe.of("result" if mir in mirs else "relation", mir)
+
+    label, detail = named(str(rule.mir))
     tuples, seconds = flows[rule.out]
     return PathStepOut(
         label=label,
         detail=detail,
         aliases=[aliases[str(m)] for m in rule.members if str(m) in aliases],
-        kept=kept,
+        kept=str(rule.mir) in mirs,
         tuples_per_second=tuples,
         cpu=seconds,
         shared=sorted(behind[rule.out] - {name}),
+        asks=[named(str(one.mir))[0] for one in rule.ahead],
     )
 
 

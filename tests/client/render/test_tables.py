@@ -224,6 +224,16 @@ def test_an_epoch_says_what_it_will_send_between_hosts() -> None:
     assert "6.0 KiB a batch between 3 hosts: b>a 4.0 KiB, a>b 2.0 KiB" in shown
 
 
+def test_an_epoch_says_what_probes_ask_ahead() -> None:
+    asked = [
+        {"start": f"s{n}", "probe": "A", "asked": "B", "keys": [], "left": 0.1} for n in range(6)
+    ]
+    document = {"epoch": 3, "optimizer": "clash", "cost": 12.0, "explain": {"look_ahead": asked}}
+    shown = " ".join(text(render.epoch_detail(EpochOut.read(document))).split())
+    assert "s0 before A for B (10.00% left), s1 before A" in shown
+    assert "more" in shown
+
+
 def test_an_epoch_says_which_values_it_deals_to_several_hosts() -> None:
     values = [
         {"store": "R[a:bigint]/16", "attribute": "R.a", "value": text, "hosts": 3}

@@ -30,10 +30,13 @@ WIDTHS = {RelationId(x): {"a": 8.0, "b": 20.0} for x in "RSTU"}
 BYTE = CostConstants().tuples_per_byte
 
 
-def model(objective: Objective = Objective.DEFAULT, parallelism: int = PARTITIONS) -> CostModel:
-    statistics = FixedStatistics(
-        default=RATE, selectivity_default=0.02, hosts=Exchange(HOSTS, WIDTHS)
-    )
+def model(
+    objective: Objective = Objective.DEFAULT,
+    parallelism: int = PARTITIONS,
+    exchange: Exchange | None = None,
+) -> CostModel:
+    hosts = Exchange(HOSTS, WIDTHS) if exchange is None else exchange
+    statistics = FixedStatistics(default=RATE, selectivity_default=0.02, hosts=hosts)
     bounds = LoosestBounds([QUERY])
     return CostModel(statistics, objective=objective, parallelism=parallelism, bounds=bounds)
 
@@ -84,6 +87,32 @@ def test_rows_are_sent_to_their_owners() -> None:
     assert model().insert(kept) - alone.insert(kept) == pytest.approx(
         rows * (2 * ARRIVAL + 8 + 20 + 20) * BYTE
     )
+
+
+def test_where_most_of_what_arrives_is_local_less_is_sent() -> None:
+    near = model(exchange=Exchange(HOSTS, WIDTHS, locality=0.9))
+    over, joined = (sub_join(QUERY, frozenset(map(Label, some))) for some in ("R", "RS"))
+    assert near.hop(1.0, over, joined, R, broadcast=False) / BYTE == pytest.approx(
+        0.1 * (ARRIVAL + 8)
+    )
+    # A copy to every other host, and a partial result that is anywhere, go as far as ever.
+    assert near.hop(1.0, over, joined, R, broadcast=True) == model().hop(
+        1.0, over, joined, R, broadcast=True
+    )
+    over, joined = (sub_join(QUERY, frozenset(map(Label, some))) for some in ("RS", "RST"))
+    assert near.hop(1.0, over, joined, R, broadcast=False) == model().hop(
+        1.0, over, joined, R, broadcast=False
+    )
+    base = base_mir(RelationId("S"))
+    alone = CostModel(FixedStatistics(default=RATE, selectivity_default=0.02)).insert(base)
+    assert near.insert(base) - alone == pytest.approx(RATE * 0.1 * (ARRIVAL + 28) * BYTE)
+
+
+@pytest.mark.parametrize("locality", [-0.1, 1.1, float("nan")])
+def test_a_locality_that_is_no_share_is_refused(locality: float) -> None:
+    with pytest.raises(StatisticsError) as refused:
+        Exchange(2, {}, locality)
+    assert refused.value.field == "locality"
 
 
 def test_bytes_are_seconds_or_tuples_or_nothing() -> None:

@@ -15,7 +15,7 @@ from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.traffic import traffic
+from anabranch_planner.plans.traffic import known_attribute, traffic
 from tests.support.cases.queries import FixedStatistics
 from tests.support.cases.small_problems import any_query
 from tests.support.cases.states import stream
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Edge, KeyPart, Ruleset, StoreSpec
+    from anabranch_contract.plans.ruleset import (
+        Edge,
+        KeyPart,
+        ProbeRule,
+        Ruleset,
+        StoreSpec,
+    )
     from anabranch_contract.queries.joins import JoinQuery, Label
 
 #: Rows of a relation, and values of an attribute: a row finds about one partner.
@@ -109,6 +115,26 @@ def test_a_store_of_one_partition_is_on_one_host() -> None:
     for rule in ruleset.probe_rules:
         first = rule.edge.startswith("in:")
         assert found[rule.out].tuples == (75.0 if first else 0.0)
+
+
+def test_what_arrives_where_its_partition_is_is_not_sent() -> None:
+    rng = Random(1)
+    query = any_query(rng, "q", 4)
+    exchange = Exchange(4, locality=0.75)
+    statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
+    plan = optimise([query], statistics, Options(mir=False, parallelism=PARTITIONS))
+    ruleset = ruleset_of(plan, [query])
+    model = CostModel(statistics, parallelism=PARTITIONS)
+    near, far = (traffic(ruleset, [query], model, known) for known in (exchange, Exchange(4)))
+    for rule in ruleset.probe_rules:
+        first = rule.edge.startswith("in:") and known_attribute(rule, store_of(ruleset, rule))
+        part = 0.25 / 0.75 if first else 1.0
+        assert near[rule.out].tuples == pytest.approx(part * far[rule.out].tuples)
+    assert any(near[edge].tuples < far[edge].tuples for edge in near)
+
+
+def store_of(ruleset: Ruleset, rule: ProbeRule) -> StoreSpec:
+    return next(spec for spec in ruleset.stores if spec.id == rule.store)
 
 
 def ruleset_of(plan: Plan, queries: Sequence[JoinQuery], parallelism: int = PARTITIONS) -> Ruleset:

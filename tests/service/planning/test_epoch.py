@@ -70,14 +70,22 @@ def test_probes_look_ahead_where_the_setting_says_so() -> None:
     joins = [query for query in queries() if query.id == "chain"]
     every = {r.id: 1e5 if r.id == "orders" else 1e3 for r in joins[0].relations}
     known = TableStatistics(dict.fromkeys(every, 1e5), every_distinct=every)
-    asked = {}
+    asked, explained = {}, {}
     for look_ahead in LookingAhead:
         changes = {"look_ahead": look_ahead, "objective": Objective.SECONDS}
         options = task().options.model_copy(update=changes)
         planned = plan_queries(joins, replace(task(), statistics=known, options=options))
         asked[look_ahead] = [r.out for r in planned.ruleset.probe_rules if r.ahead]
+        said = [one["edge"] for one in planned.explain.get("look_ahead", ())]
+        assert said == asked[look_ahead]
+        explained[look_ahead] = planned.explain
     assert asked[LookingAhead.NEVER] == []
     assert asked[LookingAhead.AUTO] == ["orders>customers"]
+    (one,) = explained[LookingAhead.AUTO]["look_ahead"]
+    assert (one["start"], one["probe"], one["asked"]) == ("orders", "customers", "items")
+    assert one["keys"] == ["items.order_id = orders.order_id"]
+    assert 0 < one["left"] < 0.1
+    assert one["saved"] > one["price"] > 0
 
 
 def test_a_joint_plan() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.ahead import askable
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Progress
 from anabranch_service.planning.rations import flows, result_seconds, seconds_of
@@ -20,9 +22,17 @@ if TYPE_CHECKING:
 
 
 def plan_of(
-    *sql: str, name: str = "q0", state: StateReport | None = None, progress: Progress | None = None
+    *sql: str,
+    name: str = "q0",
+    state: StateReport | None = None,
+    progress: Progress | None = None,
+    asking: bool = False,
 ) -> QueryPlanOut:
     rules, queries = rules_of(*sql)
+    if asking:
+        known = askable(rules)
+        probes = (replace(r, ahead=known.get(r.out, ())) for r in rules.probe_rules)
+        rules = replace(rules, probe_rules=tuple(probes))
     periods = [period(rules)]
     found = flows(rules, periods)
     meanings = {str(q.id): describe(q, JOINED) for q in queries}
@@ -54,6 +64,15 @@ def test_a_shared_step_names_the_others() -> None:
     assert {name for path in plan.paths for step in path.steps for name in step.shared} == {"q1"}
     alone = plan_of(TWO)
     assert not any(step.shared for path in alone.paths for step in path.steps)
+
+
+def test_a_step_names_what_it_asks_for() -> None:
+    paths = plan_of(THREE, asking=True).paths
+    asked = {(path.alias, step.label): step.asks for path in paths for step in path.steps}
+    assert any(asked.values())
+    for (_, label), names in asked.items():
+        assert set(names) <= {"r", "s", "t"} - {label}
+    assert not any(step.asks for path in plan_of(THREE).paths for step in path.steps)
 
 
 def test_a_store_counts_in_equal_parts_for_its_readers() -> None:

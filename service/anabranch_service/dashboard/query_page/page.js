@@ -174,7 +174,9 @@ function pathOf(one) {
   const steps = one.steps.map((step) => {
     const others = step.shared.length;
     const shared = others ? `shared with ${others === 1 ? step.shared[0] : `${others} others`}` : "";
-    const made = hop(step.kept ? "kept" : "", named(step.label, step.aliases), step.detail === "all tuples" ? "" : step.detail, measured(step.tuples_per_second), shared);
+    const asks = step.asks?.length ? `asks for ${step.asks.join(", ")} first` : "";
+    const detail = [step.detail === "all tuples" ? "" : step.detail, asks].filter(Boolean).join("; ");
+    const made = hop(step.kept ? "kept" : "", named(step.label, step.aliases), detail, measured(step.tuples_per_second), shared);
     if (others) made.title = step.shared.join(", ");
     return make("li", { className: others ? "shared" : "" }, make("span", { className: "arrow", "aria-hidden": "true", text: "→" }), make("span", { className: "unseen", text: "probes " }), made);
   });

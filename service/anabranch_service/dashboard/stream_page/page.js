@@ -112,8 +112,9 @@ async function showSlow() {
 }
 
 /** Write the stream's values into the form. */
-function write({ description, retention, idle_timeout: idle, event_time: time, keep_late: keep }) {
+function write({ description, site, retention, idle_timeout: idle, event_time: time, keep_late: keep }) {
   at("new-description").value = description;
+  at("new-site").value = site;
   at("ttl").value = retention?.ttl ?? "";
   at("ttl").disabled = !time;
   at("idle").value = idle ?? "";
@@ -123,10 +124,11 @@ function write({ description, retention, idle_timeout: idle, event_time: time, k
 
 /** What the form changes, only what differs. */
 function changes(shown) {
-  const [description, ttl, idle] = ["new-description", "ttl", "idle"].map((id) => at(id).value.trim());
+  const [description, site, ttl, idle] = ["new-description", "new-site", "ttl", "idle"].map((id) => at(id).value.trim());
   const keep = at("keep-late").checked;
   return {
     ...(description === shown.description ? {} : { description }),
+    ...(site === shown.site ? {} : { site }),
     ...(ttl === (shown.retention?.ttl ?? "") ? {} : { retention: { ttl: ttl || null } }),
     ...(idle === (shown.idle_timeout ?? "") ? {} : { idle_timeout: idle || null }),
     ...(keep === shown.keep_late ? {} : { keep_late: keep }),
