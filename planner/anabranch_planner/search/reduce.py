@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from anabranch_planner.solvers.program import INFINITY
 
+if TYPE_CHECKING:
     from anabranch_planner.search.problem import EdgeId, Origin, Problem, Sub
 
 
@@ -103,45 +104,32 @@ def _gains(problem: Problem) -> dict[EdgeId, float]:
     """The saving of every edge that probes an MIR against its detour."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
-    entering: dict[int, list[EdgeId]] = defaultdict(list)
-    probing: dict[EdgeId, None] = {}
-    for goal in problem.goals:
-        for e in goal.edges:
-            if graph.target[e] in problem.mirs:
-                probing[e] = None
-    seen: set[EdgeId] = set()
-    for goal in problem.goals:
-        for e in goal.edges:
-            if e not in seen and graph.target[e] not in problem.mirs:
-                seen.add(e)
-                entering[graph.head[e]].append(e)
-    gains = {}
-    for e in probing:
-        origin = graph.tail[e]
-        detour = _detour(problem, entering, graph.head[e], origin, spread)
-        gains[e] = detour - graph.cost[e] - problem.step_extra(e)
-    return gains
+    #: State -> the steps to it over base stores: the state before, and the price of a broadcast.
+    entering: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    probing: list[EdgeId] = []
+    for e in dict.fromkeys(chain.from_iterable(goal.edges for goal in problem.goals)):
+        if graph.target[e] in problem.mirs:
+            probing.append(e)
+        else:
+            price = graph.cost[e] + spread[e] + problem.step_extra(e)
+            entering[graph.head[e]].append((graph.tail[e], price))
+    return {
+        e: _detour(entering, graph.head[e], graph.tail[e]) - graph.cost[e] - problem.step_extra(e)
+        for e in probing
+    }
 
 
-def _detour(
-    problem: Problem,
-    entering: dict[int, list[EdgeId]],
-    state: int,
-    origin: int,
-    spread: Sequence[float],
-) -> float:
-    """The cheapest way from ``origin`` to ``state`` over base stores, each step broadcast."""
-    graph = problem.graph
+def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
+    """The price of the cheapest way from ``origin`` to ``state`` by steps of ``entering``, all of
+    which add one label.
+    """
     best = {state: 0.0}
-    frontier = [state]
-    while frontier and origin not in best:
+    while best and origin not in best:
         before: dict[int, float] = {}
-        for at in frontier:
-            for e in entering[at]:
-                tail = graph.tail[e]
-                total = best[at] + graph.cost[e] + spread[e] + problem.step_extra(e)
-                if total < before.get(tail, float("inf")):
+        for at, so_far in best.items():
+            for tail, price in entering[at]:
+                total = so_far + price
+                if total < before.get(tail, INFINITY):
                     before[tail] = total
-        best |= before
-        frontier = list(before)
-    return best.get(origin, float("inf"))
+        best = before
+    return best.get(origin, INFINITY)
