@@ -11,6 +11,9 @@ What the cost model says of all of them is divided in proportion, so the substre
 together send what the start sends. Frequent values are measured (``FrequentValues``); all others of
 a relation are alike: what is left of its rows, evenly over what is left of its distinct values, of
 which the smaller sets are contained in the larger ones, as everywhere in the cost model.
+
+NULL is no value, and equal to none. Rows that have it are neither frequent nor left over, so the
+shares of all values add up to less than 1; they are among what ``r`` sends until ``C`` joins it.
 """
 
 from __future__ import annotations
@@ -95,6 +98,13 @@ class Values:
             ]
         )
 
+    def nulls(self, columns: Sequence[Column], *, first_arrives: bool = False) -> float:
+        """The share of NULL where :meth:`weights` has those of values: none joins columns."""
+        if len(columns) > 1:
+            return 0.0
+        known = self._of(columns[0])
+        return known.null_arriving if first_arrives else known.null_stored
+
     def selectivity(self, columns: Sequence[Column]) -> float:
         """Of the cross product of ``columns`` the share in which all have one value."""
         return min(float(self.weights(columns, self.frequent(columns)).sum()), 1.0)
@@ -106,7 +116,8 @@ class Values:
         columns, arrives = _beginning_with(mir, attribute, start)
         every = union([hashes, self.frequent(columns)])
         weights = self.weights(columns, every, first_arrives=arrives)
-        found: Shares = weights[np.searchsorted(every, hashes)] / max(weights.sum(), 1e-300)
+        total = float(weights.sum()) + self.nulls(columns, first_arrives=arrives)
+        found: Shares = weights[np.searchsorted(every, hashes)] / max(total, 1e-300)
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
@@ -120,7 +131,8 @@ class Values:
     def _read(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
         known = self._of(column)
         listed = known.arriving if arriving else known.stored
-        left = max(1.0 - float(listed.sum()), 0.0)
+        nulls = known.null_arriving if arriving else known.null_stored
+        left = max(1.0 - float(listed.sum()) - nulls, 0.0)
         # Of the values that are not frequent here some are among ``hashes``.
         few = max(self._distinct(*column) - len(listed), 1.0)
         named = len(hashes) - len(listed)
@@ -158,11 +170,13 @@ def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
 
 
 class _Listed(NamedTuple):
-    """The frequent values of a column, by ascending hash, and the share of each."""
+    """The frequent values of a column, by ascending hash, and the share of each, and of NULL."""
 
     hashes: Hashes
     arriving: Shares
     stored: Shares
+    null_arriving: float = 0.0
+    null_stored: float = 0.0
 
 
 def _listed(known: FrequentValues | None) -> _Listed:
@@ -171,7 +185,7 @@ def _listed(known: FrequentValues | None) -> _Listed:
     hashes = np.array(known.hashes, np.uint64)
     order = np.argsort(hashes)
     arriving, stored = (np.array(one, np.float64)[order] for one in (known.arriving, known.stored))
-    return _Listed(hashes[order], arriving, stored)
+    return _Listed(hashes[order], arriving, stored, known.null_arriving, known.null_stored)
 
 
 class SubstreamShares:
@@ -210,6 +224,8 @@ class SubstreamShares:
         listed = np.bincount(numbers, own, len(function.groups))
         left = max(float(weights.sum() - listed.sum()), 0.0)
         found = [left / function.others] * function.others + listed.tolist()
+        # Tuples without a key are of the first substream.
+        found[0] += self._values.nulls(columns, first_arrives=True)
         total = sum(found)
         # Where nothing matches, nothing tells the substreams apart.
         return [share / total if total > 0 else 1 / len(found) for share in found]

@@ -125,16 +125,21 @@ class StartOrders:
     def _rates(
         self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], subs: SubJoins
     ) -> Costs:
-        """What is sent per unit of time over each set: of each value, and last of all values."""
+        """What is sent per unit of time over each set: of each value, and last of all values. NULL
+        is none: what has it as its key finds nothing by any order.
+        """
+        values, columns = self._model.values, column_of_each(subs.of(query, self._sets[-1]), key)
         shares = {
-            label: self._model.values.shares_of(column, hashes, arriving=label == key.label)
-            for label, column in column_of_each(subs.of(query, self._sets[-1]), key).items()
+            label: values.shares_of(column, hashes, arriving=label == key.label)
+            for label, column in columns.items()
         }
         found = np.empty((len(self._sets), len(hashes) + 2))
         for row, labels in zip(found, self._sets, strict=True):
-            weights = combined([one for label, one in shares.items() if label in labels])
+            joined = [label for label in columns if label in labels]
+            weights = combined([shares[label] for label in joined])
+            nulls = values.nulls([columns[label] for label in joined], first_arrives=True)
             sent = self._model.probe(subs.of(query, labels), key.label)
-            row[:-1] = sent / max(float(weights.sum()), 1e-300) * weights
+            row[:-1] = sent / max(float(weights.sum()) + nulls, 1e-300) * weights
         found[:, -1] = found[:, :-1].sum(axis=1)
         return found
 

@@ -27,6 +27,7 @@ from anabranch_planner.plans.aside import set_aside
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.start_orders import StartOrders, Starts
+from tests.planner.cost.test_values import with_nulls
 from tests.planner.plans.test_substreams import STAR, moved, skewed
 from tests.support.cases.queries import chain
 
@@ -172,6 +173,15 @@ def test_a_plan_keeps_all_but_what_is_set_aside(objective: Objective) -> None:
     (store,) = (s for s in rules.stores if len(s.members) > 1)
     assert store.kept is not None
     assert (store.members, store.kept.hashes, store.kept.listed) == ((S, T), (1,), False)
+
+
+@pytest.mark.parametrize("relations", ["R", "S", "RST"])
+def test_nulls_change_nothing_about_what_is_set_aside(relations: str) -> None:
+    statistics = full_inside()
+    plain = set_aside(Starts([LINE], model_of(statistics)), (), 4)
+    found = set_aside(Starts([LINE], model_of(with_nulls(statistics, relations))), (), 4)
+    assert plain
+    assert [(one.groups, one.aside) for one in found] == [(o.groups, o.aside) for o in plain]
 
 
 def test_nothing_is_set_aside_where_all_is_worth_keeping_or_nothing() -> None:

@@ -20,6 +20,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.plans.start_orders import Starts
 from anabranch_planner.plans.substreams import WORTH, choose, selected
+from tests.planner.cost.test_values import with_nulls
 from tests.support.cases.queries import chain
 
 STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
@@ -98,6 +99,22 @@ def test_fewer_substreams_never_save_more(seed: int) -> None:
     assert saved == sorted(saved)
     assert saved[0] == 0
     assert all(c.function.count <= 2 for c in choose(known, 2))
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("relations", ["R", "ST", "RSTU"])
+def test_nulls_change_no_kinds(seed: int, relations: str) -> None:
+    statistics = skewed(Random(seed))
+    plain = choose(starts(statistics), 4)
+    found = choose(starts(with_nulls(statistics, relations)), 4)
+    assert [c.function.groups for c in found] == [c.function.groups for c in plain]
+    for one, other in zip(found, plain, strict=True):
+        assert (one.before, one.after) == pytest.approx((other.before, other.after))
+        # What is not listed has them, too: its share is of all that arrives.
+        part = 0.5 if one.function.start in relations else 1.0
+        shares = [part * share for share in other.function.shares[1:]]
+        assert one.function.shares[1:] == pytest.approx(shares, abs=1e-6)
+        assert sum(one.function.shares) == pytest.approx(1, abs=1e-5)
 
 
 def test_calls_that_cost_more_than_they_save_leave_tuples_alike() -> None:
