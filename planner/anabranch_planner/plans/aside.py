@@ -132,14 +132,16 @@ def _best(
         return None
     goals = {m.label: starts.of(query, m, hashes) for m in whole.members}
     worth = WORTH * sum(float(goal.plain.sum()) for goal in goals.values())
-    options = []
+    least = 0.0 if before.keys() & goals.keys() else worth
+    found = []
     for size in range(2, len(query.labels)):
         for inside in combinations(sorted(query.labels), size):
             mir = starts.sub(query, inside)
             if _is_own(mir, whole, starts.queries):
-                gain = _gain(mir, whole, goals, hashes, starts.model)
-                options.append(_leaving(gain, whole, goals, hashes, worth, before))
-    known = [one for one in options if one is not None]
+                gain = _gain(mir, whole, goals, hashes, starts.model, least)
+                if gain is not None:
+                    found.append(_leaving(gain, whole, goals, hashes, worth, before))
+    known = [one for one in found if one is not None]
     return max(known, key=lambda one: one.saved, default=None)
 
 
@@ -160,11 +162,15 @@ def _gain(
     goals: dict[Label, StartOrders],
     hashes: Hashes,
     model: CostModel,
-) -> Costs:
-    """What keeping each value in ``mir`` saves, all others last."""
-    through = sum(
-        goal.plain - goal.least(mir) for label, goal in goals.items() if label not in mir.members
-    )
+    least: float,
+) -> Costs | None:
+    """What keeping each value in ``mir`` saves, all others last; None: not more than ``least``, were
+    it kept up for nothing.
+    """
+    outside = [goal for label, goal in goals.items() if label not in mir.members]
+    through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
+    if through.sum() <= least:
+        return None
     upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
     key = next(m for m in whole.members if m.label in mir.members)
     weights = model.values.weights(joined_columns(mir, key), hashes)
