@@ -29,27 +29,31 @@ from typing import TYPE_CHECKING
 from anabranch_planner.solvers.program import INFINITY
 
 if TYPE_CHECKING:
-    from anabranch_planner.search.problem import EdgeId, Origin, Problem, Sub
+    from anabranch_planner.search.problem import EdgeId, Goal, Origin, Problem, Sub
+
+    #: A goal, and what each of its edges that probe an MIR saves, if it saves anything.
+    _User = tuple[Goal, dict[EdgeId, float]]
 
 
 def drop_unprofitable(problem: Problem) -> Problem:
     """``problem`` without MIRs that can't pay for themselves; its optimal cost is the same."""
-    gains = _gains(problem)
-    users: dict[Sub, list[tuple[int, list[EdgeId]]]] = defaultdict(list)
-    for index, goal in enumerate(problem.goals):
-        probing: dict[Sub, list[EdgeId]] = defaultdict(list)
+    target = problem.graph.target
+    gains = {e: gain for e, gain in _gains(problem).items() if gain > 0.0}
+    users: dict[Sub, list[_User]] = defaultdict(list)
+    for goal in problem.goals:
+        probing: dict[Sub, dict[EdgeId, float]] = defaultdict(dict)
         for e in goal.edges:
             if e in gains:
-                probing[problem.graph.target[e]].append(e)
+                probing[target[e]][e] = gains[e]
         for mir, edges in probing.items():
-            users[mir].append((index, edges))
+            users[mir].append((goal, edges))
     alive = dict.fromkeys(problem.mirs)
     changed = True
     while changed:
         changed = False
         for mir in list(alive):
             price = min(problem.copy_price(mir, a) for a in problem.partitions[mir] or (None,))
-            if _worth(problem, users[mir], alive, gains) <= price:
+            if _worth(users[mir], alive) <= price:
                 del alive[mir]
                 changed = True
     return restrict(problem, set(alive)) if len(alive) < len(problem.mirs) else problem
@@ -77,26 +81,14 @@ def restrict(problem: Problem, kept: set[Sub]) -> Problem:
     )
 
 
-def _worth(
-    problem: Problem,
-    users: list[tuple[int, list[EdgeId]]],
-    alive: dict[Sub, None],
-    gains: dict[EdgeId, float],
-) -> float:
+def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
     """The most that keeping one MIR can save, before its inserts."""
     distinct: dict[Origin, dict[EdgeId, float]] = defaultdict(dict)
     per_goal: dict[Origin, float] = defaultdict(float)
-    for index, edges in users:
-        goal = problem.goals[index]
-        if goal.mir is not None and goal.mir not in alive:
-            continue
-        best = 0.0
-        for e in edges:
-            gain = gains[e]
-            if gain > 0.0:
-                distinct[goal.origin][e] = gain
-                best = max(best, gain)
-        per_goal[goal.origin] += best
+    for goal, edges in users:
+        if goal.mir is None or goal.mir in alive:
+            distinct[goal.origin] |= edges
+            per_goal[goal.origin] += max(edges.values())
     return sum(min(per_goal[r], sum(found.values())) for r, found in distinct.items())
 
 
