@@ -164,8 +164,8 @@ def _gain(
     model: CostModel,
     least: float,
 ) -> Costs | None:
-    """What keeping each value in ``mir`` saves, all others last; None: not more than ``least``, were
-    it kept up for nothing.
+    """What keeping each value in ``mir`` saves, all others last; None: at most ``least``, even if
+    it were kept up for nothing.
     """
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
