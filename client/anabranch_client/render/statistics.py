@@ -86,10 +86,13 @@ def _values(found: StatisticsOut) -> tuple[RenderableType, ...]:
     table = table_of("relation", "key", "frequent value", *shares, right=shares)
     for relation, keys in found.values.items():
         for key, frequent in keys.items():
+            names = escape(relation), escape(key)
             for one in frequent.values[:FREQUENT]:
-                names = escape(relation), escape(key), shortened(one.value)
                 measured = (one.arriving, one.stored, frequent.error)
-                table.add_row(*names, *map(percent, measured))
+                table.add_row(*names, shortened(one.value), *map(percent, measured))
+            if frequent.null_stored:
+                nulls = (frequent.null_arriving, frequent.null_stored, 0.0)
+                table.add_row(*names, "NULL", *map(percent, nulls))
     return (table,) if table.row_count else ()
 
 

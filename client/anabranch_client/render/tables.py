@@ -596,7 +596,8 @@ def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
         for one in divided["substreams"]:
             alike.setdefault(one["same_as"], []).append(one)
         for number, some in alike.items():
-            text = "all others"
+            nulls = sum(one.get("nulls", 0.0) for one in some)
+            text = f"all others, NULL {percent(nulls)}" if nulls else "all others"
             if not any(one["others"] for one in some):
                 values = [value["value"] or "?" for one in some for value in one["values"]]
                 more = f" or {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""

@@ -234,8 +234,8 @@ class Counts(Message):
 class FrequentValues:
     """Frequent values of one key attribute of a relation (``docs/statistics.md``).
 
-    All but ``error`` have an entry per value, the one with the greatest share of ``arriving``
-    first. A NULL is no value, but a tuple that has it counts as one of all.
+    Hashes, texts and shares have an entry per value, the one with the greatest share of
+    ``arriving`` first. A NULL is no value, but a tuple that has it counts as one of all.
 
     Attributes:
         hashes: 64-bit hashes, as they are computed where tuples are stored and probe
@@ -247,6 +247,8 @@ class FrequentValues:
             same.
         error: by how much a share may be too low (0..1). So a value that is not listed has no
             greater share. Shares are not too high.
+        null_arriving, null_stored: the shares of NULL among the same tuples, which no value has;
+            0 in documents of earlier releases.
     """
 
     hashes: tuple[int, ...] = ()
@@ -254,6 +256,8 @@ class FrequentValues:
     arriving: tuple[float, ...] = ()
     stored: tuple[float, ...] = ()
     error: float = 1.0
+    null_arriving: float = 0.0
+    null_stored: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

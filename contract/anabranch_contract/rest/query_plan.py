@@ -40,6 +40,7 @@ class SubstreamOut(Document):
     ``cost`` are what was expected when the epoch was planned; ``otherwise`` is the cost of the same
     tuples by the paths of the others. ``same_as``: the first substream with the same paths.
     ``aside``: intermediate results that are probed by the attribute need not keep its values.
+    ``nulls``: the share of arriving tuples that have no value, where it is this one that has them.
     """
 
     number: int
@@ -50,6 +51,7 @@ class SubstreamOut(Document):
     otherwise: float
     same_as: int
     aside: bool = False
+    nulls: float = 0.0
 
 
 class DividedOut(Document):

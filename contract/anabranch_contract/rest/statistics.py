@@ -105,11 +105,14 @@ class FrequentValueOut(Document):
 
 class FrequentValuesOut(Document):
     """Frequent values of a key attribute, most frequent first. A share may be too low by ``error``,
-    and no other value has a greater share.
+    and no other value has a greater share. ``null_arriving`` and ``null_stored`` are the shares of
+    NULL, which is no value.
     """
 
     values: list[FrequentValueOut]
     error: float
+    null_arriving: float = 0.0
+    null_stored: float = 0.0
 
 
 class StatisticsOut(Document):

@@ -109,22 +109,11 @@ class CostModel:
                 field="parallelism",
                 remedy="use at least one partition per store",
             )
-        self.objective = objective
-        #: Seconds per operation; None: costs are counts of tuples.
-        self.constants: CostConstants | None = None
-        if objective is Objective.SECONDS:
-            self.constants = statistics.constants() or CostConstants()
         self.partitioned = partitioning and parallelism > 1
         self.parallelism = parallelism
         self._bounds = bounds
-        exchange = None if objective is Objective.PAPER else statistics.exchange()
-        #: Tuples, or seconds, per byte that goes to another host.
-        self._byte = CostConstants().tuples_per_byte
-        if self.constants is not None:
-            self._byte = self.constants.byte
-        self._crossing: Crossing | None = None
-        if exchange is not None and exchange.hosts > 1:
-            self._crossing = Crossing(exchange, None if bounds is None else bounds.users)
+        self._statistics = statistics
+        self._charge(objective)
         self._figures = Figures(statistics)
         self.substreams = tuple(substreams)
         self._divided = SubstreamShares(self._figures.values, substreams)
@@ -135,6 +124,23 @@ class CostModel:
         self._sent: dict[MirId, dict[Label, float]] = {}
         self._supplies: dict[tuple[RelationId, float], Supply] = {}
         self._left_out: dict[MirId, float] = {}
+
+    def _charge(self, objective: Objective) -> None:
+        self.objective = objective
+        #: Seconds per operation; None: costs are counts of tuples.
+        self.constants: CostConstants | None = None
+        if objective is Objective.SECONDS:
+            self.constants = self._statistics.constants() or CostConstants()
+        exchange = None if objective is Objective.PAPER else self._statistics.exchange()
+        #: Tuples, or seconds, per byte that goes to another host.
+        self._byte = CostConstants().tuples_per_byte
+        if self.constants is not None:
+            self._byte = self.constants.byte
+        self._crossing: Crossing | None = None
+        if exchange is not None and exchange.hosts > 1:
+            self._crossing = Crossing(
+                exchange, None if self._bounds is None else self._bounds.users
+            )
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -229,6 +235,12 @@ class CostModel:
         found = self._left_out.get(mir.id)
         if found is None:
             found = self._left_out[mir.id] = self.aside.share(mir, self._figures.values)
+        return found
+
+    def charging(self, objective: Objective) -> CostModel:
+        """The same model under another objective."""
+        found = copy(self)
+        found._charge(objective)
         return found
 
     def unpartitioned(self) -> CostModel:

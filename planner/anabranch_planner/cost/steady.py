@@ -139,9 +139,13 @@ class Steady:
         if now is None or was is None:
             return now is was
         error = max(now.error, was.error)
-        for fresh, known in ((now.arriving, was.arriving), (now.stored, was.stored)):
-            shares = dict(zip(now.hashes, fresh, strict=True))
-            before = dict(zip(was.hashes, known, strict=True))
+        for fresh, known in (
+            ((*now.arriving, now.null_arriving), (*was.arriving, was.null_arriving)),
+            ((*now.stored, now.null_stored), (*was.stored, was.null_stored)),
+        ):
+            # None: NULL.
+            shares = dict(zip((*now.hashes, None), fresh, strict=True))
+            before = dict(zip((*was.hashes, None), known, strict=True))
             for value in shares.keys() | before.keys():
                 if not self._near(shares.get(value, 0.0), before.get(value, 0.0), error):
                     return False

@@ -11,29 +11,32 @@ What the cost model says of all of them is divided in proportion, so the substre
 together send what the start sends. Frequent values are measured (``FrequentValues``); all others of
 a relation are alike: what is left of its rows, evenly over what is left of its distinct values, of
 which the smaller sets are contained in the larger ones, as everywhere in the cost model.
+
+NULL is no value, and equal to none. Rows that have it are neither frequent nor left over, so the
+shares of all values add up to less than 1; they are among what ``r`` sends until ``C`` joins it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.queries.joins import AttrRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
     from anabranch_contract.plans.ruleset import Substreams
+    from anabranch_contract.protocol.measurements import FrequentValues
     from anabranch_contract.queries.joins import Label, RelationId
     from anabranch_contract.queries.mirs import Mir, MirId
     from anabranch_planner.cost.statistics import Statistics
 
-    Shares = NDArray[np.float64]
-    Hashes = NDArray[np.uint64]
-
+Shares = NDArray[np.float64]
+Hashes = NDArray[np.uint64]
 #: A relation, and an attribute of it.
 Column = tuple["RelationId", str]
 
@@ -51,6 +54,8 @@ class Values:
     ) -> None:
         self._statistics = statistics
         self._distinct = distinct
+        self._listed: dict[Column, _Listed] = {}
+        self._frequent: dict[frozenset[Column], Hashes] = {}
         self._known: dict[tuple[Column, bool, bytes], tuple[Shares, float]] = {}
 
     def are_known(self, column: Column) -> bool:
@@ -59,9 +64,11 @@ class Values:
 
     def frequent(self, columns: Sequence[Column]) -> Hashes:
         """The hashes of all values that are frequent in one of ``columns``; ascending."""
-        found = [self._statistics.frequent(*column) for column in columns]
-        hashes = [h for known in found if known is not None for h in known.hashes]
-        return np.unique(np.array(hashes, np.uint64))
+        key = frozenset(columns)
+        found = self._frequent.get(key)
+        if found is None:
+            found = self._frequent[key] = union([self._of(column).hashes for column in key])
+        return found
 
     def texts(self, columns: Sequence[Column]) -> dict[int, str]:
         """Hash -> text of each value that is frequent in one of ``columns``."""
@@ -84,16 +91,19 @@ class Values:
             hashes: ascending, with all that :meth:`frequent` gives.
             first_arrives: whether the first column's shares are those of arriving tuples.
         """
-        product = np.ones(len(hashes) + 1)
-        others = []
-        for number, column in enumerate(columns):
-            shares, left = self._shares(column, hashes, arriving=first_arrives and not number)
-            product *= shares
-            others.append(left)
-        # The rest: a value of one column is one of another's with 1 / (the greater count).
-        for count in sorted(others)[1:]:
-            product[-1] /= count
-        return product
+        return combined(
+            [
+                self.shares_of(column, hashes, arriving=first_arrives and not number)
+                for number, column in enumerate(columns)
+            ]
+        )
+
+    def nulls(self, columns: Sequence[Column], *, first_arrives: bool = False) -> float:
+        """The share of NULL where :meth:`weights` has those of values: none joins columns."""
+        if len(columns) > 1:
+            return 0.0
+        known = self._of(columns[0])
+        return known.null_arriving if first_arrives else known.null_stored
 
     def selectivity(self, columns: Sequence[Column]) -> float:
         """Of the cross product of ``columns`` the share in which all have one value."""
@@ -104,12 +114,13 @@ class Values:
         which ``attribute`` has each of ``hashes``.
         """
         columns, arrives = _beginning_with(mir, attribute, start)
-        every = np.unique(np.concatenate([hashes, self.frequent(columns)]))
+        every = union([hashes, self.frequent(columns)])
         weights = self.weights(columns, every, first_arrives=arrives)
-        found: Shares = weights[np.searchsorted(every, hashes)] / max(weights.sum(), 1e-300)
+        total = float(weights.sum()) + self.nulls(columns, first_arrives=arrives)
+        found: Shares = weights[np.searchsorted(every, hashes)] / max(total, 1e-300)
         return found
 
-    def _shares(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
+    def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
         """The share of each of ``hashes``, last of all other values; and how many these are."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
@@ -118,19 +129,63 @@ class Values:
         return found
 
     def _read(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        count = max(self._distinct(*column), 1.0)
-        known = self._statistics.frequent(*column)
-        found = np.full(len(hashes) + 1, np.nan)
-        if known is not None and known.hashes:
-            at = np.searchsorted(hashes, np.array(known.hashes, np.uint64))
-            found[at] = known.arriving if arriving else known.stored
-        listed = ~np.isnan(found)
-        left = max(1.0 - float(found[listed].sum()), 0.0)
-        few = max(count - np.count_nonzero(listed), 1.0)
-        found[~listed] = left / few
-        others = max(few - (np.count_nonzero(~listed) - 1), 1.0)
-        found[-1] = max(left - left / few * (np.count_nonzero(~listed) - 1), 0.0)
-        return found, others
+        known = self._of(column)
+        listed = known.arriving if arriving else known.stored
+        nulls = known.null_arriving if arriving else known.null_stored
+        left = max(1.0 - float(listed.sum()) - nulls, 0.0)
+        # Of the values that are not frequent here some are among ``hashes``.
+        few = max(self._distinct(*column) - len(listed), 1.0)
+        named = len(hashes) - len(listed)
+        found = np.full(len(hashes) + 1, left / few)
+        found[np.searchsorted(hashes, known.hashes)] = listed
+        found[-1] = max(left - left / few * named, 0.0)
+        return found, max(few - named, 1.0)
+
+    def _of(self, column: Column) -> _Listed:
+        found = self._listed.get(column)
+        if found is None:
+            found = self._listed[column] = _listed(self._statistics.frequent(*column))
+        return found
+
+
+def union(some: Sequence[Hashes]) -> Hashes:
+    """All of ``some`` once each, ascending: :func:`np.unique`, which takes twice as long."""
+    every = np.sort(np.concatenate([np.empty(0, np.uint64), *some]))
+    first = np.ones(len(every), np.bool_)
+    np.not_equal(every[1:], every[:-1], out=first[1:])
+    return every[first]
+
+
+def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
+    """Of a cross product the share in which all columns have one value, by the shares of each
+    (:meth:`Values.shares_of`).
+    """
+    product = columns[0][0].copy()
+    for shares, _ in columns[1:]:
+        product *= shares
+    # The rest: a value of one column is one of another's with 1 / (the greater count).
+    for count in sorted(others for _, others in columns)[1:]:
+        product[-1] /= count
+    return product
+
+
+class _Listed(NamedTuple):
+    """The frequent values of a column, by ascending hash, and the share of each, and of NULL."""
+
+    hashes: Hashes
+    arriving: Shares
+    stored: Shares
+    null_arriving: float = 0.0
+    null_stored: float = 0.0
+
+
+def _listed(known: FrequentValues | None) -> _Listed:
+    if known is None:
+        return _Listed(np.empty(0, np.uint64), np.empty(0), np.empty(0))
+    hashes = np.array(known.hashes, np.uint64)
+    order = np.argsort(hashes)
+    arriving, stored = (np.array(one, np.float64)[order] for one in (known.arriving, known.stored))
+    return _Listed(hashes[order], arriving, stored, known.null_arriving, known.null_stored)
 
 
 class SubstreamShares:
@@ -139,7 +194,8 @@ class SubstreamShares:
     def __init__(self, values: Values, substreams: Sequence[Substreams]) -> None:
         self._values = values
         self._functions = {one.start: one for one in substreams}
-        self._known: dict[tuple[MirId, Label], Shares] = {}
+        self._groups = {one.start: _groups(one) for one in substreams}
+        self._known: dict[tuple[MirId, Label], list[float]] = {}
 
     def count(self, start: Label) -> int:
         """How many substreams the tuples of ``start`` are told apart in."""
@@ -157,19 +213,29 @@ class SubstreamShares:
         found = self._known.get((mir.id, start))
         if found is None:
             found = self._known[mir.id, start] = self._divided(mir, function)
-        return float(found[substream])
+        return found[substream]
 
-    def _divided(self, mir: Mir, function: Substreams) -> Shares:
+    def _divided(self, mir: Mir, function: Substreams) -> list[float]:
         columns = joined_columns(mir, AttrRef(function.start, function.attribute))
-        grouped = [np.array(group, np.uint64) for group in function.groups]
-        hashes = np.unique(np.concatenate([self._values.frequent(columns), *grouped]))
+        grouped, numbers = self._groups[function.start]
+        hashes = union([self._values.frequent(columns), grouped])
         weights = self._values.weights(columns, hashes, first_arrives=True)
-        listed = np.array([weights[:-1][np.isin(hashes, group)].sum() for group in grouped])
-        left = max(weights.sum() - listed.sum(), 0.0)
-        found = np.concatenate([np.full(function.others, left / function.others), listed])
-        total = found.sum()
+        own = weights[np.searchsorted(hashes, grouped)]
+        listed = np.bincount(numbers, own, len(function.groups))
+        left = max(float(weights.sum() - listed.sum()), 0.0)
+        found = [left / function.others] * function.others + listed.tolist()
+        # Tuples without a key are of the first substream.
+        found[0] += self._values.nulls(columns, first_arrives=True)
+        total = sum(found)
         # Where nothing matches, nothing tells the substreams apart.
-        return found / total if total > 0 else np.full(len(found), 1 / len(found))
+        return [share / total if total > 0 else 1 / len(found) for share in found]
+
+
+def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
+    """All values that are told apart, and which group each is in."""
+    sizes = [len(group) for group in function.groups]
+    values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
+    return values, np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
@@ -185,12 +251,17 @@ def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[
 
 def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
     """The column of ``attribute``, and those of other labels of ``mir`` that are equal to it."""
+    return list(column_of_each(mir, attribute).values())
+
+
+def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
+    """The same by label, that of ``attribute`` first."""
     if mir.is_base:
-        return [(mir.relations[0], attribute.attribute)]
+        return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))
     found = {attribute.label: (relation_of[attribute.label], attribute.attribute)}
     for key_class in mir.classes:
         if attribute in key_class.members:
             for member in key_class.members:
                 found.setdefault(member.label, (relation_of[member.label], member.attribute))
-    return list(found.values())
+    return found

@@ -31,7 +31,8 @@ def explain_substreams(
     """How the tuples of each start are told apart, as JSON documents sorted by start.
 
     Per substream: ``values`` (text, and share of the arriving tuples), ``others`` (whether it has
-    the values that no substream names), ``share`` of the arriving tuples, ``cost`` of its steps per
+    the values that no substream names), ``nulls`` (the share of NULL in the arriving tuples, if it
+    is the one that has these), ``share`` of the arriving tuples, ``cost`` of its steps per
     unit of time, ``otherwise`` (the same by the first substream's orders), per query the stores
     of its order, ``same_as``: the first substream that has the same orders, maybe itself, and
     ``aside``: whether intermediate results need not keep its values.
@@ -88,6 +89,7 @@ def _explained(
         return {
             "number": number,
             "others": listed < 0,
+            "nulls": model.values.nulls([own], first_arrives=True) if number == 0 else 0.0,
             "values": sorted(values, key=lambda value: (-value["share"], value["value"])),
             "share": model.probe(arriving, start, number) / whole if whole else 0.0,
             "cost": apart.get((start, number), 0.0),

@@ -7,10 +7,10 @@ store for nothing. Of each value ``v`` of a key that all labels of a query are j
     gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
-by the cheapest orders of ``v`` (:mod:`~anabranch_planner.plans.substreams`) in seconds. If keeping
-those of positive gain only is worth more than keeping all and than keeping nothing, by more than
-the calls that it takes, the others are set aside: the tuples of all labels are told apart so. Then
-the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
+by the cheapest orders of ``v`` (:mod:`~anabranch_planner.plans.start_orders`) in seconds. If
+keeping those of positive gain only is worth more than keeping all and than keeping nothing, by more
+than the calls that it takes, the others are set aside: the tuples of all labels are told apart so.
+Then the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
 (:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, that of most advantage.
 
 Bounds: queries of three to :data:`MOST_LABELS` labels with one key class over all of them, of which
@@ -28,9 +28,8 @@ import numpy as np
 
 from anabranch_contract.plans.partial import values_of
 from anabranch_contract.plans.ruleset import Substreams
-from anabranch_contract.queries.mirs import restrict_classes, sub_join
+from anabranch_contract.queries.mirs import restrict_classes
 from anabranch_planner.cost.values import joined_columns
-from anabranch_planner.plans.substreams import Goal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
     from anabranch_contract.queries.mirs import Mir
     from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.plans.start_orders import StartOrders, Starts
 
     Hashes = NDArray[np.uint64]
     Costs = NDArray[np.float64]
@@ -73,8 +73,7 @@ class Leaving:
 
 
 def set_aside(
-    queries: Sequence[JoinQuery],
-    model: CostModel,
+    starts: Starts,
     chosen: Sequence[Substreams],
     most: int,
     earlier: Iterable[Substreams] = (),
@@ -82,7 +81,7 @@ def set_aside(
     """``chosen`` and what is set aside besides, sorted.
 
     Args:
-        model: in seconds.
+        starts: by a model in seconds.
         most: substreams of a start.
         earlier: how tuples are told apart now: what is set aside stays so unless other values save
             more by :data:`WORTH`.
@@ -92,15 +91,18 @@ def set_aside(
         one.start: tuple(sorted(values_of(one, one.aside).hashes)) for one in earlier if one.aside
     }
     taken: set[Label] = set()
-    keyed = [(q, key) for q in sorted(queries, key=lambda q: q.id) if (key := _key(q)) is not None]
+    ordered = sorted(starts.queries, key=lambda q: q.id)
+    keyed = [(q, key) for q in ordered if (key := _key(q)) is not None]
     for query, key in keyed[:MOST_QUERIES]:
-        found = _best(query, key, queries, model, before)
-        if found is None or taken & {ref.label for ref in found.starts}:
+        found = _best(query, key, starts, before)
+        if found is None or found.saved <= found.least:
+            continue
+        if taken & {ref.label for ref in found.starts}:
             continue
         made, calls = {}, 0.0
         for ref, call in zip(found.starts, found.calls, strict=True):
             there = functions.get(ref.label)
-            one = _told_apart(there, ref, found, model, query)
+            one = _told_apart(there, ref, found, starts.model, query)
             if one is not None and one.count <= most:
                 made[ref.label] = one
                 calls += call * (one.count - (1 if there is None else there.count))
@@ -121,23 +123,25 @@ def _key(query: JoinQuery) -> KeyClass | None:
 def _best(
     query: JoinQuery,
     whole: KeyClass,
-    queries: Sequence[JoinQuery],
-    model: CostModel,
+    starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
     """What pays most for one query with one key; None: nothing pays."""
-    everything = sub_join(query, frozenset(query.labels))
-    hashes = model.values.frequent(joined_columns(everything, whole.members[0]))
+    hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
-    goals = {m.label: Goal(query, m, hashes, model) for m in whole.members}
-    options = []
+    goals = {m.label: starts.of(query, m, hashes) for m in whole.members}
+    worth = WORTH * sum(float(goal.plain.sum()) for goal in goals.values())
+    least = 0.0 if before.keys() & goals.keys() else worth
+    found = []
     for size in range(2, len(query.labels)):
         for inside in combinations(sorted(query.labels), size):
-            mir = sub_join(query, frozenset(inside))
-            if _is_own(mir, whole, queries):
-                options.append(_leaving(mir, whole, goals, hashes, model, before))
-    known = [one for one in options if one is not None]
+            mir = starts.sub(query, inside)
+            if _is_own(mir, whole, starts.queries):
+                gain = _gain(mir, whole, goals, hashes, starts.model, least)
+                if gain is not None:
+                    found.append(_leaving(gain, whole, goals, hashes, worth, before))
+    known = [one for one in found if one is not None]
     return max(known, key=lambda one: one.saved, default=None)
 
 
@@ -152,41 +156,58 @@ def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
     )
 
 
-def _leaving(
+def _gain(
     mir: Mir,
     whole: KeyClass,
-    goals: dict[Label, Goal],
+    goals: dict[Label, StartOrders],
     hashes: Hashes,
     model: CostModel,
+    least: float,
+) -> Costs | None:
+    """What keeping each value in ``mir`` saves, all others last; None: at most ``least``, even if
+    it were kept up for nothing.
+    """
+    outside = [goal for label, goal in goals.items() if label not in mir.members]
+    through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
+    if through.sum() <= least:
+        return None
+    upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
+    key = next(m for m in whole.members if m.label in mir.members)
+    weights = model.values.weights(joined_columns(mir, key), hashes)
+    rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
+    gain: Costs = through - upkeep - model.stored(1.0) * rows
+    return gain
+
+
+def _leaving(
+    gain: Costs,
+    whole: KeyClass,
+    goals: dict[Label, StartOrders],
+    hashes: Hashes,
+    worth: float,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    outside = [m for m in whole.members if m.label not in mir.members]
-    through = sum(goals[m.label].plain - goals[m.label].least(mir) for m in outside)
-    upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
-    weights = model.values.weights(joined_columns(mir, _inside(mir, whole)), hashes)
-    rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
-    gain = through - upkeep - model.stored(1.0) * rows
-    kept = gain > 0
-    kept[-1] = True  # What is not known of is not told apart.
-    worth = WORTH * sum(float(goal.plain.sum()) for goal in goals.values())
+    """What it is best to leave out; None: nothing.
+
+    Args:
+        worth: what has to be saved by other values than those ``before``.
+    """
     calls = tuple(goals[ref.label].calls for ref in whole.members)
     against = max(float(gain.sum()), 0.0)
 
-    def leaving(kept: NDArray[np.bool_], least: float) -> Leaving:
-        left, saved = tuple(int(h) for h in hashes[~kept[:-1]]), float(gain[kept].sum()) - against
-        return Leaving(whole.members, whole.type, left, saved, calls, least)
+    def leaving(left: NDArray[np.bool_], least: float) -> Leaving:
+        # What is not known of is not told apart.
+        saved = float(gain[:-1][~left].sum() + gain[-1]) - against
+        values = tuple(hashes[left].tolist())
+        return Leaving(whole.members, whole.type, values, saved, calls, least)
 
-    best = leaving(kept, worth)
+    best = leaving(gain[:-1] <= 0, worth)
     known = {before.get(ref.label) for ref in whole.members}
     if len(known) == 1 and (now := known.pop()):
-        stays = leaving(np.append(~np.isin(hashes, np.array(now, np.uint64)), True), 0.0)
+        stays = leaving(np.isin(hashes, np.array(now, np.uint64)), 0.0)
         if stays.hashes and stays.saved >= best.saved - worth:
             return stays
     return best if best.hashes else None
-
-
-def _inside(mir: Mir, whole: KeyClass) -> AttrRef:
-    return next(m for m in whole.members if m.label in mir.members)
 
 
 def _told_apart(

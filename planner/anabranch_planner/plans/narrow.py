@@ -75,7 +75,8 @@ def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, Kept | None]
 
 def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
     """Store -> what all probes of its copies can find together, where that is not everything."""
-    if not ruleset.substreams:
+    probing = [rule for rule in ruleset.probe_rules if rule.fill]
+    if not ruleset.substreams or not probing:
         return {}
     ways = Ways.of(ruleset)
     copies: dict[tuple[str, MirId], list[StoreId]] = defaultdict(list)
@@ -84,9 +85,8 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
     owner_of = {store.id: store.owner for store in ruleset.stores}
     #: Owner and intermediate result -> for each probe what that can find, by each attribute.
     asked: dict[tuple[str, MirId], list[tuple[Kept, ...]]] = defaultdict(list)
-    for rule in ruleset.probe_rules:
-        if rule.fill:
-            asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
+    for rule in probing:
+        asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
     found: dict[StoreId, Kept] = {}
     for result, probes in asked.items():
         by = set.intersection(*({(k.attribute, k.type) for k in some} for some in probes))

@@ -20,6 +20,7 @@ from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.aside import set_aside
+from anabranch_planner.plans.start_orders import Starts
 from anabranch_planner.plans.substreams import choose
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import gap, make_plan
@@ -173,29 +174,24 @@ def cost_model(
         earlier: how they are told apart now; that changes only where much is saved.
     """
     options = request.options
-
-    def priced(objective: Objective) -> CostModel:
-        return CostModel(
-            request.statistics,
-            objective=objective,
-            parallelism=options.parallelism,
-            partitioning=options.partitioning,
-            bounds=LoosestBounds(queries),
-        )
-
-    model = priced(options.objective)
+    model = CostModel(
+        request.statistics,
+        objective=options.objective,
+        parallelism=options.parallelism,
+        partitioning=options.partitioning,
+        bounds=LoosestBounds(queries),
+    )
     if substreams is None:
         joint = options.optimizer is Optimizer.CLASH
         printed = options.formulation is Formulation.PAPER
         if options.substreams < 2 or not joint or printed:
             return model
         # Each kind takes calls of its own, which only seconds charge.
-        timed = options.objective is Objective.SECONDS
-        seconds = model if timed else priced(Objective.SECONDS)
-        chosen = choose(queries, seconds, options.substreams, earlier)
+        starts = Starts(queries, model.charging(Objective.SECONDS))
+        chosen = choose(starts, options.substreams, earlier)
         substreams = [choice.function for choice in chosen]
         if options.mir:
-            substreams = set_aside(queries, seconds, substreams, options.substreams, earlier)
+            substreams = set_aside(starts, substreams, options.substreams, earlier)
     return model.divided(substreams) if substreams else model
 
 

@@ -42,7 +42,9 @@ copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from anabranch_planner.search.copies import ROUNDING
@@ -95,10 +97,7 @@ def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
     """
     made = Variables()
     program, graph = made.program, problem.graph
-    uses: dict[EdgeId, int] = {}
-    for goal in problem.goals:
-        for e in goal.edges:
-            uses[e] = uses.get(e, 0) + 1
+    uses = Counter(chain.from_iterable(goal.edges for goal in problem.goals))
     for e, count in uses.items():
         if count > 1:
             made.edges[e] = program.variable(graph.cost[e] + problem.step_extra(e), integer=True)
@@ -266,6 +265,9 @@ def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
         The steps for which they leave nothing to ask: whatever goal takes one of them, there is a
         copy that the step knows.
     """
+    if all(len(attributes) < 2 for attributes in problem.partitions.values()):
+        # No place has a choice of copies.
+        return set()
     target = problem.graph.target
     upkeep = needs(problem, made.broadcasts)
     always: dict[tuple[int | None, Sub], dict[Need, None]] = {}

@@ -23,32 +23,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from anabranch_planner.solvers.program import INFINITY
 
-    from anabranch_planner.search.problem import EdgeId, Origin, Problem, Sub
+if TYPE_CHECKING:
+    from anabranch_planner.search.problem import EdgeId, Goal, Origin, Problem, Sub
+
+    #: A goal, and what each of its edges that probe an MIR saves, if it saves anything.
+    _User = tuple[Goal, dict[EdgeId, float]]
 
 
 def drop_unprofitable(problem: Problem) -> Problem:
     """``problem`` without MIRs that can't pay for themselves; its optimal cost is the same."""
-    gains = _gains(problem)
-    users: dict[Sub, list[tuple[int, list[EdgeId]]]] = defaultdict(list)
-    for index, goal in enumerate(problem.goals):
-        probing: dict[Sub, list[EdgeId]] = defaultdict(list)
+    target = problem.graph.target
+    gains = {e: gain for e, gain in _gains(problem).items() if gain > 0.0}
+    users: dict[Sub, list[_User]] = defaultdict(list)
+    for goal in problem.goals:
+        probing: dict[Sub, dict[EdgeId, float]] = defaultdict(dict)
         for e in goal.edges:
             if e in gains:
-                probing[problem.graph.target[e]].append(e)
+                probing[target[e]][e] = gains[e]
         for mir, edges in probing.items():
-            users[mir].append((index, edges))
+            users[mir].append((goal, edges))
     alive = dict.fromkeys(problem.mirs)
     changed = True
     while changed:
         changed = False
         for mir in list(alive):
             price = min(problem.copy_price(mir, a) for a in problem.partitions[mir] or (None,))
-            if _worth(problem, users[mir], alive, gains) <= price:
+            if _worth(users[mir], alive) <= price:
                 del alive[mir]
                 changed = True
     return restrict(problem, set(alive)) if len(alive) < len(problem.mirs) else problem
@@ -76,26 +81,14 @@ def restrict(problem: Problem, kept: set[Sub]) -> Problem:
     )
 
 
-def _worth(
-    problem: Problem,
-    users: list[tuple[int, list[EdgeId]]],
-    alive: dict[Sub, None],
-    gains: dict[EdgeId, float],
-) -> float:
+def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
     """The most that keeping one MIR can save, before its inserts."""
     distinct: dict[Origin, dict[EdgeId, float]] = defaultdict(dict)
     per_goal: dict[Origin, float] = defaultdict(float)
-    for index, edges in users:
-        goal = problem.goals[index]
-        if goal.mir is not None and goal.mir not in alive:
-            continue
-        best = 0.0
-        for e in edges:
-            gain = gains[e]
-            if gain > 0.0:
-                distinct[goal.origin][e] = gain
-                best = max(best, gain)
-        per_goal[goal.origin] += best
+    for goal, edges in users:
+        if goal.mir is None or goal.mir in alive:
+            distinct[goal.origin] |= edges
+            per_goal[goal.origin] += max(edges.values())
     return sum(min(per_goal[r], sum(found.values())) for r, found in distinct.items())
 
 
@@ -103,45 +96,32 @@ def _gains(problem: Problem) -> dict[EdgeId, float]:
     """The saving of every edge that probes an MIR against its detour."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
-    entering: dict[int, list[EdgeId]] = defaultdict(list)
-    probing: dict[EdgeId, None] = {}
-    for goal in problem.goals:
-        for e in goal.edges:
-            if graph.target[e] in problem.mirs:
-                probing[e] = None
-    seen: set[EdgeId] = set()
-    for goal in problem.goals:
-        for e in goal.edges:
-            if e not in seen and graph.target[e] not in problem.mirs:
-                seen.add(e)
-                entering[graph.head[e]].append(e)
-    gains = {}
-    for e in probing:
-        origin = graph.tail[e]
-        detour = _detour(problem, entering, graph.head[e], origin, spread)
-        gains[e] = detour - graph.cost[e] - problem.step_extra(e)
-    return gains
+    #: State -> the steps to it over base stores: the state before, and the price of a broadcast.
+    entering: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    probing: list[EdgeId] = []
+    for e in dict.fromkeys(chain.from_iterable(goal.edges for goal in problem.goals)):
+        if graph.target[e] in problem.mirs:
+            probing.append(e)
+        else:
+            price = graph.cost[e] + spread[e] + problem.step_extra(e)
+            entering[graph.head[e]].append((graph.tail[e], price))
+    return {
+        e: _detour(entering, graph.head[e], graph.tail[e]) - graph.cost[e] - problem.step_extra(e)
+        for e in probing
+    }
 
 
-def _detour(
-    problem: Problem,
-    entering: dict[int, list[EdgeId]],
-    state: int,
-    origin: int,
-    spread: Sequence[float],
-) -> float:
-    """The cheapest way from ``origin`` to ``state`` over base stores, each step broadcast."""
-    graph = problem.graph
+def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
+    """The price of the cheapest way from ``origin`` to ``state`` by steps of ``entering``, all of
+    which add one label.
+    """
     best = {state: 0.0}
-    frontier = [state]
-    while frontier and origin not in best:
+    while best and origin not in best:
         before: dict[int, float] = {}
-        for at in frontier:
-            for e in entering[at]:
-                tail = graph.tail[e]
-                total = best[at] + graph.cost[e] + spread[e] + problem.step_extra(e)
-                if total < before.get(tail, float("inf")):
+        for at, so_far in best.items():
+            for tail, price in entering[at]:
+                total = so_far + price
+                if total < before.get(tail, INFINITY):
                     before[tail] = total
-        best |= before
-        frontier = list(before)
-    return best.get(origin, float("inf"))
+        best = before
+    return best.get(origin, INFINITY)

@@ -18,7 +18,7 @@ value is found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,13 +53,14 @@ class ValueCounts:
     """The counts of a key's values by one task in one batch.
 
     Attributes:
-        tuples: that the task had, those with a NULL key too.
+        tuples: that the task had, those with a NULL key too; ``nulls``: how many of them these are.
         counts: of the values that were known, in the order in which they were given.
         fresh: hashes of others that are frequent; ``fresh_counts``: of each. ``texts``: for people.
         rest: no value that is in neither list had more tuples.
     """
 
     tuples: int
+    nulls: int
     counts: Ints
     fresh: U64
     fresh_counts: Ints
@@ -77,6 +78,8 @@ class KeyValues:
         hashes: of the values, packed (``measures.pack``), in the order in which they were found;
             ``texts``: for people.
         figures: of the values, packed doubles, a row each (:data:`COUNT` and so on).
+        nulls, recent_nulls: of ``tuples`` and ``recent`` those with a NULL key. Manifests of
+            earlier releases have none: NULLs are counted from then on.
     """
 
     tuples: int = 0
@@ -86,12 +89,15 @@ class KeyValues:
     hashes: str = ""
     figures: str = ""
     texts: tuple[str, ...] = ()
+    nulls: int = 0
+    recent_nulls: float = 0.0
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
         """With what the tasks of one batch have counted, all of which were given its values."""
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
+        nulls = sum(part.nulls for part in parts)
         rest = sum(part.rest for part in parts)
         figures = self.figures
         if self.texts:
@@ -107,6 +113,8 @@ class KeyValues:
             self.hashes,
             figures,
             self.texts,
+            self.nulls + nulls,
+            self.recent_nulls * _FADED + nulls,
         )
         if any(len(part.fresh) for part in parts):
             return _admitted(now, parts, tuples, rest)
@@ -135,6 +143,8 @@ class KeyValues:
             tuple((recents[order] / recent).round(_DIGITS).tolist()),
             tuple((counts[order] / total).round(_DIGITS).tolist()),
             min(round(error + _ROUNDED, _DIGITS), 1.0) if error else 0.0,
+            round(self.recent_nulls / recent, _DIGITS),
+            round(self.nulls / total, _DIGITS),
         )
 
 
@@ -165,14 +175,14 @@ def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: i
     kept = np.sort(rank[frequent[rank]][:MOST])
     gone = np.ones(len(hashes), np.bool_)
     gone[kept] = False
-    return KeyValues(
-        now.tuples,
-        now.recent,
-        max(now.missed, int((rows[COUNT] + rows[UNDER])[gone].max(initial=0))),
-        max(now.missed_recent, float((rows[RECENT] + rows[UNDER_RECENT])[gone].max(initial=0))),
-        pack(hashes[kept]),
-        _packed(rows[:, kept]),
-        tuple(texts[place] for place in kept.tolist()),
+    missed = float((rows[RECENT] + rows[UNDER_RECENT])[gone].max(initial=0))
+    return replace(
+        now,
+        missed=max(now.missed, int((rows[COUNT] + rows[UNDER])[gone].max(initial=0))),
+        missed_recent=max(now.missed_recent, missed),
+        hashes=pack(hashes[kept]),
+        figures=_packed(rows[:, kept]),
+        texts=tuple(texts[place] for place in kept.tolist()),
     )
 
 

@@ -218,7 +218,15 @@ def value_counts(
     if len(found.fresh):
         places = found.positions if rows is None else rows[found.positions]
         texts = value_texts(plain(column()).take(pa.array(places)))
-    return ValueCounts(tuples, found.counts, found.fresh, found.fresh_counts, texts, found.rest)
+    return ValueCounts(
+        tuples,
+        tuples - len(hashes),
+        found.counts,
+        found.fresh,
+        found.fresh_counts,
+        texts,
+        found.rest,
+    )
 
 
 def _least(expected: float) -> int:

@@ -60,6 +60,8 @@ def _values_out(found: FrequentValues) -> FrequentValuesOut:
     return FrequentValuesOut(
         values=[FrequentValueOut(value=v, arriving=a, stored=s) for v, a, s in each],
         error=found.error,
+        null_arriving=found.null_arriving,
+        null_stored=found.null_stored,
     )
 
 

@@ -98,6 +98,10 @@ def test_trees_say_which_tuples_take_them() -> None:
         "R (all others; 60.00% of its tuples)",
         "R (k = 7, 8, a or 1 more; saves 75.00%; 40.00% of its tuples)",
     ]
+    nulls = {**substream(0, 0, 0.5), "nulls": 0.25}
+    with_nulls = {**divided, "substreams": [nulls, substream(1, 1, 0.5, "7")]}
+    shown = [text(tree) for tree in render.plan_trees(explain | {"substreams": [with_nulls]})]
+    assert shown[0].startswith("R (all others, NULL 25.00%; 50.00% of its tuples)")
     alike = {**divided, "substreams": [substream(0, 0, 0.5), substream(1, 0, 0.5, "7")]}
     shown = [
         text(tree).splitlines()[0] for tree in render.plan_trees(explain | {"substreams": [alike]})
@@ -202,13 +206,14 @@ def test_statistics_have_the_most_frequent_values_of_each_key() -> None:
     shares = [("a [b]", 0.25, 0.5), ("x", 0.125, 0.1), ("y", 0.1, 0.1), ("z", 0.01, 0.1)]
     values = [{"value": v, "arriving": a, "stored": s} for v, a, s in shares]
     frequent = {"orders": {"item": {"values": values, "error": 0.001}, "user": {
-        "values": [], "error": 0.002}}}  # fmt: skip
+        "values": [], "error": 0.002, "null_arriving": 0.5, "null_stored": 0.25}}}  # fmt: skip
     shown = text(statistics_detail(StatisticsOut.read({**document, "values": frequent})))
     lines = [line.split() for line in shown.splitlines() if "orders" in line]
     assert lines == [
         ["orders", "item", "a", "[b]", "25.00%", "50.00%", "0.10%"],
         ["orders", "item", "x", "12.50%", "10.00%", "0.10%"],
         ["orders", "item", "y", "10.00%", "10.00%", "0.10%"],
+        ["orders", "user", "NULL", "50.00%", "25.00%", "0.00%"],
     ]
 
 

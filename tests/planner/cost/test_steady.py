@@ -100,3 +100,15 @@ def test_frequent_values_are_those_of_now() -> None:
     assert (first.frequent(R, "a"), second.frequent(R, "a")) == (was, now)
     assert second.frequent(R, "b") is None
     assert NoStatistics().frequent(R, "a") is None
+
+
+def test_the_share_of_null_holds_still_as_those_of_values_do() -> None:
+    def known(nulls: float, before: Steady | None) -> Steady:
+        found = FrequentValues((9,), ("5",), (0.5,), (0.5,), 0.0, nulls, nulls)
+        steady = Steady(TableStatistics({R: 100.0}, values={(R, "a"): found}), before, 0.1)
+        steady.frequent(R, "a")
+        return steady
+
+    first = known(0.3, None)
+    assert known(0.31, first).moved == frozenset()
+    assert known(0.4, first).moved == frozenset({R})

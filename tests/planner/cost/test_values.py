@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -128,6 +129,48 @@ def test_what_is_not_joined_by_the_key_divides_as_arrivals_do() -> None:
     )
     both = sub_join(query, frozenset(map(Label, "RT")))
     assert model.probe(both, Label("R"), 1) == pytest.approx(model.probe(both, Label("R"), 0))
+
+
+def with_nulls(statistics: TableStatistics, relations: str) -> TableStatistics:
+    """The same with as many tuples again whose key is NULL in some relations."""
+    values, sizes = dict(statistics.values), dict(statistics.cardinalities)
+    for relation in map(RelationId, relations):
+        known = values[relation, "a"]
+        arriving, stored = (
+            tuple(share / 2 for share in one) for one in (known.arriving, known.stored)
+        )
+        values[relation, "a"] = replace(
+            known, arriving=arriving, stored=stored, null_arriving=0.5, null_stored=0.5
+        )
+        sizes[relation] *= 2
+    return replace(statistics, values=values, cardinalities=sizes)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("relations", ["R", "ST", "RSTU"])
+@pytest.mark.parametrize("listed", [5, 40])
+def test_nulls_are_no_values(seed: int, relations: str, listed: int) -> None:
+    _, statistics = world(seed, listed)
+    function = Substreams(Label("R"), "a", "bigint", ((1, 2), (7,)), others=2)
+    plain = CostModel(statistics, substreams=(function,))
+    found = CostModel(with_nulls(statistics, relations), substreams=(function,))
+    start, key, hashes = Label("R"), AttrRef(Label("R"), "a"), np.arange(1, 41, dtype=np.uint64)
+    for names in ("RS", "RTU", "RSTU"):
+        mir = over(names)
+        assert found.cardinality(mir) == pytest.approx(plain.cardinality(mir))
+        for number in range(4):
+            expected = plain.probe(mir, start, number)
+            assert found.probe(mir, start, number) == pytest.approx(expected)
+        expected_values = plain.probe_with(mir, start, (), key, hashes)
+        assert found.probe_with(mir, start, (), key, hashes) == pytest.approx(expected_values)
+    # They arrive, in the substream that they are in, and have none of the values.
+    arriving = over("R")
+    nulls = plain.probe_of(arriving, start, ()) if "R" in relations else 0.0
+    for number in range(4):
+        expected = plain.probe(arriving, start, number) + (0.0 if number else nulls)
+        assert found.probe(arriving, start, number) == pytest.approx(expected)
+    expected_values = plain.probe_with(arriving, start, (), key, hashes)
+    assert found.probe_with(arriving, start, (), key, hashes) == pytest.approx(expected_values)
 
 
 @pytest.mark.parametrize("known", [None, FrequentValues()])

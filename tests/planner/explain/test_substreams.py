@@ -14,6 +14,7 @@ from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.explain.substreams import explain_substreams, read_substreams
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from tests.planner.cost.test_values import with_nulls
 from tests.planner.plans.test_substreams import STAR, skewed
 
 if TYPE_CHECKING:
@@ -63,3 +64,16 @@ def test_plans_that_tell_nothing_apart_say_nothing() -> None:
     statistics = skewed(Random(1))
     plan = optimise([STAR], statistics, Options())
     assert explain_substreams(plan, [STAR], model_of(statistics, ())) == []
+
+
+def test_nulls_are_explained_with_the_substream_that_has_them() -> None:
+    statistics = with_nulls(skewed(Random(1)), "RSTU")
+    plan = optimise([STAR], statistics, Options(substreams=3, mir=False))
+    found = explain_substreams(plan, [STAR], model_of(statistics, plan.substreams))
+    assert found
+    for document in found:
+        first, *others = document["substreams"]
+        assert first["nulls"] == 0.5
+        assert first["share"] >= 0.5
+        assert not any(one["nulls"] for one in others)
+        assert sum(one["share"] for one in document["substreams"]) == pytest.approx(1)

@@ -26,7 +26,8 @@ from anabranch_planner.plans import aside
 from anabranch_planner.plans.aside import set_aside
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.substreams import Goal
+from anabranch_planner.plans.start_orders import StartOrders, Starts
+from tests.planner.cost.test_values import with_nulls
 from tests.planner.plans.test_substreams import STAR, moved, skewed
 from tests.support.cases.queries import chain
 
@@ -63,12 +64,13 @@ def test_the_least_cost_of_each_value_is_that_of_some_order(seed: int) -> None:
     model = model_of(skewed(Random(seed), costs=FREE), STAR)
     hashes = np.arange(1, 7, dtype=np.uint64)
     for start in "RSTU":
-        goal = Goal(STAR, AttrRef(Label(start), "a"), hashes, model)
+        goal = StartOrders(STAR, AttrRef(Label(start), "a"), hashes, model)
         others = frozenset(map(Label, "RSTU")) - {start}
         for inside in [None, *map(frozenset, combinations(sorted(others), 2))]:
             through = None if inside is None else sub_join(STAR, inside)
             costs = np.array([order_cost(model, start, o, hashes) for o in orders(others, inside)])
-            assert goal.least(through) == pytest.approx(costs.min(axis=0))
+            found = goal.plain if through is None else goal.least(through)
+            assert found == pytest.approx(costs.min(axis=0))
 
 
 def orders(
@@ -104,7 +106,7 @@ def order_cost(
 def test_no_other_values_save_more(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aside, "WORTH", 0.0)
     model = model_of(skewed(Random(seed), costs=FREE))
-    functions = [one for one in set_aside([LINE], model, (), 4) if one.aside]
+    functions = [one for one in set_aside(Starts([LINE], model), (), 4) if one.aside]
     hashes = np.arange(1, 7, dtype=np.uint64)
     saved = {}
     for inside in combinations((R, S, T), 2):
@@ -130,11 +132,11 @@ def subsets(items: range) -> list[tuple[int, ...]]:
 
 
 def gain(model: CostModel, mir: Mir, start: Label, hashes: Hashes) -> Costs:
-    goal = Goal(LINE, AttrRef(start, "a"), hashes, model)
+    goal = StartOrders(LINE, AttrRef(start, "a"), hashes, model)
     columns = joined_columns(mir, AttrRef(mir.members[0], "a"))
     weights = model.values.weights(columns, hashes)
     rows = model.added(mir) * weights / weights.sum()
-    gained = goal.least() - goal.least(mir) - FREE.row * rows
+    gained = goal.plain - goal.least(mir) - FREE.row * rows
     for member in mir.members:
         gained -= upkeep(model, mir, member, start, hashes)
     return np.asarray(gained, np.float64)
@@ -142,7 +144,7 @@ def gain(model: CostModel, mir: Mir, start: Label, hashes: Hashes) -> Costs:
 
 def upkeep(model: CostModel, mir: Mir, member: Label, start: Label, hashes: Hashes) -> Costs:
     """What a member makes of the other for the store alone, or on its way to a result."""
-    goal = Goal(LINE, AttrRef(member, "a"), hashes, model)
+    goal = StartOrders(LINE, AttrRef(member, "a"), hashes, model)
     alone = Substreams(member, "a", "bigint", tuple((h,) for h in hashes.tolist()))
     divided = model.divided((alone,))
     (other,) = set(mir.members) - {member}
@@ -151,7 +153,7 @@ def upkeep(model: CostModel, mir: Mir, member: Label, start: Label, hashes: Hash
     for at, number in enumerate([*range(1, alone.count), 0]):
         first = divided.step(own, mir, second.id, member, number, broadcast=False)
         then = divided.step(mir, whole, last.id, member, number, broadcast=False)
-        found.append(min(first, first + then - goal.least()[at]))
+        found.append(min(first, first + then - goal.plain[at]))
     return np.array(found)
 
 
@@ -173,35 +175,44 @@ def test_a_plan_keeps_all_but_what_is_set_aside(objective: Objective) -> None:
     assert (store.members, store.kept.hashes, store.kept.listed) == ((S, T), (1,), False)
 
 
+@pytest.mark.parametrize("relations", ["R", "S", "RST"])
+def test_nulls_change_nothing_about_what_is_set_aside(relations: str) -> None:
+    statistics = full_inside()
+    plain = set_aside(Starts([LINE], model_of(statistics)), (), 4)
+    found = set_aside(Starts([LINE], model_of(with_nulls(statistics, relations))), (), 4)
+    assert plain
+    assert [(one.groups, one.aside) for one in found] == [(o.groups, o.aside) for o in plain]
+
+
 def test_nothing_is_set_aside_where_all_is_worth_keeping_or_nothing() -> None:
     often = full_inside(rare=0.1)
-    assert set_aside([LINE], model_of(often), (), 4) == ()
+    assert set_aside(Starts([LINE], model_of(often)), (), 4) == ()
     few = full_inside(size=10.0)
     dear = model_of(full_inside(calls=1e6))
-    assert set_aside([LINE], model_of(few), (), 4) == ()
-    assert set_aside([LINE], dear, (), 4) == ()
-    assert set_aside([LINE], model_of(full_inside()), (), 1) == ()
+    assert set_aside(Starts([LINE], model_of(few)), (), 4) == ()
+    assert set_aside(Starts([LINE], dear), (), 4) == ()
+    assert set_aside(Starts([LINE], model_of(full_inside())), (), 1) == ()
 
 
 def test_a_result_that_is_probed_by_other_keys_is_left_whole() -> None:
     other = chain("S.a=T.a", "T.b=V.b", id="other")
     model = model_of(full_inside(), LINE, other)
-    assert set_aside([LINE, other], model, (), 4) == ()
+    assert set_aside(Starts([LINE, other], model), (), 4) == ()
     same = chain("R.a=S.a", "S.a=T.a", id="same")
-    assert set_aside([LINE, same], model_of(full_inside(), LINE, same), (), 4)
+    assert set_aside(Starts([LINE, same], model_of(full_inside(), LINE, same)), (), 4)
 
 
 def test_what_is_told_apart_already_is_told_apart_further() -> None:
     model = model_of(full_inside())
     there = Substreams(R, "a", "bigint", ((1, 2), (5,)), shares=(0.5, 0.3, 0.2))
-    found, *others = set_aside([LINE], model, (there,), 4)
+    found, *others = set_aside(Starts([LINE], model), (there,), 4)
     assert found.groups == ((1,), (2,), (5,))
     assert found.aside == (1,)
     assert [(one.groups, one.aside) for one in others] == [(((1,),), (1,))] * 2
     # What is there has a use of its own, so it is not given up for this.
-    assert set_aside([LINE], model, (there,), 3) == (there,)
+    assert set_aside(Starts([LINE], model), (there,), 3) == (there,)
     elsewhere = Substreams(R, "b", "bigint", ((1, 2), (5,)))
-    assert set_aside([LINE], model, (elsewhere,), 4) == (elsewhere,)
+    assert set_aside(Starts([LINE], model), (elsewhere,), 4) == (elsewhere,)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -211,9 +222,9 @@ def test_what_is_set_aside_stays_until_much_is_saved(
     rng = Random(seed)
     statistics = skewed(rng, costs=FREE)
     monkeypatch.setattr(aside, "WORTH", 0.001)
-    before = set_aside([LINE], model_of(statistics), (), 4)
+    before = set_aside(Starts([LINE], model_of(statistics)), (), 4)
     if before:
         near = model_of(moved(statistics, rng, 0.001))
-        assert [f.groups for f in set_aside([LINE], near, (), 4, before)] == [
+        assert [f.groups for f in set_aside(Starts([LINE], near), (), 4, before)] == [
             f.groups for f in before
         ]

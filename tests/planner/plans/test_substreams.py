@@ -13,12 +13,14 @@ import pytest
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.measurements import FrequentValues
-from anabranch_contract.queries.joins import Label, RelationId
+from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.plans.start_orders import Starts
 from anabranch_planner.plans.substreams import WORTH, choose, selected
+from tests.planner.cost.test_values import with_nulls
 from tests.support.cases.queries import chain
 
 STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
@@ -43,6 +45,10 @@ def skewed(rng: Random, values: int = 6, costs: CostConstants | None = None) -> 
     )
 
 
+def starts(statistics: TableStatistics, *queries: JoinQuery) -> Starts:
+    return Starts(queries or (STAR,), CostModel(statistics))
+
+
 @pytest.mark.parametrize("seed", range(500))
 def test_selections_are_the_best(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -62,8 +68,7 @@ def test_selections_are_the_best(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_with_room_every_value_has_its_cheapest_order(seed: int) -> None:
-    model = CostModel(skewed(Random(seed)))
-    for choice in choose([STAR], model, 16):
+    for choice in choose(starts(skewed(Random(seed))), 16):
         start = choice.function.start
         others = [label for label in "RSTU" if label != start]
         hashes = range(1, 7)
@@ -89,17 +94,33 @@ def test_with_room_every_value_has_its_cheapest_order(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_fewer_substreams_never_save_more(seed: int) -> None:
-    model = CostModel(skewed(Random(seed)))
-    saved = [sum(c.before - c.after for c in choose([STAR], model, most)) for most in (1, 2, 3, 4)]
+    known = starts(skewed(Random(seed)))
+    saved = [sum(c.before - c.after for c in choose(known, most)) for most in (1, 2, 3, 4)]
     assert saved == sorted(saved)
     assert saved[0] == 0
-    assert all(c.function.count <= 2 for c in choose([STAR], model, 2))
+    assert all(c.function.count <= 2 for c in choose(known, 2))
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("relations", ["R", "ST", "RSTU"])
+def test_nulls_change_no_kinds(seed: int, relations: str) -> None:
+    statistics = skewed(Random(seed))
+    plain = choose(starts(statistics), 4)
+    found = choose(starts(with_nulls(statistics, relations)), 4)
+    assert [c.function.groups for c in found] == [c.function.groups for c in plain]
+    for one, other in zip(found, plain, strict=True):
+        assert (one.before, one.after) == pytest.approx((other.before, other.after))
+        # What is not listed has them, too: its share is of all that arrives.
+        part = 0.5 if one.function.start in relations else 1.0
+        shares = [part * share for share in other.function.shares[1:]]
+        assert one.function.shares[1:] == pytest.approx(shares, abs=1e-6)
+        assert sum(one.function.shares) == pytest.approx(1, abs=1e-5)
 
 
 def test_calls_that_cost_more_than_they_save_leave_tuples_alike() -> None:
     dear = CostConstants(call=10.0, calls=1e6)
     model = CostModel(skewed(Random(3), costs=dear), objective=Objective.SECONDS)
-    assert choose([STAR], model, 4) == ()
+    assert choose(Starts([STAR], model), 4) == ()
 
 
 def test_equal_distributions_are_not_told_apart() -> None:
@@ -110,12 +131,12 @@ def test_equal_distributions_are_not_told_apart() -> None:
         every_distinct=dict.fromkeys(names, 200.0),
         values={(n, "a"): known for n in names},
     )
-    assert choose([STAR], CostModel(statistics), 4) == ()
+    assert choose(starts(statistics), 4) == ()
 
 
 def test_without_frequent_values_nothing_is_told_apart() -> None:
-    assert choose([STAR], CostModel(TableStatistics()), 4) == ()
-    assert choose([chain("R.a=S.a")], CostModel(skewed(Random(1))), 4) == ()
+    assert choose(starts(TableStatistics()), 4) == ()
+    assert choose(starts(skewed(Random(1)), chain("R.a=S.a")), 4) == ()
 
 
 def moved(statistics: TableStatistics, rng: Random, by: float) -> TableStatistics:
@@ -134,15 +155,15 @@ def moved(statistics: TableStatistics, rng: Random, by: float) -> TableStatistic
 def test_values_stay_until_much_is_saved(seed: int) -> None:
     rng = Random(seed)
     statistics = skewed(rng)
-    before = choose([STAR], CostModel(statistics), 3)
+    before = choose(starts(statistics), 3)
     earlier = [choice.function for choice in before]
-    again = choose([STAR], CostModel(statistics), 3, earlier)
+    again = choose(starts(statistics), 3, earlier)
     assert [choice.function for choice in again] == earlier
     assert [c.after for c in again] == pytest.approx([c.after for c in before])
     for by in (0.01, 0.9):
-        model = CostModel(moved(statistics, rng, by))
-        anew = {c.function.start: c for c in choose([STAR], model, 3)}
-        for choice in choose([STAR], model, 3, earlier):
+        known = starts(moved(statistics, rng, by))
+        anew = {c.function.start: c for c in choose(known, 3)}
+        for choice in choose(known, 3, earlier):
             best = anew.get(choice.function.start)
             if choice.function in earlier:
                 assert choice.after < choice.before
@@ -150,7 +171,7 @@ def test_values_stay_until_much_is_saved(seed: int) -> None:
             else:
                 assert choice == best
     # What has more substreams than are allowed now does not stay.
-    fewer = choose([STAR], CostModel(statistics), 2, earlier)
+    fewer = choose(starts(statistics), 2, earlier)
     assert all(c.function.count <= 2 for c in fewer)
 
 
@@ -169,7 +190,7 @@ def test_many_queries_are_not_told_apart_without_bounds() -> None:
         some = rng.sample(names, 4)
         pairs = pairwise(some)
         queries.append(chain(*(f"{a}.a={b}.a" for a, b in pairs), id=f"q{number}"))
-    chosen = choose(queries, CostModel(statistics), 4)
+    chosen = choose(starts(statistics, *queries), 4)
     using = {c.function.start: sum(c.function.start in q.labels for q in queries) for c in chosen}
     more = sum((c.function.count - 1) * using[c.function.start] for c in chosen)
     assert chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,8 @@ from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.samples import StreamSample
-from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.queries.joins import RelationId, Stream, StreamName
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sources.blocks import Block
@@ -170,6 +171,45 @@ def test_frequent_values_are_exact_while_there_are_few(
         assert other is not None
         assert sorted(other.texts) == [str(n) for n in range((epoch + 1) * EVERY)]
         assert max(other.arriving) > max(other.stored)
+
+
+def test_nulls_of_each_attribute_of_a_key_are_counted(redis: str, tmp_path: Path) -> None:
+    connection = redis_client.Redis.from_url(redis)
+    connection.flushall()
+    fetch_ruleset.cache_clear()
+    columns = (("a", parse_type("string")), ("b", parse_type("double")))
+    streams = tuple(Stream(StreamName(name), columns) for name in "RS")
+    both = "SELECT R.a FROM R JOIN S ON R.a = S.a AND R.b = S.b"
+    connection.set(KEYS.ruleset(0), rulesets.dumps(rules(0, {"q": both}, streams=streams)))
+    connection.zadd(KEYS.published, {"0": 0})
+    nan = float("nan")
+    some: dict[str, list[Any]] = {
+        "a": [None, "x", "NULL", "", None, "x"],
+        "b": [nan, 1.0, None, nan, None, 2.0],
+    }
+    block = Block("R", pa.record_batch(some))
+
+    def run(context: BatchContext) -> list[TaskReport]:
+        known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+        report = run_task(
+            context, known, [block], task=0, tasks=1, exchange=lambda message: [message]
+        )
+        return [report]
+
+    running = driver(redis, tmp_path, every=EVERY)
+    for batch in range(EVERY):
+        running.run(batch, run)
+    (text,) = [b.snapshot for b in boundaries(redis) if b.snapshot is not None]
+    snapshot = codec.from_json(text, Snapshot)
+    for name, values in some.items():
+        found = snapshot.frequent(RelationId("R"), name)
+        assert found is not None
+        shares = Counter(str(v).removesuffix(".0") for v in values if v is not None)
+        assert dict(zip(found.texts, found.stored, strict=True)) == {
+            value: pytest.approx(count / len(values), abs=1e-6) for value, count in shares.items()
+        }
+        assert (found.null_arriving, found.null_stored) == pytest.approx((1 / 3, 1 / 3), abs=1e-6)
+    assert set(snapshot.values["R"]) == {"a", "b"}
 
 
 def test_probes_hits_and_time_are_those_of_the_epoch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -194,12 +195,66 @@ def test_nulls_are_tuples_but_no_values() -> None:
     values = pa.array([None, 5, None, 5, 6, None, None, None, 5, None], pa.int64())
     found = KeyValues().merge([counts(values, KeyValues())]).published()
     assert found == FrequentValues(
-        (hash_of(5), hash_of(6)), ("5", "6"), (0.3, 0.1), (0.3, 0.1), 0.0
+        (hash_of(5), hash_of(6)), ("5", "6"), (0.3, 0.1), (0.3, 0.1), 0.0, 0.6, 0.6
     )
     nothing = pa.array([None] * 500, pa.int64())
     known = KeyValues().merge([counts(nothing, KeyValues())])
-    assert known.tuples == 500
-    assert known.published() == FrequentValues(error=0.0)
+    assert known.tuples == known.nulls == 500
+    assert known.published() == FrequentValues(error=0.0, null_arriving=1.0, null_stored=1.0)
+
+
+TEXTS = pa.array([None, "", "a", "NULL", None, "b"])
+FLOATS = pa.array([None, float("nan"), -0.0, 0.0, float("nan"), 1.5, None, None], pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("columns", "kinds", "nulls"),
+    [
+        ([TEXTS], ["string"], 2),
+        ([FLOATS], ["double"], 3),
+        ([TEXTS, FLOATS.slice(0, 6)], ["string", "double"], 2),
+        ([TEXTS, FLOATS.slice(2, 6)], ["string", "double"], 3),
+        ([pa.array([1, 2])], ["bigint"], 0),
+    ],
+    ids=["texts", "floats", "both NULL at once", "either NULL", "none"],
+)
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_nulls_are_counted_exactly(
+    columns: list[pa.Array], kinds: list[str], nulls: int, tasks: int
+) -> None:
+    with_nulls = pa.record_batch(columns, kinds)
+    without = with_nulls.drop_null()
+    known, recent, recent_nulls = KeyValues(), 0.0, 0.0
+    fade = 0.5 ** (1 / HALF_LIFE)
+    # Shares of what arrives and of all differ.
+    for rows in [with_nulls] * 8 + [without] * 3:
+        keys, column = key_vector(rows.columns, kinds), functools.partial(rows.column, 0)
+        known = known.merge([value_counts(keys, known.known, column)] * tasks)
+        recent = recent * fade + rows.num_rows * tasks
+        recent_nulls = recent_nulls * fade + (nulls if rows is with_nulls else 0) * tasks
+    assert known.nulls == 8 * nulls * tasks
+    found = known.published()
+    assert found.null_stored == pytest.approx(known.nulls / known.tuples, abs=1e-6)
+    assert found.null_arriving == pytest.approx(recent_nulls / recent, abs=1e-6)
+    if len(columns) == 1:
+        assert found.error == 0
+        for shares, null in (
+            (found.stored, found.null_stored),
+            (found.arriving, found.null_arriving),
+        ):
+            assert sum(shares) + null == pytest.approx(1, abs=1e-5)
+    if kinds == ["double"]:
+        assert sorted(found.texts) == ["0", "1.5", "nan"]
+
+
+def test_values_that_an_earlier_release_has_counted_had_no_nulls() -> None:
+    known = after(drawn("few", 2, 100, 6))
+    document = codec.to_json(known)
+    del document["nulls"], document["recent_nulls"]
+    assert codec.from_json(document, KeyValues) == known
+    published = codec.to_json(known.published())
+    del published["null_arriving"], published["null_stored"]
+    assert codec.from_json(published, FrequentValues) == known.published()
 
 
 def test_a_state_is_committed_with_its_values_and_read_without(tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
               const {divided, whose} = await import("/dashboard/query_page/view.js");
               const one = (number, same_as, values, share, cost, otherwise) => ({
                 number, same_as, share, cost, otherwise, others: !values.length, aside: number == 4,
+                nulls: number == 0 ? 0.25 : 0,
                 values: values.map((value) => ({value, share: 0.1})),
               });
               const plan = {divided: [{alias: "r", attribute: "k", substreams: [
@@ -223,12 +224,12 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
             }"""
         )
     assert [row[:2] for row in found["rows"]] == [
-        ["r", "all others"],
+        ["r", "all others, NULL 25.0 %"],
         ["r", "k = 7, 8, 9 or 1 more"],
         ["r", "k = b (in no intermediate result)"],
     ]
     assert [row[2] for row in found["rows"]] == pytest.approx([0.6, 0.3, 0.1])
     assert [row[3] for row in found["rows"]] == ["–", "75.0 %", "50.0 %"]
-    assert found["paths"] == ["k = 7, 8, 9 or 1 more", "all others", "", ""]
+    assert found["paths"] == ["k = 7, 8, 9 or 1 more", "all others, NULL 25.0 %", "", ""]
     assert found["none"] == [[], []]
     assert complaints == []

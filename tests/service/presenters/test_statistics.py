@@ -31,7 +31,7 @@ READS = {
         1000, 250, 300, by_partition=2000, by_time=500, filtered=300, looked=200
     )
 }
-FREQUENT = FrequentValues((9, 1 << 63), ("7", "8"), (0.3, 0.1), (0.2, 0.15), 0.001)
+FREQUENT = FrequentValues((9, 1 << 63), ("7", "8"), (0.3, 0.1), (0.2, 0.15), 0.001, 0.4, 0.5)
 SNAPSHOT = Snapshot(
     0,
     4,
@@ -118,6 +118,8 @@ def test_an_epochs_statistics(shop: Service) -> None:
             {"value": "8", "arriving": 0.1, "stored": 0.15},
         ],
         "error": 0.001,
+        "null_arriving": 0.4,
+        "null_stored": 0.5,
     }}}  # fmt: skip
 
 

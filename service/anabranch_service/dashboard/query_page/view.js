@@ -61,7 +61,10 @@ export function meaning({ normalised, window }) {
 const NAMED = 3;
 
 function kind(attribute, some) {
-  if (some.some((one) => one.others)) return "all others";
+  if (some.some((one) => one.others)) {
+    const nulls = sum(some, "nulls");
+    return nulls > 0 ? `all others, NULL ${percent(nulls)}` : "all others";
+  }
   const values = some.flatMap((one) => one.values);
   const named = values.slice(0, NAMED).map(({ value }) => value || "?").join(", ");
   const more = values.length - NAMED;

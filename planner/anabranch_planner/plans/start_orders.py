@@ -1,0 +1,209 @@
+"""What the orders of a query from one of its starts cost, value by value.
+
+A frequent value of a key has its own rates, rows and selectivities
+(:mod:`~anabranch_planner.cost.values`), and so its own cheapest order. Dynamic programming over the
+sets of labels that have been joined finds that of every value at once,
+
+    least(X) = min over the labels j of X of (least(X - j) + step(X - j, j)),
+
+and, from an intermediate result that is probed or kept up, what is left to do after it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_contract.queries.mirs import base_mir
+from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.values import column_of_each, combined, joined_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, QueryId
+    from anabranch_contract.queries.mirs import Mir, MirId
+    from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.cost.values import Column
+
+#: One entry per value.
+Costs = NDArray[np.float64]
+
+
+class Starts:
+    """The orders of starts, worked out once each.
+
+    Attributes:
+        queries: those that are planned together. ``model``: of all tuples of each start.
+    """
+
+    def __init__(self, queries: Sequence[JoinQuery], model: CostModel) -> None:
+        self.queries, self.model = queries, model
+        self._subs = SubJoins(queries)
+        self._known: dict[tuple[QueryId, AttrRef, bytes], StartOrders] = {}
+
+    def of(self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64]) -> StartOrders:
+        """Those of ``query`` from the label of ``key``, by the values of that."""
+        name = query.id, key, hashes.tobytes()
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = StartOrders(query, key, hashes, self.model, self._subs)
+        return found
+
+    def sub(self, query: JoinQuery, labels: Iterable[Label]) -> Mir:
+        """The sub-join of ``query`` over ``labels``."""
+        return self._subs.of(query, frozenset(labels))
+
+    def columns(self, query: JoinQuery, key: AttrRef) -> list[Column]:
+        """The column of ``key``, and all that ``query`` makes equal to it."""
+        return joined_columns(self.sub(query, query.labels), key)
+
+
+class StartOrders:
+    """The orders of ``query`` from the label of ``key``, over the stores of relations.
+
+    Costs have an entry per value, and a last one for all others than ``hashes``.
+
+    Attributes:
+        calls: what the calls of its steps cost; the costs of values are without them.
+        best: the cheapest order of each value, and last that of all together.
+        plain: what each value costs by it.
+    """
+
+    def __init__(
+        self,
+        query: JoinQuery,
+        key: AttrRef,
+        hashes: NDArray[np.uint64],
+        model: CostModel,
+        subs: SubJoins | None = None,
+    ) -> None:
+        self._start, self._model = key.label, model
+        self._grow(query)
+        subs = SubJoins([query]) if subs is None else subs
+        self._sent = self._rates(query, key, hashes, subs)
+        stores = {m.label: base_mir(m.relation).id for m in query.members}
+        others = sorted(stores.keys() - {key.label})
+        self.calls = sum(model.price(0.0, 0.0, stores[label]) for label in others)
+        price = {label: _prices(model, stores[label]) for label in others}
+        before, after = np.array(list(self._steps)).T
+        probe, match = np.array([price[label] for label in self._labels]).T[..., None]
+        self._costs = probe * self._sent[before] + match * self._sent[after]
+        self._least = self._grown({0: np.zeros(len(hashes) + 2)})
+        self.plain = self._least[len(self._sets) - 1][:-1]
+        self.best = self._read(len(hashes) + 2)
+
+    def _grow(self, query: JoinQuery) -> None:
+        """Find the sets that can be joined, smaller ones first, and the steps between them."""
+        near: dict[Label, set[Label]] = defaultdict(set)
+        for key_class in query.classes:
+            labels = {member.label for member in key_class.members}
+            for label in labels:
+                near[label] |= labels
+        self._sets = [frozenset({self._start})]
+        self._at = {self._sets[0]: 0}
+        #: (set before, set after) -> number of the step.
+        self._steps: dict[tuple[int, int], int] = {}
+        #: Step -> label that it adds.
+        self._labels: list[Label] = []
+        #: Set -> the sets before it.
+        self._before: list[list[int]] = [[]]
+        for before, head in enumerate(self._sets):
+            for label in sorted(set().union(*(near[one] for one in head)) - head):
+                after = self._at.setdefault(head | {label}, len(self._sets))
+                if after == len(self._sets):
+                    self._sets.append(head | {label})
+                    self._before.append([])
+                self._before[after].append(before)
+                self._steps[before, after] = len(self._labels)
+                self._labels.append(label)
+
+    def _rates(
+        self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], subs: SubJoins
+    ) -> Costs:
+        """What is sent per unit of time over each set: of each value, and last of all values. NULL
+        is none: what has it as its key finds nothing by any order.
+        """
+        values, columns = self._model.values, column_of_each(subs.of(query, self._sets[-1]), key)
+        shares = {
+            label: values.shares_of(column, hashes, arriving=label == key.label)
+            for label, column in columns.items()
+        }
+        found = np.empty((len(self._sets), len(hashes) + 2))
+        for row, labels in zip(found, self._sets, strict=True):
+            joined = [label for label in columns if label in labels]
+            weights = combined([shares[label] for label in joined])
+            nulls = values.nulls([columns[label] for label in joined], first_arrives=True)
+            sent = self._model.probe(subs.of(query, labels), key.label)
+            row[:-1] = sent / max(float(weights.sum()) + nulls, 1e-300) * weights
+        found[:, -1] = found[:, :-1].sum(axis=1)
+        return found
+
+    def cost(self, order: Sequence[Label]) -> Costs:
+        """What each value costs by ``order``."""
+        sets = [self._at[frozenset(order[:size])] for size in range(1, len(order) + 1)]
+        steps = [self._steps[step] for step in pairwise(sets)]
+        found: Costs = self._costs[steps, :-1].sum(axis=0)
+        return found
+
+    def least(self, through: Mir) -> Costs:
+        """What each value costs where ``through``, an intermediate result, may be probed, too."""
+        members = frozenset(through.members)
+        probe, match = _prices(self._model, through.id)
+        probed = {}
+        for head, least in self._least.items():
+            after = self._at.get(self._sets[head] | members)
+            if after is not None and members.isdisjoint(self._sets[head]):
+                probed[after] = least + probe * self._sent[head] + match * self._sent[after]
+        return np.minimum(self.plain, self._to_the_end(probed))
+
+    def upkeep(self, mir: Mir) -> Costs:
+        """What each value costs more where the start, a member of ``mir``, also completes that:
+        by the cheaper of one order that goes through it, and of an order of its own.
+        """
+        inside = self._at[frozenset(mir.members)]
+        own = self._least[inside]
+        return np.minimum(own[:-1], self._to_the_end({inside: own}) - self.plain)
+
+    def _to_the_end(self, known: dict[int, Costs]) -> Costs:
+        return self._grown(known)[len(self._sets) - 1][:-1]
+
+    def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
+        """``known``, the costs of some sets, with the least of those that grow from them."""
+        for after, heads in enumerate(self._before):
+            for before in heads:
+                if before in known:
+                    cost = known[before] + self._costs[self._steps[before, after]]
+                    known[after] = np.minimum(known[after], cost) if after in known else cost
+        return known
+
+    def _read(self, values: int) -> list[tuple[Label, ...]]:
+        """The order of each value, from its last label to its first; those alike are read once."""
+        found: list[tuple[Label, ...]] = [()] * values
+        pending: list[tuple[int, NDArray[np.int64], tuple[Label, ...]]] = [
+            (len(self._sets) - 1, np.arange(values), ())
+        ]
+        while pending:
+            after, of, tail = pending.pop()
+            if not after:
+                for value in of.tolist():
+                    found[value] = (self._start, *tail)
+                continue
+            steps = [(before, self._steps[before, after]) for before in self._before[after]]
+            costs = [self._least[before] + self._costs[step] for before, step in steps]
+            cheapest = np.array(costs).argmin(axis=0)[of]
+            for number, (before, step) in enumerate(steps):
+                some = of[cheapest == number]
+                if len(some):
+                    pending.append((before, some, (self._labels[step], *tail)))
+        return found
+
+
+def _prices(model: CostModel, store: MirId) -> tuple[float, float]:
+    """What a tuple costs that probes ``store``, and one that is found there."""
+    call = model.price(0.0, 0.0, store)
+    return model.price(1.0, 0.0, store) - call, model.price(0.0, 1.0, store) - call
