@@ -54,7 +54,8 @@ def read_substreams(documents: Iterable[Mapping[str, Any]]) -> tuple[Substreams,
             document["type"],
             tuple(tuple(map(int, group)) for group in document["groups"]),
             document["others"],
-            aside=tuple(one["number"] for one in document["substreams"] if one.get("aside")),
+            tuple(one["share"] for one in document["substreams"]),
+            tuple(one["number"] for one in document["substreams"] if one.get("aside")),
         )
         for document in documents
     )

@@ -68,6 +68,7 @@ class Options:
         substreams: into how many substreams the tuples of one start are told apart at most, where
             that saves seconds (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
             and not by the printed program.
+        told_apart: how the tuples of starts are told apart now; that changes where much is saved.
         look_ahead: whether the rules of revisions ask ahead where that pays
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
@@ -86,6 +87,7 @@ class Options:
     threads: int = 1
     max_flows: int = MAX_FLOWS
     substreams: int = 1
+    told_apart: tuple[Substreams, ...] = ()
     look_ahead: bool = False
     limits: Limits | None = None
     switching: Switching | None = None
@@ -165,13 +167,11 @@ def cost_model(
     queries: Sequence[JoinQuery],
     request: PlanRequest,
     substreams: Sequence[Substreams] | None = None,
-    earlier: Sequence[Substreams] = (),
 ) -> CostModel:
     """The model by which ``queries`` are planned.
 
     Args:
         substreams: how starts are told apart; None: as saves most.
-        earlier: how they are told apart now; that changes only where much is saved.
     """
     options = request.options
     model = CostModel(
@@ -188,6 +188,7 @@ def cost_model(
             return model
         # Each kind takes calls of its own, which only seconds charge.
         starts = Starts(queries, model.charging(Objective.SECONDS))
+        earlier = options.told_apart
         chosen = choose(starts, options.substreams, earlier)
         substreams = [choice.function for choice in chosen]
         if options.mir:

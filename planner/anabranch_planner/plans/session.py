@@ -196,8 +196,7 @@ class Session:
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
-            earlier = () if self._last is None else self._last.plan.substreams
-            builder = Builder(cost_model(queries, request, earlier=earlier), mir=options.mir)
+            builder = Builder(cost_model(queries, request), mir=options.mir)
             builder.add(queries)
             problem = builder.problem()
         outcomes = solve(charge(problem, request), request)
@@ -225,12 +224,14 @@ class Session:
 
 
 def _charging(options: Options, last: _Last, weight: float) -> Options:
-    """``options`` with a charge for switching from the last plan."""
+    """``options`` with what depends on the last plan: a charge for switching from it, and how it
+    tells tuples apart.
+    """
     switching = None
     if weight:
         queries = tuple(last.queries.values())
         switching = Switching(footprint(last.plan, queries), weight)
-    return replace(options, switching=switching)
+    return replace(options, switching=switching, told_apart=last.plan.substreams)
 
 
 def _follows(options: Options) -> bool:

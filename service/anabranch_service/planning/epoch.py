@@ -21,7 +21,7 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Formulation, HotKeyDealing, LookingAhead, Optimizer, Plan
-from anabranch_contract.plans.ruleset import HotValue, Ruleset
+from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.rest.plans import AheadRecord, CostsRecord
 from anabranch_contract.rest.queries import ProblemRecord
@@ -107,6 +107,7 @@ class Task:
         running: the running epoch's steps and stores, which the plan is charged for changing.
         backfills: the running epoch's decisions on the past of its intermediate results.
         hot: store -> the values of which the running epoch deals new rows to several hosts.
+        told_apart: how the running epoch tells the tuples of starts apart.
         batches: that the history of ``statistics`` has.
     """
 
@@ -123,6 +124,7 @@ class Task:
     running: Footprint | None = None
     backfills: tuple[Backfill, ...] = ()
     hot: Mapping[str, tuple[HotValue, ...]] = field(default_factory=dict)
+    told_apart: tuple[Substreams, ...] = ()
     batches: int = 0
 
 
@@ -312,6 +314,7 @@ def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
         formulation=task.formulation,
         solver=task.options.solver,
         substreams=task.options.substreams,
+        told_apart=task.told_apart,
         limits=_limits(queries, task),
         switching=_switching(task),
         deadline=Deadline(time.monotonic, seconds=task.seconds),

@@ -42,6 +42,7 @@ from anabranch_service.planning.what_if import (
     decided_in,
     explain_choice,
     rewired_from,
+    told_apart_in,
     unexplained,
 )
 from anabranch_service.planning.widths import with_exchange
@@ -352,6 +353,7 @@ def plan_only(request: PlanningRequest, follower: Follower | None = None) -> Pla
         running=rewired_from(request.running),
         backfills=decided_in(request.running),
         hot=dealt_in(request.running),
+        told_apart=told_apart_in(request.running),
     )
     joint = plan_jointly(request.queries, task, follower)
     planned = outcome(joint)

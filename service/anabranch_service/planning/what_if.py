@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 import structlog
 
-from anabranch_contract.plans.ruleset import HotValue
+from anabranch_contract.plans.ruleset import HotValue, Substreams
 from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, ShareRecord, SharesRecord
 from anabranch_planner.cost.footprint import (
@@ -155,6 +155,11 @@ def decided_in(running: Running | None) -> tuple[Backfill, ...]:
 def dealt_in(running: Running | None) -> dict[str, tuple[HotValue, ...]]:
     """The values of which a published epoch deals new rows to several hosts, by store."""
     return {} if running is None else read_hot(running.record.explain.get("hot_keys"))
+
+
+def told_apart_in(running: Running | None) -> tuple[Substreams, ...]:
+    """How a published epoch tells the tuples of starts apart."""
+    return () if running is None else substreams_in(running.record.explain)
 
 
 def _compare(

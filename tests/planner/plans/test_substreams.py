@@ -18,6 +18,9 @@ from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
+from anabranch_planner.plans.session import Session
 from anabranch_planner.plans.start_orders import Starts
 from anabranch_planner.plans.substreams import WORTH, choose, selected
 from tests.planner.cost.test_values import with_nulls
@@ -195,3 +198,22 @@ def test_many_queries_are_not_told_apart_without_bounds() -> None:
     more = sum((c.function.count - 1) * using[c.function.start] for c in chosen)
     assert chosen
     assert more <= 80 * 4 // 2
+
+
+def test_a_new_plan_keeps_kinds_until_much_is_saved() -> None:
+    """Whether a session has made the plan before, or another service has."""
+    stayed = 0
+    for seed in range(12):
+        rng = Random(seed)
+        known = skewed(rng)
+        later = moved(known, rng, 0.5)
+        options = Options(substreams=3, mir=False)
+        session = Session()
+        before = session.plan([STAR], known, options).substreams
+        anew = Session().plan([STAR], later, options).substreams
+        after = session.plan([STAR], later, options).substreams
+        read = replace(options, told_apart=before)
+        assert Session().plan([STAR], later, read).substreams == after
+        assert optimise([STAR], later, read).substreams == after
+        stayed += after == before != anew
+    assert stayed > 2
