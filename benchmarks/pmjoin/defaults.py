@@ -13,7 +13,8 @@ DuckDB.
 
 *work* is probes and matches of all steps, *time* and *CPU* are those of all batches that are
 measured, and *planning* is the time of one plan by the last statistics: all as ratios of one kind,
-one partition and one task in the same round. *s* are seconds of all batches that are measured.
+one partition and one task in the same round. *Least* are ratios of the least time and CPU of all
+rounds: other processes only add to a run. *s* are seconds of all batches that are measured.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ TPCDS = (
 )
 #: What is compared, run by run.
 FIGURES = ("work", "seconds", "cpu", "planning")
+LEAST = ("seconds", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +139,20 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 def _compared(workload: Workload, rounds: int, home: Path) -> list[dict[str, Any]]:
     runs = in_turns(SIDES, rounds, lambda side: _run(workload, side, home))
-    results = sum(workload.results.values())
+    results, first = sum(workload.results.values()), runs[SIDES[0]]
     found = []
     for side, some in runs.items():
         about = {"workload": workload.name, "results": results, **asdict(side)}
-        ratios = {name: ratio(some, runs[SIDES[0]], name) for name in FIGURES}
+        ratios = {name: ratio(some, first, name) for name in FIGURES}
+        least = {f"least {name}": _least(some, name) / _least(first, name) for name in LEAST}
         took = spread((run["seconds"] for run in some), 3)
-        found.append({**about, "chosen": some[0]["chosen"], **ratios, "took": took})
+        found.append({**about, "chosen": some[0]["chosen"], **ratios, **least, "took": took})
         tell(str(found[-1]))
     return found
+
+
+def _least(some: Sequence[Figures], figure: str) -> float:
+    return min(run[figure] for run in some)
 
 
 def _run(workload: Workload, side: Side, home: Path) -> Figures:
@@ -171,11 +178,13 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             f"{row['chosen']:.0f}",
             f"{row['took']['median']:.2f}",
             *(f"{row[name]['median']:.3f}" for name in FIGURES),
+            *(f"{row[f'least {name}']:.3f}" for name in LEAST),
         )
         for row in entry["rows"]
     ]
     head = ("workload", "results", "kinds at most", "partitions", "tasks", "kinds of all starts",
-            "s", "work ×", "time ×", "CPU ×", "planning ×")  # fmt: skip
+            "s", "work ×", "time ×", "CPU ×", "planning ×", "least time ×",
+            "least CPU ×")  # fmt: skip
     return [Grid("kinds and partitions", head, tuple(rows))]
 
 

@@ -226,7 +226,7 @@ def own_orders(workload: Workload) -> Figures:
             found["each"] += costs.min(axis=0).sum()
             found["listed"] += costs[:, listed].min(axis=0).sum()
             found["listed"] += costs[:, ~listed].sum(axis=1).min()
-    return found
+    return {name: float(work) for name, work in found.items()}
 
 
 def _work(arriving: NDArray[np.float64], stores: Sequence[NDArray[np.float64]]) -> Any:
@@ -251,7 +251,8 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             f"{row['chosen']:.0f}",
             f"{row['work']:.3f}",
             *(f"{row[name]:.3f}" if name in row else "" for name in ("each", "listed")),
-            *(f"{row[name]['median']:.2f}" for name in TIMES),
+            "{median:.2f} ({low:.2f}–{high:.2f})".format(**row["seconds"]),
+            *(f"{row[name]['median']:.2f}" for name in TIMES[1:]),
         )
         for row in entry["rows"]
     ]
