@@ -11,10 +11,11 @@ the first two epochs are left out. Runs take turns: one kind for all tuples or f
 partition per store or four, one task or two (threads of this process). Results are counted by
 DuckDB.
 
-*work* is probes and matches of all steps, *time* and *CPU* are those of all batches that are
-measured, and *planning* is the time of one plan by the last statistics: all as ratios of one kind,
-one partition and one task in the same round. *Least* are ratios of the least time and CPU of all
-rounds: other processes only add to a run. *s* are seconds of all batches that are measured.
+*work* is probes and matches of all steps, *time* is that of all batches that are measured, *CPU*
+that of planning, too, and *planning* is the time of one plan by the last statistics: all as ratios
+of one kind, one partition and one task in the same round. *Least* are ratios of the least time and
+CPU of all rounds: other processes only add to a run. *Same rules*: those of every epoch are those
+of the first row, byte by byte. *s* are seconds of all batches that are measured.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.plans import ruleset as rulesets
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.pmjoin.looking_ahead import tpch_joins
 from benchmarks.pmjoin.skew import Skew
@@ -50,6 +52,9 @@ from benchmarks.state.command import CACHE
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    #: What came of a run, and the rules of its epochs.
+    Run = tuple[Figures, list[str]]
 
 ONE_KEY = Skew("different", 1.2, 20_000)
 #: Batches, batches of an epoch, and batches that are not measured.
@@ -139,23 +144,30 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 def _compared(workload: Workload, rounds: int, home: Path) -> list[dict[str, Any]]:
     runs = in_turns(SIDES, rounds, lambda side: _run(workload, side, home))
-    results, first = sum(workload.results.values()), runs[SIDES[0]]
+    results, (first, rules) = sum(workload.results.values()), _apart(runs[SIDES[0]])
     found = []
-    for side, some in runs.items():
+    for side, ran in runs.items():
+        some, others = _apart(ran)
         about = {"workload": workload.name, "results": results, **asdict(side)}
         ratios = {name: ratio(some, first, name) for name in FIGURES}
         least = {f"least {name}": _least(some, name) / _least(first, name) for name in LEAST}
         took = spread((run["seconds"] for run in some), 3)
-        found.append({**about, "chosen": some[0]["chosen"], **ratios, **least, "took": took})
+        chosen, same = some[0]["chosen"], others == rules
+        found.append({**about, "same": same, "chosen": chosen, **ratios, **least, "took": took})
         tell(str(found[-1]))
     return found
+
+
+def _apart(runs: Sequence[Run]) -> tuple[list[Figures], list[str]]:
+    """Figures of all, and the rules of the first."""
+    return [figures for figures, _ in runs], runs[0][1]
 
 
 def _least(some: Sequence[Figures], figure: str) -> float:
     return min(run[figure] for run in some)
 
 
-def _run(workload: Workload, side: Side, home: Path) -> Figures:
+def _run(workload: Workload, side: Side, home: Path) -> Run:
     with pipeline(
         workload,
         home,
@@ -165,7 +177,9 @@ def _run(workload: Workload, side: Side, home: Path) -> Figures:
         parallelism=side.partitions,
     ) as engine:
         found = measured(engine, workload, WARM)
-        return found | {"chosen": kinds_chosen(engine), "planning": planning_seconds(engine)}
+        found |= {"chosen": kinds_chosen(engine), "planning": planning_seconds(engine)}
+        epochs = range(len(workload.batches) // EVERY)
+        return found, [rulesets.dumps(engine.ruleset(epoch)) for epoch in epochs]
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
@@ -176,6 +190,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             f"{row['results']:,}",
             *(str(row[name]) for name in ("most", "partitions", "tasks")),
             f"{row['chosen']:.0f}",
+            "yes" if row["same"] else "no",
             f"{row['took']['median']:.2f}",
             *(f"{row[name]['median']:.3f}" for name in FIGURES),
             *(f"{row[f'least {name}']:.3f}" for name in LEAST),
@@ -183,7 +198,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         for row in entry["rows"]
     ]
     head = ("workload", "results", "kinds at most", "partitions", "tasks", "kinds of all starts",
-            "s", "work ×", "time ×", "CPU ×", "planning ×", "least time ×",
+            "same rules", "s", "work ×", "time ×", "CPU ×", "planning ×", "least time ×",
             "least CPU ×")  # fmt: skip
     return [Grid("kinds and partitions", head, tuple(rows))]
 

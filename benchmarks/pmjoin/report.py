@@ -43,11 +43,27 @@ benchmarks, not this file. What the algorithms are is in [placement.md](placemen
 _WAYS = ("hash", "range", "rate", "plan")
 
 _SKEW = """\
-With every value of its own order, work would be 0.46 of that by one order in the workload
-*different* of exponent 1.2, and 0.59 if the 64 most frequent values of each stream had one (worked
-out from the distributions, for 150,000 rows of each stream): what is left is in values that are not
-among them, in statistics that lag, and in kinds that are not told apart, as each adds calls, of 0.3
-to 0.4 ms a batch. Kinds are chosen by seconds, these included, so work falls by less than it could.
+Kinds are chosen by seconds, of which each further kind adds calls, 0.3 to 0.4 ms a batch. So small
+batches have few, and more than eight at most change nothing. Work falls by less than it could: some
+is in values that are not among the 64 that are known of a stream, some in statistics that lag, and
+some in kinds that are not told apart. *Each value* is worked out in hindsight, batch by batch.
+
+Plans with intermediate results (MIRs) have less work than those without, but for the chain of large
+batches, where the estimate of what they save misses. They take more time: rows of MIRs are stored,
+which is no work. So of what four kinds save at a million tuples over 80,000 values most is upkeep
+of MIRs, which plans by kinds need less: without MIRs one order takes hardly longer than four kinds.
+
+Other processes had the two cores, too, so times of equal plans, which do equal work, lie apart, as
+their ranges do. Only differences well beyond these say something.
+"""
+
+_DEFAULTS = """\
+Where no value is frequent enough to have an order of its own, rules are the same with four kinds as
+with one: what times of such runs differ by is what this machine's do. What is left is planning.
+
+On one host several partitions only cost time: each step is called once for each of them. With two
+tasks of one process this is more so than it might be with two processes, but a task can probe all
+of a store either way. So one partition is right there, as `anabranch up` has it.
 """
 
 _AHEAD = """\
@@ -99,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if apart is not None:
         parts += section(docs, "Orders per kind of value", skew.BENCHMARK, apart, {}, [_SKEW])
     if usual is not None:
-        parts += section(docs, "Kinds and partitions", defaults.BENCHMARK, usual, {})
+        parts += section(docs, "Kinds and partitions", defaults.BENCHMARK, usual, {}, [_DEFAULTS])
     if kept is not None:
         title = "What intermediate results keep"
         parts += section(docs, title, partial.BENCHMARK, kept, {})
@@ -253,27 +269,26 @@ def targets(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
 
 
 def targets_apart(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of substreams: four kinds at most, eight for batches with little in them. Of large
-    batches the worst with few results, which are those of *different* and of the chain.
+    """The same of substreams: four kinds at most where large batches have few results, which are
+    those of *different* and of the chain; eight for batches with little in them.
     """
     rows = [row for row in entry["rows"] if row["mir"]]
+    targets = []
+    for row in rows:
+        few = row["heavy"] in ("different", "chain") and row["exponent"] == 1.2
+        if row["most"] != 4 or not few or row["size"] < 100_000:
+            continue
+        name = f"four kinds, {row['heavy']}, {row['size']:,} tuples, {row['values']:,} values"
+        targets.append(_row(f"{name}, work", "≤ 0.5 ×", row["work"], 0.5, " ×"))
+        targets.append(_row(f"{name}, time", "≤ 0.67 ×", row["seconds"]["median"], 0.67, " ×"))
+        if "each" in row:
+            own = row["work"] / row["each"]
+            targets.append(_row(f"{name}, work, of own orders", "≤ 1.1 ×", own, 1.1, " ×"))
     found = {(row["heavy"], row["exponent"], row["size"], row["most"]): row for row in rows}
     heavy, equal = (found[name, z, 100_000, 4] for name, z in (("different", 1.2), ("equal", 0.3)))
     many = found["different", 1.2, 100_000, 8]
-    large = [
-        row
-        for row in rows
-        if row["heavy"] in ("different", "chain")
-        and (row["exponent"], row["most"]) == (1.2, 4)
-        and row["size"] >= 100_000
-    ]
-    own = max(row["work"] / row["each"] for row in large if "each" in row)
     return (
-        _row(
-            "kinds of values, Zipf 1.2, work", "≤ 0.5 ×", max(r["work"] for r in large), 0.5, " ×"
-        ),
-        _row("the same, time", "≤ 0.67 ×", max(r["seconds"]["median"] for r in large), 0.67, " ×"),
-        _row("the same, of each value's own order, work", "≤ 1.1 ×", own, 1.1, " ×"),
+        *targets,
         _row("equal distributions, time", "≤ 1.01 ×", equal["seconds"]["median"], 1.01, " ×"),
         _row("eight kinds, empty batch", "≤ 1.1 ×", many["empty"]["median"], 1.1, " ×"),
         _row("four kinds, planning", "≤ 2 ×", heavy["planning"]["median"], 2.0, " ×"),
@@ -288,7 +303,7 @@ def targets_defaults(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
         if (row["most"], row["partitions"], row["tasks"]) == (4, 1, 1)
     }
     return tuple(
-        _row(f"kinds of values, {name}, time", "≤ 1.01 ×", found[name], 1.01, " ×")
+        _row(f"four kinds, {name}, time", "≤ 1.01 ×", found[name], 1.01, " ×")
         for name in ("TPC-H", "TPC-DS")
         if name in found
     )

@@ -14,11 +14,11 @@ batches are measured (two of a million, and where there are most results). Runs 
 of kinds take turns; all have to give as many results as DuckDB counts.
 
 *work* is probes and matches of all steps, as a ratio of that by one order for all tuples; *time*
-and *CPU* those of the measured batches, likewise. Plans may have intermediate results (MIRs) but
-where it says so. *Empty* is the time of a batch of one row per stream at the end of the run, and
-*planning* that of one plan by the statistics of the last epoch. *Each value* is what work would be,
-without MIRs, if every value of the key had the order that turns out to be cheapest for it in that
-batch; *of 64* if the 64 most frequent values of each stream had.
+that of the measured batches, likewise, and *CPU* that of planning, too. Plans may have intermediate
+results (MIRs) but where it says so. *Empty* is the time of a batch of one row per stream at the end
+of the run, and *planning* that of one plan by the statistics of the last epoch. *Each value* is
+what work would be, without MIRs, if every value of the key had the order that turns out to be
+cheapest for it in that batch; *of 64* if the 64 most frequent values of each stream had.
 """
 
 from __future__ import annotations

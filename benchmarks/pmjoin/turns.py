@@ -33,7 +33,7 @@ PLANS = 5
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One that has been applied; wall and CPU seconds, without planning."""
+    """One that has been applied: its wall seconds; CPU seconds of it and of planning before."""
 
     number: int
     seconds: float
