@@ -44,14 +44,15 @@ _WAYS = ("hash", "range", "rate", "plan")
 
 _SKEW = """\
 Kinds are chosen by seconds, of which each further kind adds calls, 0.3 to 0.4 ms a batch. So small
-batches have few, and more than eight at most change nothing. Work falls by less than it could: some
+batches have few, and more than four at most change nothing. Work falls by less than it could: some
 is in values that are not among the 64 that are known of a stream, some in statistics that lag, and
-some in kinds that are not told apart. *Each value* is worked out in hindsight, batch by batch.
+some in kinds that are not told apart. *Each value* is worked out in hindsight, batch by batch, over
+the stores of the streams, so plans with intermediate results (MIRs) may have less.
 
-Plans with intermediate results (MIRs) have less work than those without, but for the chain of large
-batches, where the estimate of what they save misses. They take more time: rows of MIRs are stored,
-which is no work. So of what four kinds save at a million tuples over 80,000 values most is upkeep
-of MIRs, which plans by kinds need less: without MIRs one order takes hardly longer than four kinds.
+Plans with MIRs mostly have less work than those without, but often take more time: rows of MIRs are
+stored, which is no work. Of what four kinds save at a million tuples over 80,000 values, and where
+frequent values are scattered, most is that: without MIRs one order takes hardly longer than four
+kinds. In the chain of a million tuples, MIRs cost more work than they save.
 
 Other processes had the two cores, too, so times of equal plans, which do equal work, lie apart, as
 their ranges do. Only differences well beyond these say something.

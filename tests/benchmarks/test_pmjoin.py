@@ -27,6 +27,7 @@ from benchmarks.pmjoin import (
     skew,
     turns,
 )
+from benchmarks.pmjoin.defaults import Side
 from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
 from benchmarks.pmjoin.routing import route
 from benchmarks.pmjoin.skew import Skew
@@ -220,6 +221,7 @@ def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(turns, "PLANS", 1)
     monkeypatch.setattr(skew, "FIRST", 4_000)
     monkeypatch.setattr(defaults, "ONE_KEY", Skew("different", 1.2, 500, 4_000))
+    monkeypatch.setattr(defaults, "SIDES", (Side(), Side(4), Side(1, 4, 2)))
     folder = tmp_path / "cache" / "sf0.001"
     _tpcds(folder)
     options = argparse.Namespace(scale=0.001, ds_scale=0.001, cache=tmp_path / "cache", rounds=1)
@@ -229,6 +231,7 @@ def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         "different, 1.2, 4,000", "TPC-H", "TPC-DS",
     ]  # fmt: skip
     assert all(row["results"] > 0 for row in found["rows"])
+    assert all(row["same"] for row in found["rows"] if row["partitions"] == 1)
     (grid,) = defaults.tables(found)
     assert len(grid.rows) == 3 * sides
     assert len(report.targets_defaults(found)) == 2
