@@ -140,7 +140,7 @@ bench-cluster: setup ## measure hosts that share nothing, write docs/benchmarks-
 
 bench-pmjoin: setup ## simulate placements, measure skew, write docs/benchmarks-pmjoin.md
 	@mkdir -p docs/benchmarks
-	@for part in simulation skew partial looking_ahead hot_keys; do \
+	@for part in simulation skew defaults partial looking_ahead hot_keys; do \
 		$(BIN)/python -m benchmarks.pmjoin.$$part --json >> docs/benchmarks/pmjoin.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.pmjoin.report

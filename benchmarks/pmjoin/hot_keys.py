@@ -18,30 +18,23 @@ these alone. *Load* is that of all hosts, and *bytes* is what they send each oth
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from anabranch_client.replay.tpch import DemoQuery
-from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_runtime.columns.arrow_types import spark_type
-from anabranch_runtime.sources.blocks import Block
 from benchmarks.command import Benchmark, run_benchmark
-from benchmarks.engine import Engine
+from benchmarks.pmjoin.turns import pipeline, played
+from benchmarks.pmjoin.workloads import Workload, counted, cut
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-from benchmarks.session import WrongResultError
-from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -59,8 +52,6 @@ SPAN = 60
 HOSTS, TASKS, PARTITIONS = 3, 2, 16
 #: Of one key's values.
 VALUES = 20_000
-#: Event times are not late.
-LATENESS = 1_000_000
 
 
 def _near(one: str, other: str) -> str:
@@ -88,41 +79,6 @@ SHAPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Rows of streams by batch, the query over them, and how many results it has."""
-
-    name: str
-    exponent: float
-    tables: Mapping[str, pa.Table]
-    query: DemoQuery
-    results: int
-    batches: int
-
-    @property
-    def streams(self) -> list[Stream]:
-        """The streams as the planner knows them."""
-        return [
-            Stream(
-                StreamName(name),
-                tuple((f.name, spark_type(f.type)) for f in table.schema),
-                event_time="at",
-                lateness=LATENESS,
-            )
-            for name, table in sorted(self.tables.items())
-        ]
-
-    def blocks(self, batch: int, task: int, tasks: int) -> list[Block]:
-        """A task's share of a batch."""
-        found = []
-        parts, part = self.batches * tasks, batch * tasks + task
-        for name, table in sorted(self.tables.items()):
-            first, last = (table.num_rows * n // parts for n in (part, part + 1))
-            rows = table.slice(first, last - first).combine_chunks().to_batches()
-            found += [Block(StreamName(name), one) for one in rows]
-        return found
-
-
 def workload(
     shape: str, exponent: float, rows: int, batches: int, seed: int, *, equal: bool | None = None
 ) -> Workload:
@@ -147,11 +103,7 @@ def workload(
             names = names if equal else random.permutation(VALUES)
         times = pa.array(at).cast(pa.timestamp("us", "UTC"))
         tables[name] = pa.table({"n": np.arange(count), **keys, "at": times})
-    with duckdb.connect() as connection:
-        for name, table in tables.items():
-            connection.register(name, table)
-        found = connection.sql(f"SELECT count(*) FROM {query.source}").fetchall()
-    return Workload(shape, exponent, tables, query, int(found[0][0]), batches)
+    return counted(shape, cut(tables, batches), (query,))
 
 
 def _drawn(random: np.random.Generator, names: Ints, weights: Floats, count: int) -> Ints:
@@ -165,34 +117,26 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
         WrongResultError: DuckDB counts other results.
     """
     hosts: dict[str, Counter[str]] = defaultdict(Counter)
-    results, sent, changed = 0, 0, 0
+    sent, changed = 0, 0
     places: list[Placement | None] = []
-    with redis_url() as url:
-        engine = Engine(
-            home,
-            url,
-            made.streams,
-            (made.query,),
-            tasks=HOSTS * TASKS,
-            parallelism=PARTITIONS,
-            every=EVERY,
-            hosts=HOSTS,
-            hot_keys=hot,
-        )
-        for batch in range(made.batches):
-            engine.run(lambda task, tasks, b=batch: made.blocks(b, task, tasks))  # type: ignore[misc]
-            results += engine.results
+    with pipeline(
+        made,
+        home,
+        tasks=HOSTS * TASKS,
+        parallelism=PARTITIONS,
+        every=EVERY,
+        hosts=HOSTS,
+        hot_keys=hot,
+    ) as engine:
+        for batch in played(engine, made):
             places.append(engine.driver.state.placement)
-            if 2 * batch < made.batches:
+            if 2 * batch.number < len(made.batches):
                 continue
             changed += moved(places[-2:])
             for report in engine.reports:
                 hosts[report.host].update(load_of(report))
                 sent += report.sent_bytes
         found, stores = engine.hot, engine.driver.state.stores
-        engine.finish()
-    if results != made.results:
-        raise WrongResultError(f"{made.name}: {results} results, not {made.results}")
     loads = {kind: [one[kind] for one in hosts.values()] for kind in ("rows", "probes", "matches")}
     totals = [sum(one.values()) for one in hosts.values()]
     return {
@@ -250,8 +194,8 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             for hot in (False, True):
                 tell(f"{shape}, {exponent}, seed {seed}, {'on' if hot else 'off'}")
                 sides["on" if hot else "off"] = run(made, home / "run", hot=hot)
-                shutil.rmtree(home / "run")
-            one = {"workload": shape, "exponent": exponent, "seed": seed, "results": made.results}
+            results = made.results[shape]
+            one = {"workload": shape, "exponent": exponent, "seed": seed, "results": results}
             found.append({**one, **sides})
     return {"runs": found}
 

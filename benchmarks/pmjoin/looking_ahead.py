@@ -19,33 +19,24 @@ are of medians, on over off; *look-ups* are probes and questions.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_client.replay import tpch
 from anabranch_client.replay.tpch import DemoQuery
-from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_runtime.columns.arrow_types import spark_type
-from anabranch_runtime.sources.blocks import Block
 from benchmarks.command import Benchmark, run_benchmark, spread
-from benchmarks.engine import Engine
+from benchmarks.pmjoin.turns import Figures, in_turns, pipeline, played
+from benchmarks.pmjoin.workloads import Workload, counted, cut
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-from benchmarks.session import WrongResultError
-from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -86,47 +77,6 @@ class Side:
         return ("on" if self.ahead else "off") + (", with MIRs" if self.mir else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Rows of streams, the queries over them, and how many results these have."""
-
-    name: str
-    tables: Mapping[str, pa.Table]
-    queries: tuple[DemoQuery, ...]
-    results: Mapping[str, int]
-    parallelism: int = 2
-
-    @property
-    def streams(self) -> list[Stream]:
-        """The streams as the planner knows them."""
-        return [
-            Stream(StreamName(name), tuple((f.name, spark_type(f.type)) for f in table.schema))
-            for name, table in sorted(self.tables.items())
-        ]
-
-    def blocks(self, batch: int, batches: int, task: int, tasks: int) -> list[Block]:
-        """A task's share of a batch."""
-        found = []
-        parts, part = batches * tasks, batch * tasks + task
-        for name, table in sorted(self.tables.items()):
-            first, last = (table.num_rows * n // parts for n in (part, part + 1))
-            rows = table.slice(first, last - first).combine_chunks().to_batches()
-            found += [Block(StreamName(name), one) for one in rows]
-        return found
-
-
-def counted(name: str, tables: Mapping[str, pa.Table], queries: tuple[DemoQuery, ...]) -> Workload:
-    """A workload, its results counted by DuckDB."""
-    results = {}
-    with duckdb.connect() as connection:
-        for table, rows in tables.items():
-            connection.register(table, rows)
-        for query in queries:
-            found = connection.sql(f"SELECT count(*) FROM {query.source}").fetchall()
-            results[query.name] = int(found[0][0])
-    return Workload(name, tables, queries, results)
-
-
 def star(rows: int, batches: int, seed: int) -> Workload:
     """So many rows of each stream in each batch; S knows three keys."""
     random, count = np.random.default_rng(seed), rows * batches
@@ -138,7 +88,8 @@ def star(rows: int, batches: int, seed: int) -> Workload:
         # Values that only S has come after those of R.
         columns[key] = _drawn(random, count, values) + values * (lacking == number)
         made[rival] = pa.table({"n": np.arange(count), key: _drawn(random, count, values)})
-    return counted(f"star, {rows:,} rows", {"s": pa.table(columns)} | made, (STAR,))
+    tables = {"s": pa.table(columns)} | made
+    return counted(f"star, {rows:,} rows", cut(tables, batches), (STAR,))
 
 
 def one_key(rows: int, batches: int, seed: int) -> Workload:
@@ -150,7 +101,7 @@ def one_key(rows: int, batches: int, seed: int) -> Workload:
         own = np.sort(random.permutation(values)[: values // 2])
         keys = own[_drawn(random, count, len(own))]
         tables[name] = pa.table({"n": np.arange(count), "a": keys})
-    return counted(f"one key, {rows:,} rows", tables, (ONE_KEY,))
+    return counted(f"one key, {rows:,} rows", cut(tables, batches), (ONE_KEY,))
 
 
 def _drawn(random: np.random.Generator, count: int, values: int) -> Ints:
@@ -161,48 +112,30 @@ def _drawn(random: np.random.Generator, count: int, values: int) -> Ints:
     return found
 
 
-def tpch_joins(folder: Path, scale: float) -> Workload:
+def tpch_joins(folder: Path, scale: float, batches: int) -> Workload:
     """The five joins over tables as TPC-H makes them."""
     tables = {s.name: pq.read_table(s.path) for s in tpch.generate(folder, scale, 1)}
-    return counted("TPC-H", tables, tpch.QUERIES)
+    return counted("TPC-H", cut(tables, batches), tpch.QUERIES)
 
 
-def run(workload: Workload, home: Path, batches: int, side: Side) -> dict[str, float]:
+def run(workload: Workload, home: Path, side: Side) -> Figures:
     """Wall and CPU seconds, and counts, of all batches but those of the first epoch.
 
     Raises:
         WrongResultError: DuckDB counts other results.
     """
-    totals, found = dict.fromkeys((*TIMES, *COUNTS), 0.0), Counter[str]()
-    with redis_url() as url:
-        engine = Engine(
-            home,
-            url,
-            workload.streams,
-            workload.queries,
-            parallelism=workload.parallelism,
-            every=EVERY,
-            mir=side.mir,
-            look_ahead=side.ahead,
-        )
-        for batch in range(batches):
-            began = time.process_time()
-            seconds = engine.run(
-                lambda task, tasks, b=batch: workload.blocks(b, batches, task, tasks)  # type: ignore[misc]
-            )
-            cpu = time.process_time() - began
+    totals = dict.fromkeys((*TIMES, *COUNTS), 0.0)
+    with pipeline(workload, home, every=EVERY, mir=side.mir, look_ahead=side.ahead) as engine:
+        for batch in played(engine, workload):
+            if batch.number < EVERY:
+                continue
+            totals["seconds"] += batch.seconds
+            totals["cpu"] += batch.cpu
             for report in engine.reports:
-                found.update(report.results)
-                if batch < EVERY:
-                    continue
-                for name, spent in zip(TIMES, (seconds, cpu, report.phases["probe"]), strict=True):
-                    totals[name] += spent
+                totals["probe"] += report.phases["probe"]
                 for edge in report.edges.values():
                     for name in COUNTS:
                         totals[name] += getattr(edge, name)
-        engine.finish()
-    if {name: found[name] for name in workload.results} != dict(workload.results):
-        raise WrongResultError(f"{workload.name}: {dict(found)} results, not {workload.results}")
     return totals
 
 
@@ -210,19 +143,12 @@ TIMES = ("seconds", "cpu", "probe")
 COUNTS = ("probes", "matches", "asked", "dropped")
 
 
-def compared(
-    workload: Workload, home: Path, batches: int, rounds: int, *, alone: bool
-) -> dict[str, Any]:
+def compared(workload: Workload, home: Path, rounds: int, *, alone: bool) -> dict[str, Any]:
     """All sides in turns, so many times; ``alone``: also without intermediate results."""
     kinds = (False, True) if alone else (True,)
     sides = [Side(mir, ahead) for mir in kinds for ahead in (False, True)]
-    runs: dict[Side, list[dict[str, float]]] = {side: [] for side in sides}
-    for number in range(rounds):
-        tell(f"{workload.name}: {number + 1} of {rounds}")
-        # Backwards every other time: what slows a machine down by and by is nobody's fault.
-        for side in sides[:: -1 if number % 2 else 1]:
-            runs[side].append(run(workload, home / "run", batches, side))
-            shutil.rmtree(home / "run")
+    tell(workload.name)
+    runs = in_turns(sides, rounds, lambda side: run(workload, home / "run", side))
     return {
         "workload": workload.name,
         "results": dict(workload.results),
@@ -247,10 +173,10 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     for rows in options.rows:
         for make in (star, one_key):
             made = make(rows, options.batches, options.seed)
-            found.append(compared(made, home, options.batches, options.rounds, alone=True))
+            found.append(compared(made, home, options.rounds, alone=True))
     if options.scale:
-        made = tpch_joins(home / "tables", options.scale)
-        found.append(compared(made, home, options.batches, options.rounds, alone=False))
+        made = tpch_joins(home / "tables", options.scale, options.batches)
+        found.append(compared(made, home, options.rounds, alone=False))
     return {"workloads": found}
 
 

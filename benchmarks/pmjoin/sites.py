@@ -19,28 +19,17 @@ hosts, and *moved* the partitions that have changed hosts in all of the run.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.epochs.placing import locality
 from benchmarks.command import Benchmark, run_benchmark
-from benchmarks.engine import Engine
-from benchmarks.pmjoin.hot_keys import (
-    EVERY,
-    HOSTS,
-    TASKS,
-    Workload,
-    load_of,
-    moved,
-    over_mean,
-    workload,
-)
+from benchmarks.pmjoin.hot_keys import EVERY, HOSTS, TASKS, load_of, moved, over_mean, workload
+from benchmarks.pmjoin.turns import pipeline, played
+from benchmarks.pmjoin.workloads import Workload
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-from benchmarks.session import WrongResultError
-from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     import argparse
@@ -58,11 +47,14 @@ CASES = (
 )
 
 
-def blocks(made: Workload, batch: int, task: int) -> list[Block]:
-    """What a task reads: the stream of its host, one of whose tasks it is."""
-    stream = sorted(made.tables)[task % HOSTS]
-    found = made.blocks(batch, task // HOSTS, TASKS)
-    return [block for block in found if block.stream == stream]
+class AtSites(Workload):
+    """A workload each of whose streams is read on a host of its own."""
+
+    def blocks(self, batch: int, task: int, tasks: int) -> list[Block]:
+        """A task's share of a batch: of the stream of its host, one of whose tasks it is."""
+        stream = sorted(self.batches[batch])[task % HOSTS]
+        found = super().blocks(batch, task // HOSTS, tasks // HOSTS)
+        return [block for block in found if block.stream == stream]
 
 
 def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -> dict[str, Any]:
@@ -72,35 +64,27 @@ def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -
         WrongResultError: DuckDB counts other results.
     """
     hosts: dict[str, Counter[str]] = defaultdict(Counter)
-    results, sent, changed = 0, 0, 0
+    sent, changed = 0, 0
     places: list[Placement | None] = []
-    with redis_url() as url:
-        engine = Engine(
-            home,
-            url,
-            made.streams,
-            (made.query,),
-            tasks=HOSTS * TASKS,
-            parallelism=partitions,
-            every=EVERY,
-            hosts=HOSTS,
-            hot_keys=hot,
-            near=near,
-        )
-        for batch in range(made.batches):
-            engine.run(lambda task, tasks, b=batch: blocks(made, b, task))  # type: ignore[misc]
-            results += engine.results
+    with pipeline(
+        made,
+        home,
+        tasks=HOSTS * TASKS,
+        parallelism=partitions,
+        every=EVERY,
+        hosts=HOSTS,
+        hot_keys=hot,
+        near=near,
+    ) as engine:
+        for batch in played(engine, made):
             places.append(engine.driver.state.placement)
             changed += moved(places[-2:])
-            if 2 * batch < made.batches:
+            if 2 * batch.number < len(made.batches):
                 continue
             for report in engine.reports:
                 hosts[report.host].update(load_of(report))
                 sent += report.sent_bytes
         local = locality(engine.driver.state)
-        engine.finish()
-    if results != made.results:
-        raise WrongResultError(f"{made.name}: {results} results, not {made.results}")
     totals = [sum(one.values()) for one in hosts.values()]
     return {
         "sent": sent,
@@ -128,16 +112,15 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         for exponent in options.exponents if (shape, equal, hot) == CASES[0] else exponents:
             for partitions in options.partitions:
                 for seed in options.seeds:
-                    made = workload(
+                    plain = workload(
                         shape, exponent, options.rows, options.batches, seed, equal=equal
                     )
+                    made = AtSites(plain.name, plain.batches, plain.queries, plain.results)
                     sides = {}
                     for near in (False, True):
                         side = "placed" if near else "hashed"
                         tell(f"{shape}, {exponent}, {partitions} partitions, seed {seed}, {side}")
-                        folder = home / "run"
-                        sides[side] = run(made, folder, partitions, near=near, hot=hot)
-                        shutil.rmtree(folder)
+                        sides[side] = run(made, home / "run", partitions, near=near, hot=hot)
                     case = {
                         "workload": shape,
                         "values": "equal" if equal else "different",
@@ -145,7 +128,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
                         "exponent": exponent,
                         "partitions": partitions,
                         "seed": seed,
-                        "results": made.results,
+                        "results": made.results[shape],
                     }
                     found.append(case | sides)
     return {"runs": found}

@@ -1,43 +1,53 @@
-"""Orders per kind of value at run time: four streams joined on one key, by how many kinds.
+"""Orders per kind of value at run time: joins of four streams, by how many kinds.
 
-`python -m benchmarks.pmjoin.skew [--json] [--kinds 1 2 4 8 64] [--rows 25000]`
+`python -m benchmarks.pmjoin.skew [--json] [--kinds 1 2 4 8 64] [--sizes 10000 100000 1000000]`
 
 The real planner, driver and worker in this process, one task, no Spark. Keys follow a Zipf
-distribution; nothing expires. `different`: the heaviest values of the four streams are a quarter of
-all values apart, so there are few results. `scattered`: each stream has them in an order of its
-own, so some values are heavy in several streams, and there are many. `drifting`: different ones
-that move with every epoch. `equal`: every value is as frequent in every stream. Two epochs of
-100,000 tuples a batch come first, planned with no or few statistics; then four batches of `--rows`
-for each stream are measured. Runs by different numbers of kinds take turns; all have to give as
-many results.
+distribution; nothing expires. All four streams are joined on one key but for the chain.
+`different`: the heaviest values of the four streams are a quarter of all values apart, so there are
+few results. `scattered`: each stream has them in an order of its own, so some values are heavy in
+several streams, and there are many. `drifting`: different ones that move with every epoch. `equal`:
+every value is as frequent in every stream. `chain`: two keys, r and s are joined by one and s, t
+and u by the other; heavy values as in `different`. Two epochs of two batches come first, planned
+with no or few statistics, of 100,000 tuples or as many as are measured, if that is more; then four
+batches are measured (two of a million, and where there are most results). Runs by different numbers
+of kinds take turns; all have to give as many results as DuckDB counts.
 
-*work* is probes and matches of all steps, as a ratio of that by one order for all tuples. *empty*
-is the time of a batch of one row per stream at the end of the run, likewise, and *planning* that
-of one plan by the statistics of the last epoch.
+*work* is probes and matches of all steps, as a ratio of that by one order for all tuples; *time*
+that of the measured batches, likewise, and *CPU* that of planning, too. Plans may have intermediate
+results (MIRs) but where it says so. *Empty* is the time of a batch of one row per stream at the end
+of the run, and *planning* that of one plan by the statistics of the last epoch. *Each value* is
+what work would be, without MIRs, if every value of the key had the order that turns out to be
+cheapest for it in that batch; *of 64* if the 64 most frequent values of each stream had.
 """
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import sys
-import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch_client.replay.tpch import DemoQuery
-from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.sources.blocks import Block
-from benchmarks.command import Benchmark, run_benchmark, spread
-from benchmarks.engine import Engine, planned
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.pmjoin.turns import (
+    Figures,
+    in_turns,
+    kinds_chosen,
+    measured,
+    pipeline,
+    planning_seconds,
+    ratio,
+)
+from benchmarks.pmjoin.workloads import Workload, counted
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-from benchmarks.session import WrongResultError
-from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     import argparse
@@ -47,52 +57,66 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NAMES = "rstu"
-QUERY = DemoQuery(
-    "q", "r.k", "r JOIN s ON r.k = s.k JOIN t ON s.k = t.k JOIN u ON t.k = u.k", tuple(NAMES)
+ONE_KEY = DemoQuery(
+    "q", "r.a", "r JOIN s ON r.a = s.a JOIN t ON s.a = t.a JOIN u ON t.a = u.a", tuple(NAMES)
 )
-#: Batches of an epoch, epochs that are not measured, and batches of one row per stream.
-EVERY, WARM, EMPTY = 2, 2, 30
-#: Batches that are measured, and rows per stream of those before.
-MEASURED, FIRST = 4, 25_000
-#: Where heavy values are, exponent, and values.
-WORKLOADS = (
-    ("different", 0.5, 20_000),
-    ("different", 0.8, 20_000),
-    ("different", 1.2, 20_000),
-    ("different", 1.5, 20_000),
-    ("scattered", 1.2, 20_000),
-    ("drifting", 1.2, 20_000),
-    ("equal", 0.3, 200_000),
+CHAIN = DemoQuery(
+    "q", "r.a, u.b", "r JOIN s ON r.a = s.a JOIN t ON s.b = t.b JOIN u ON t.b = u.b", tuple(NAMES)
 )
-#: Plans that are timed.
-PLANS = 7
+#: Keys of each stream.
+KEYS = {"one key": ("a", "a", "a", "a"), "chain": ("a", "ab", "b", "b")}
+#: Batches of an epoch; batches that are not measured, and least number of tuples in them.
+EVERY, WARM, FIRST = 2, 4, 100_000
+#: Batches of one row per stream, of which the median is taken.
+EMPTY = 30
+#: Numbers of kinds that are also planned without intermediate results.
+ALONE = (1, 4)
+#: What is compared, run by run.
+TIMES = ("seconds", "cpu", "empty", "planning")
+#: Frequent values of a stream that are known.
+LISTED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class Skew:
     """What arrives.
 
     Attributes:
         heavy: where the heavy values of the streams are; see the module.
-        exponent: of the Zipf distribution. ``rows``: per stream and batch that is measured.
+        exponent: of the Zipf distribution. ``values``: of each key.
+        size: tuples of all streams in a batch that is measured, and ``measured`` such batches.
     """
 
     heavy: str
     exponent: float
     values: int
-    rows: int
+    size: int = 100_000
+    measured: int = 4
 
-    def blocks(self, batch: int) -> list[Block]:
-        """The rows of a batch, which are the same in every run."""
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of each stream."""
+        return KEYS.get(self.heavy, KEYS["one key"])
+
+    def workload(self) -> Workload:
+        """Its rows."""
+        batches = [
+            {name: self._table(batch, at) for at, name in enumerate(NAMES)}
+            for batch in range(WARM + self.measured)
+        ]
+        query = CHAIN if self.heavy == "chain" else ONE_KEY
+        return counted(f"{self.heavy}, {self.exponent:g}, {self.size:,}", batches, (query,))
+
+    def _table(self, batch: int, stream: int) -> pa.Table:
+        rng = np.random.default_rng((batch, stream))
         shares = np.arange(1, self.values + 1, dtype=np.float64) ** -self.exponent
         ends = np.cumsum(shares / shares.sum())
-        found = []
-        for at, name in enumerate(NAMES):
-            rng = np.random.default_rng((batch, at))
-            rows = self.rows if batch >= WARM * EVERY else FIRST
+        rows = (self.size if batch >= WARM else max(self.size, FIRST)) // len(NAMES)
+        columns = {}
+        for key in self.keys[stream]:
             ranks = np.minimum(np.searchsorted(ends, rng.random(rows)), self.values - 1)
-            found.append(_block(name, self._values(ranks, batch // EVERY, at)))
-        return found
+            columns[key] = self._values(ranks, batch // EVERY, stream)
+        return pa.table(columns)
 
     def _values(self, ranks: NDArray[np.int64], epoch: int, stream: int) -> NDArray[np.int64]:
         """The value of each rank."""
@@ -105,117 +129,113 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """What came of a run: figures of its measured batches.
+class Side:
+    """How it is planned: by how many kinds at most, and whether with intermediate results."""
 
-    Attributes:
-        work: probes and matches. ``substreams``: of all starts, in the last epoch.
-        seconds: per batch. ``empty``: per batch of one row per stream.
-        planning: seconds of one plan by the last statistics.
-    """
+    most: int
+    mir: bool = True
 
-    results: int
-    work: int
-    substreams: int
-    seconds: tuple[float, ...]
-    empty: float
-    planning: float
+
+SKEWS = (
+    Skew("different", 0.5, 20_000, measured=2),
+    Skew("different", 0.8, 20_000),
+    Skew("different", 1.2, 20_000, 10_000),
+    Skew("different", 1.2, 20_000),
+    # By 20,000 values there would be some eighty million results.
+    Skew("different", 1.2, 80_000, 1_000_000, 2),
+    Skew("different", 1.2, 120_000, 1_000_000, 2),
+    Skew("different", 1.5, 20_000),
+    Skew("scattered", 1.2, 20_000),
+    Skew("drifting", 1.2, 20_000),
+    Skew("equal", 0.3, 200_000),
+    Skew("chain", 1.2, 20_000, 10_000),
+    Skew("chain", 1.2, 20_000),
+    Skew("chain", 1.2, 80_000, 1_000_000, 2),
+)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kinds", type=int, nargs="+", default=[1, 2, 4, 8, 64])
-    parser.add_argument("--heavy", nargs="+", default=sorted({one[0] for one in WORKLOADS}))
-    parser.add_argument("--exponents", type=float, nargs="+", default=[0.3, 0.5, 0.8, 1.2, 1.5])
-    parser.add_argument("--rows", type=int, nargs="+", default=[2_500, 25_000], help="per stream")
+    parser.add_argument("--heavy", nargs="+", default=sorted({one.heavy for one in SKEWS}))
+    parser.add_argument("--sizes", type=int, nargs="+", default=sorted({s.size for s in SKEWS}))
     parser.add_argument("--rounds", type=int, default=3)
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Figures by workload and number of kinds, which take turns."""
     rows = []
-    for heavy, exponent, values in WORKLOADS:
-        if heavy in options.heavy and exponent in options.exponents:
-            for each in options.rows:
-                workload = Workload(heavy, exponent, values, each)
-                rows += _compared(workload, options.kinds, options.rounds, home)
+    for skew in SKEWS:
+        if skew.heavy in options.heavy and skew.size in options.sizes:
+            rows += _compared(skew, options.kinds, options.rounds, home / "run")
     return {"rows": rows}
 
 
-def _compared(
-    workload: Workload, kinds: Sequence[int], rounds: int, home: Path
-) -> list[dict[str, Any]]:
-    runs: dict[int, list[Run]] = {most: [] for most in kinds}
-    for _ in range(rounds):
-        for most in kinds:
-            runs[most].append(_run(workload, most, home / "run"))
-    results = {run.results for some in runs.values() for run in some}
-    if len(results) > 1:
-        raise WrongResultError(f"{workload}: runs gave {sorted(results)} results")
-    first = runs[kinds[0]]
+def _compared(skew: Skew, kinds: Sequence[int], rounds: int, home: Path) -> list[dict[str, Any]]:
+    workload = skew.workload()
+    sides = [Side(most) for most in kinds]
+    sides += [Side(most, mir=False) for most in kinds if most in ALONE]
+    runs = in_turns(sides, rounds, lambda side: _run(workload, side, home))
+    first = runs[sides[0]]
+    about = asdict(skew) | {"results": workload.results["q"]}
+    if skew.heavy != "chain":
+        bounds = own_orders(workload)
+        about |= {name: round(work / first[0]["work"], 3) for name, work in bounds.items()}
     found = []
-    for most, some in runs.items():
-        pairs = list(zip(some, first, strict=True))
-        found.append(
-            {
-                "heavy": workload.heavy,
-                "exponent": workload.exponent,
-                "rows": len(NAMES) * workload.rows,
-                "results": some[0].results,
-                "most": most,
-                "chosen": some[0].substreams,
-                "work": round(some[0].work / first[0].work, 3),
-                "time": spread((_median(a) / _median(b) for a, b in pairs), 3),
-                "empty": spread((a.empty / b.empty for a, b in pairs), 3),
-                "planning": spread((a.planning / b.planning for a, b in pairs), 2),
-            }
-        )
+    for side, some in runs.items():
+        ratios = {name: ratio(some, first, name) for name in TIMES}
+        work = round(some[0]["work"] / first[0]["work"], 3)
+        chosen = some[0]["chosen"]
+        found.append({**about, **asdict(side), "chosen": chosen, "work": work, **ratios})
         tell(str(found[-1]))
     return found
 
 
-def _median(run: Run) -> float:
-    return statistics.median(run.seconds)
-
-
-def _run(workload: Workload, most: int, home: Path) -> Run:
-    streams = [
-        Stream(StreamName(name), (("k", parse_type("bigint")),), None, None) for name in NAMES
-    ]
-    with redis_url() as url:
-        engine = Engine(home, url, streams, [QUERY], every=EVERY, substreams=most)
-        seconds, work, results = [], 0, 0
-        for batch in range(WARM * EVERY + MEASURED):
-            blocks = workload.blocks(batch)
-            took = engine.run(lambda task, tasks, some=blocks: some)  # type: ignore[misc]
-            results += engine.results
-            if batch >= WARM * EVERY:
-                seconds.append(took)
-                work += engine.work
-        rules = engine.ruleset(WARM + MEASURED // EVERY - 1)
-        known = engine.statistics()
+def _run(workload: Workload, side: Side, home: Path) -> Figures:
+    with pipeline(workload, home, every=EVERY, substreams=side.most, mir=side.mir) as engine:
+        found = measured(engine, workload, WARM)
+        chosen, planning = kinds_chosen(engine), planning_seconds(engine)
         empty = []
-        for batch in range(EMPTY):
-            one = [_block(name, np.array([batch], np.int64)) for name in NAMES]
-            empty.append(engine.run(lambda task, tasks, some=one: some))  # type: ignore[misc]
-        plans = []
-        for _ in range(PLANS):
-            began = time.perf_counter()
-            planned(streams, [QUERY], known, engine.options)
-            plans.append(time.perf_counter() - began)
-        engine.finish()
-    shutil.rmtree(home)
-    return Run(
-        results,
-        work,
-        sum(one.count for one in rules.substreams),
-        tuple(seconds),
-        statistics.median(empty),
-        statistics.median(plans),
-    )
+        for number in range(EMPTY):
+            blocks = [
+                Block(StreamName(s.name), pa.record_batch({k: [number] for k, _ in s.columns}))
+                for s in workload.streams
+            ]
+            empty.append(engine.run(lambda task, tasks, some=blocks: some))  # type: ignore[misc]
+    return found | {"chosen": chosen, "planning": planning, "empty": statistics.median(empty)}
 
 
-def _block(name: str, keys: NDArray[np.int64]) -> Block:
-    return Block(name, pa.record_batch({"k": pa.array(keys, pa.int64())}))
+def own_orders(workload: Workload) -> Figures:
+    """Probes and matches of the measured batches over one key: ``each`` if every value had the
+    order that is cheapest for it in that batch, ``listed`` if the most frequent values of each
+    stream had. A tuple finds those rows of its own
+    batch that are of a stream before its own.
+    """
+    columns = [[rows[name]["a"].to_numpy() for name in NAMES] for rows in workload.batches]
+    values = 1 + max(int(keys.max()) for batch in columns for keys in batch)
+    counts = np.array([[np.bincount(keys, minlength=values) for keys in b] for b in columns], float)
+    before = counts.cumsum(axis=0) - counts
+    frequent = np.argsort(-counts.sum(axis=0), axis=1)[:, :LISTED].ravel()
+    listed = np.isin(np.arange(values), frequent)
+    found = dict.fromkeys(("each", "listed"), 0.0)
+    for batch in range(WARM, len(counts)):
+        for stream, arriving in enumerate(counts[batch]):
+            stored = before[batch].copy()
+            stored[:stream] += counts[batch, :stream]
+            others = np.delete(stored, stream, axis=0)
+            costs = np.array([_work(arriving, some) for some in permutations(others)])
+            found["each"] += costs.min(axis=0).sum()
+            found["listed"] += costs[:, listed].min(axis=0).sum()
+            found["listed"] += costs[:, ~listed].sum(axis=1).min()
+    return {name: float(work) for name, work in found.items()}
+
+
+def _work(arriving: NDArray[np.float64], stores: Sequence[NDArray[np.float64]]) -> Any:
+    """Probes and matches of each value that probes the stores in this order."""
+    sent, total = arriving, np.zeros_like(arriving)
+    for store in stores:
+        total += sent * (1 + store)
+        sent = sent * store
+    return total
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
@@ -224,17 +244,21 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         (
             row["heavy"],
             f"{row['exponent']:g}",
-            f"{row['rows']:,}",
-            str(row["most"]),
-            str(row["chosen"]),
+            f"{row['size']:,}",
+            f"{row['values']:,}",
             f"{row['results']:,}",
+            f"{row['most']}{'' if row['mir'] else ', no MIRs'}",
+            f"{row['chosen']:.0f}",
             f"{row['work']:.3f}",
-            *(f"{row[name]['median']:.2f}" for name in ("time", "empty", "planning")),
+            *(f"{row[name]:.3f}" if name in row else "" for name in ("each", "listed")),
+            "{median:.2f} ({low:.2f}–{high:.2f})".format(**row["seconds"]),
+            *(f"{row[name]['median']:.2f}" for name in TIMES[1:]),
         )
         for row in entry["rows"]
     ]
-    heads = ("heavy values", "Zipf", "tuples a batch", "kinds at most", "kinds of all starts",
-             "results", "work ×", "time ×", "empty ×", "planning ×")  # fmt: skip
+    heads = ("heavy values", "Zipf", "tuples a batch", "values", "results", "kinds at most",
+             "kinds of all starts", "work ×", "each value ×", "of 64 ×", "time ×", "CPU ×",
+             "empty ×", "planning ×")  # fmt: skip
     return [Grid("orders per kind of value", heads, tuple(rows), texts=1)]
 
 

@@ -1,4 +1,4 @@
-"""TPC-DS data for the multi-way join that the papers measure, and how many results it has.
+"""TPC-DS data, for the multi-way join that the papers measure, and how many results that has.
 
 The extension that generates it is on PyPI for an earlier DuckDB than the one that is pinned, so
 both are installed into the cache's folder and run in a process of their own. Each table is written
@@ -22,7 +22,7 @@ from benchmarks.umjoin.operators.joins import Equality, Input, Join
 from tests.support.surroundings.tpc import library
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 #: Table -> its column that is equal in all of them.
@@ -53,21 +53,22 @@ for table in tables:
 """
 
 
-def data(scale: float, cache: Path) -> Path:
-    """The folder of the tables at ``scale``; generated if the cache does not have them.
+def data(scale: float, cache: Path, tables: Iterable[str] = TABLES) -> Path:
+    """The folder of some tables at ``scale``; those that the cache lacks are generated.
 
     Raises:
         subprocess.CalledProcessError: the packages can't be installed, or generating failed.
     """
     folder = cache / f"sf{scale:g}"
-    if all((folder / f"{table}.parquet").exists() for table in TABLES):
+    lacking = [table for table in tables if not (folder / f"{table}.parquet").exists()]
+    if not lacking:
         return folder
     tell(f"installing DuckDB's extension in {cache}")
     path = library(cache / "lib", "duckdb-extension-tpcds")
     tell(f"generating TPC-DS at scale {scale:g}")
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
-        [sys.executable, "-c", _GENERATE, str(folder), str(scale), str(_SEED), *TABLES],
+        [sys.executable, "-c", _GENERATE, str(folder), str(scale), str(_SEED), *lacking],
         env={**os.environ, "PYTHONPATH": str(path)},
         check=True,
     )

@@ -6,6 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch_planner.placement.exact import exact
@@ -14,6 +16,7 @@ from anabranch_planner.placement.partitioners import by_range, placed
 from anabranch_planner.placement.rates import windowed
 from anabranch_planner.placement.stream_join_opt import stream_join_opt
 from benchmarks.pmjoin import (
+    defaults,
     hot_keys,
     looking_ahead,
     partial,
@@ -23,9 +26,12 @@ from benchmarks.pmjoin import (
     simulation,
     sites,
     skew,
+    turns,
 )
+from benchmarks.pmjoin.defaults import Side
 from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
 from benchmarks.pmjoin.routing import route
+from benchmarks.pmjoin.skew import Skew
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,23 +171,85 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
 
 
 def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Runs by one order and by several give as many results, or there would be no figures."""
+    """Results are those that DuckDB counts, or there would be no figures."""
     monkeypatch.setattr(skew, "EMPTY", 2)
-    monkeypatch.setattr(skew, "PLANS", 1)
-    monkeypatch.setattr(skew, "WORKLOADS", (("different", 1.2, 20_000), ("equal", 0.3, 200_000)))
+    monkeypatch.setattr(turns, "PLANS", 1)
+    skews = (Skew("different", 1.2, 20_000), Skew("equal", 0.3, 200_000))
+    monkeypatch.setattr(skew, "SKEWS", (*skews, Skew("chain", 1.2, 20_000)))
     options = argparse.Namespace(
-        kinds=[1, 4, 8], heavy=["different", "equal"], exponents=[0.3, 1.2], rows=[25_000], rounds=1
+        kinds=[1, 4, 8], heavy=["different", "equal"], sizes=[100_000], rounds=1
     )
     found = skew.measure(options, tmp_path)
-    rows = {(row["heavy"], row["most"]): row for row in found["rows"]}
-    assert len(rows) == 6
-    assert rows["different", 1]["chosen"] == 0
-    assert rows["different", 4]["chosen"] > 1
-    assert rows["different", 4]["work"] < 1
-    assert rows["equal", 4]["chosen"] == 0
+    rows = {(row["heavy"], row["most"], row["mir"]): row for row in found["rows"]}
+    assert len(rows) == 10
+    assert rows["different", 1, True]["chosen"] == 0
+    assert rows["different", 4, True]["chosen"] > 1
+    assert rows["different", 4, True]["work"] < 1
+    assert rows["equal", 4, True]["chosen"] == 0
     (grid,) = skew.tables(found)
-    assert len(grid.rows) == 6
-    assert len(report.targets_apart(found)) == 5
+    assert len(grid.rows) == 10
+    assert len(report.targets_apart(found)) == 6
+
+
+def test_a_chain_of_two_keys_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(skew, "EMPTY", 1)
+    monkeypatch.setattr(turns, "PLANS", 1)
+    monkeypatch.setattr(skew, "FIRST", 4_000)
+    monkeypatch.setattr(skew, "SKEWS", (Skew("chain", 1.2, 500, 4_000),))
+    options = argparse.Namespace(kinds=[1, 4], heavy=["chain"], sizes=[4_000], rounds=1)
+    found = skew.measure(options, tmp_path)
+    assert [(row["most"], row["mir"]) for row in found["rows"]] == [
+        (1, True), (4, True), (1, False), (4, False),
+    ]  # fmt: skip
+    assert all(row["results"] > 0 for row in found["rows"])
+    assert "each" not in found["rows"][0]
+
+
+@pytest.mark.parametrize(("heavy", "exponent"), [("different", 1.2), ("equal", 0.3)])
+def test_own_orders_cost_no_more_than_any_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, heavy: str, exponent: float
+) -> None:
+    monkeypatch.setattr(skew, "FIRST", 4_000)
+    workload = Skew(heavy, exponent, 2_000, 4_000).workload()
+    bounds = skew.own_orders(workload)
+    with turns.pipeline(workload, tmp_path / "run", every=2, mir=False) as engine:
+        found = turns.measured(engine, workload, skew.WARM)
+    assert bounds["each"] <= bounds["listed"] <= found["work"]
+
+
+def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Results are those that DuckDB counts, or there would be no figures."""
+    monkeypatch.setattr(turns, "PLANS", 1)
+    monkeypatch.setattr(skew, "FIRST", 4_000)
+    monkeypatch.setattr(defaults, "ONE_KEY", Skew("different", 1.2, 500, 4_000))
+    monkeypatch.setattr(defaults, "SIDES", (Side(), Side(4), Side(1, 4, 2)))
+    folder = tmp_path / "cache" / "sf0.001"
+    _tpcds(folder)
+    options = argparse.Namespace(scale=0.001, ds_scale=0.001, cache=tmp_path / "cache", rounds=1)
+    found = defaults.measure(options, tmp_path)
+    sides = len(defaults.SIDES)
+    assert [row["workload"] for row in found["rows"][::sides]] == [
+        "different, 1.2, 4,000", "TPC-H", "TPC-DS",
+    ]  # fmt: skip
+    assert all(row["results"] > 0 for row in found["rows"])
+    assert all(row["same"] for row in found["rows"] if row["partitions"] == 1)
+    (grid,) = defaults.tables(found)
+    assert len(grid.rows) == 3 * sides
+    assert len(report.targets_defaults(found)) == 2
+
+
+def _tpcds(folder: Path) -> None:
+    """Few rows in the tables of TPC-DS: generating them takes a wheel."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(1)
+    for name, columns in defaults.COLUMNS.items():
+        rows = 40 if name in ("customer", "item") else 300
+        keys = {
+            column: np.arange(rows) if name in ("customer", "item") and column.endswith("_sk")
+            else random.integers(0, 4 if column.endswith("ticket_number") else 40, rows)
+            for column in columns
+        }  # fmt: skip
+        pq.write_table(pa.table(keys), folder / f"{name}.parquet")
 
 
 def test_partial_results_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,215 @@
+"""Kinds of values and partitions of stores, on and off where one host runs everything.
+
+`python -m benchmarks.pmjoin.defaults [--json] [--scale 0.1] [--ds-scale 0.1] [--rounds 7]`
+
+The real planner, driver and worker in this process, no Spark. *One key* is the workload *different*
+of `benchmarks.pmjoin.skew`, Zipf 1.2, batches of 100,000 tuples. *TPC-H* are the five joins of
+`benchmarks.throughput`. *TPC-DS* are three joins of sales, returns, customers and items, by item
+and by customer; rows are shuffled, and their number in their stream is their event time. Each has
+eight batches of equal size, and every epoch of two is planned by the statistics of the one before;
+the first two epochs are left out. Runs take turns: one kind for all tuples or four at most, one
+partition per store or four, one task or two (threads of this process). Results are counted by
+DuckDB.
+
+*work* is probes and matches of all steps, *time* is that of all batches that are measured, *CPU*
+that of planning, too, and *planning* is the time of one plan by the last statistics: all as ratios
+of one kind, one partition and one task in the same round. *Least* are ratios of the least time and
+CPU of all rounds: other processes only add to a run. *Same rules*: those of every epoch are those
+of the first row, byte by byte. *s* are seconds of all batches that are measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.plans import ruleset as rulesets
+from benchmarks.command import Benchmark, run_benchmark, spread
+from benchmarks.pmjoin.looking_ahead import tpch_joins
+from benchmarks.pmjoin.skew import Skew
+from benchmarks.pmjoin.turns import (
+    Figures,
+    in_turns,
+    kinds_chosen,
+    measured,
+    pipeline,
+    planning_seconds,
+    ratio,
+)
+from benchmarks.pmjoin.workloads import TIME, Workload, counted, cut
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.state import tpcds
+from benchmarks.state.command import CACHE
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    #: What came of a run, and the rules of its epochs.
+    Run = tuple[Figures, list[str]]
+
+ONE_KEY = Skew("different", 1.2, 20_000)
+#: Batches, batches of an epoch, and batches that are not measured.
+BATCHES, EVERY, WARM = 8, 2, 4
+#: Columns of TPC-DS's tables that the joins read.
+COLUMNS = {
+    "store_sales": ("ss_item_sk", "ss_customer_sk", "ss_ticket_number", "ss_quantity"),
+    "store_returns": ("sr_item_sk", "sr_customer_sk", "sr_ticket_number", "sr_return_quantity"),
+    "catalog_sales": ("cs_item_sk", "cs_bill_customer_sk", "cs_quantity"),
+    "customer": ("c_customer_sk", "c_birth_year"),
+    "item": ("i_item_sk", "i_category_id"),
+}
+_RETURNED = (
+    "store_sales JOIN store_returns ON sr_item_sk = ss_item_sk"
+    " AND sr_customer_sk = ss_customer_sk AND sr_ticket_number = ss_ticket_number"
+)
+TPCDS = (
+    DemoQuery(
+        "returned",
+        "ss_quantity, sr_return_quantity, c_birth_year, i_category_id",
+        f"{_RETURNED} JOIN customer ON c_customer_sk = ss_customer_sk"
+        " JOIN item ON i_item_sk = ss_item_sk",
+        ("store_sales", "store_returns", "customer", "item"),
+    ),
+    DemoQuery(
+        "bought again",
+        "ss_quantity, sr_return_quantity, cs_quantity, i_category_id",
+        f"{_RETURNED} JOIN catalog_sales ON cs_bill_customer_sk = sr_customer_sk"
+        " JOIN item ON i_item_sk = cs_item_sk",
+        ("store_sales", "store_returns", "catalog_sales", "item"),
+    ),
+    DemoQuery(
+        "customers",
+        "sr_return_quantity, cs_quantity, c_birth_year",
+        "store_returns JOIN catalog_sales ON cs_bill_customer_sk = sr_customer_sk"
+        " JOIN customer ON c_customer_sk = cs_bill_customer_sk",
+        ("store_returns", "catalog_sales", "customer"),
+    ),
+)
+#: What is compared, run by run.
+FIGURES = ("work", "seconds", "cpu", "planning")
+LEAST = ("seconds", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How a workload is planned and run: kinds at most, partitions per store, tasks."""
+
+    most: int = 1
+    partitions: int = 1
+    tasks: int = 1
+
+
+SIDES = (Side(), Side(4), Side(1, 4), Side(4, 4), Side(1, 1, 2), Side(1, 4, 2))
+
+
+def tpcds_joins(folder: Path, batches: int) -> Workload:
+    """The three joins over tables in a random order, in ``folder``."""
+    tables = {}
+    for name, columns in COLUMNS.items():
+        table = pq.read_table(folder / f"{name}.parquet", columns=list(columns))
+        numbers = np.arange(table.num_rows) * 1_000_000
+        times = pa.array(numbers.astype("datetime64[us]")).cast(pa.timestamp("us", "UTC"))
+        tables[name] = table.append_column(TIME, times)
+    return counted("TPC-DS", cut(tables, batches), TPCDS)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scale", type=float, default=0.1, help="of TPC-H")
+    parser.add_argument("--ds-scale", type=float, default=0.1, help="of TPC-DS; 0: leave it out")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for TPC-DS")
+    parser.add_argument("--rounds", type=int, default=7)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Figures by workload and side."""
+    workloads = [
+        ONE_KEY.workload(),
+        tpch_joins(home / "tables", options.scale, BATCHES),
+    ]
+    if options.ds_scale:
+        folder = tpcds.data(options.ds_scale, options.cache, COLUMNS)
+        workloads.append(tpcds_joins(folder, BATCHES))
+    rows = [row for one in workloads for row in _compared(one, options.rounds, home / "run")]
+    return {"rows": rows}
+
+
+def _compared(workload: Workload, rounds: int, home: Path) -> list[dict[str, Any]]:
+    runs = in_turns(SIDES, rounds, lambda side: _run(workload, side, home))
+    results, (first, rules) = sum(workload.results.values()), _apart(runs[SIDES[0]])
+    found = []
+    for side, ran in runs.items():
+        some, others = _apart(ran)
+        about = {"workload": workload.name, "results": results, **asdict(side)}
+        ratios = {name: ratio(some, first, name) for name in FIGURES}
+        least = {f"least {name}": _least(some, name) / _least(first, name) for name in LEAST}
+        took = spread((run["seconds"] for run in some), 3)
+        chosen, same = some[0]["chosen"], others == rules
+        found.append({**about, "same": same, "chosen": chosen, **ratios, **least, "took": took})
+        tell(str(found[-1]))
+    return found
+
+
+def _apart(runs: Sequence[Run]) -> tuple[list[Figures], list[str]]:
+    """Figures of all, and the rules of the first."""
+    return [figures for figures, _ in runs], runs[0][1]
+
+
+def _least(some: Sequence[Figures], figure: str) -> float:
+    return min(run[figure] for run in some)
+
+
+def _run(workload: Workload, side: Side, home: Path) -> Run:
+    with pipeline(
+        workload,
+        home,
+        every=EVERY,
+        tasks=side.tasks,
+        substreams=side.most,
+        parallelism=side.partitions,
+    ) as engine:
+        found = measured(engine, workload, WARM)
+        found |= {"chosen": kinds_chosen(engine), "planning": planning_seconds(engine)}
+        epochs = range(len(workload.batches) // EVERY)
+        return found, [rulesets.dumps(engine.ruleset(epoch)) for epoch in epochs]
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """One table: a row per workload and side."""
+    rows = [
+        (
+            row["workload"],
+            f"{row['results']:,}",
+            *(str(row[name]) for name in ("most", "partitions", "tasks")),
+            f"{row['chosen']:.0f}",
+            "yes" if row["same"] else "no",
+            f"{row['took']['median']:.2f}",
+            *(f"{row[name]['median']:.3f}" for name in FIGURES),
+            *(f"{row[f'least {name}']:.3f}" for name in LEAST),
+        )
+        for row in entry["rows"]
+    ]
+    head = ("workload", "results", "kinds at most", "partitions", "tasks", "kinds of all starts",
+            "same rules", "s", "work ×", "time ×", "CPU ×", "planning ×", "least time ×",
+            "least CPU ×")  # fmt: skip
+    return [Grid("kinds and partitions", head, tuple(rows))]
+
+
+BENCHMARK = Benchmark("defaults", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("pmjoin", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Runs of a workload by several settings, which take turns: what slows a machine down slows all."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.command import spread
+from benchmarks.engine import Engine, planned
+from benchmarks.session import WrongResultError
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.pmjoin.workloads import Workload
+
+Side = TypeVar("Side")
+Run = TypeVar("Run")
+#: What came of a run.
+Figures = dict[str, float]
+
+#: Plans that are timed.
+PLANS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One that has been applied: its wall seconds; CPU seconds of it and of planning before."""
+
+    number: int
+    seconds: float
+    cpu: float
+
+
+def in_turns(
+    sides: Sequence[Side], rounds: int, run: Callable[[Side], Run]
+) -> dict[Side, list[Run]]:
+    """What each side gave, so many times; every other time they run backwards. A run that does not
+    count comes first: it is slower, as memory is new to the process.
+    """
+    run(sides[0])
+    found: dict[Side, list[Run]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side in sides[:: -1 if number % 2 else 1]:
+            found[side].append(run(side))
+    return found
+
+
+@contextmanager
+def pipeline(workload: Workload, home: Path, **settings: Any) -> Iterator[Engine]:
+    """A pipeline for a workload, below a folder that is removed at the end.
+
+    Args:
+        settings: of :class:`Engine`.
+    """
+    with redis_url() as url:
+        engine = Engine(home, url, workload.streams, workload.queries, **settings)
+        yield engine
+        engine.finish()
+    shutil.rmtree(home)
+
+
+def played(engine: Engine, workload: Workload) -> Iterator[Batch]:
+    """Every batch of a workload, after it has been applied.
+
+    Raises:
+        WrongResultError: DuckDB counts other results.
+    """
+    found = Counter[str]()
+    for number in range(len(workload.batches)):
+        began = time.process_time()
+        seconds = engine.run(partial(workload.blocks, number))
+        cpu = time.process_time() - began
+        for report in engine.reports:
+            found.update(report.results)
+        yield Batch(number, seconds, cpu)
+    if {name: found[name] for name in workload.results} != dict(workload.results):
+        raise WrongResultError(f"{workload.name}: {dict(found)} results, not {workload.results}")
+
+
+def measured(engine: Engine, workload: Workload, warm: int) -> Figures:
+    """Work (probes and matches of all steps) and seconds of a workload's batches.
+
+    Args:
+        warm: batches at the beginning that do not count.
+    """
+    found = dict.fromkeys(("work", "seconds", "cpu"), 0.0)
+    for batch in played(engine, workload):
+        if batch.number >= warm:
+            found["work"] += engine.work
+            found["seconds"] += batch.seconds
+            found["cpu"] += batch.cpu
+    return found
+
+
+def kinds_chosen(engine: Engine) -> float:
+    """Kinds of tuples of all starts that are told apart, by the last plan."""
+    epoch = (engine.driver.state.next_batch - 1) // engine.every
+    return float(sum(one.count for one in engine.ruleset(epoch).substreams))
+
+
+def planning_seconds(engine: Engine) -> float:
+    """Of one plan by the newest statistics."""
+    known, found = engine.statistics(), []
+    for _ in range(PLANS):
+        began = time.perf_counter()
+        planned(engine.streams, engine.queries, known, engine.options)
+        found.append(time.perf_counter() - began)
+    return statistics.median(found)
+
+
+def ratio(
+    some: Sequence[Figures], others: Sequence[Figures], figure: str, digits: int = 3
+) -> dict[str, float]:
+    """A figure of runs over that of others in the same round."""
+    pairs = zip(some, others, strict=True)
+    return spread((a[figure] / b[figure] for a, b in pairs), digits)

@@ -1,0 +1,79 @@
+"""Rows of streams, made before they are measured, so that every run has the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.sources.blocks import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_client.replay.tpch import DemoQuery
+
+    #: Stream -> its rows in a batch.
+    Rows = Mapping[str, pa.Table]
+
+#: The column that has event times, where there is one; none of them is late.
+TIME, LATENESS = "at", 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Rows of streams by batch, the queries over them, and how many results these have."""
+
+    name: str
+    batches: tuple[Rows, ...]
+    queries: tuple[DemoQuery, ...]
+    results: Mapping[str, int]
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams as the planner knows them."""
+        return [_stream(name, table.schema) for name, table in sorted(self.batches[0].items())]
+
+    def blocks(self, batch: int, task: int, tasks: int) -> list[Block]:
+        """A task's share of a batch."""
+        found = []
+        for name, table in sorted(self.batches[batch].items()):
+            rows = _part(table, task, tasks).combine_chunks().to_batches()
+            found += [Block(StreamName(name), one) for one in rows]
+        return found
+
+
+def counted(name: str, batches: Sequence[Rows], queries: tuple[DemoQuery, ...]) -> Workload:
+    """A workload, its results counted by DuckDB."""
+    results = {}
+    with duckdb.connect() as connection:
+        for table in batches[0]:
+            connection.register(table, pa.concat_tables([rows[table] for rows in batches]))
+        for query in queries:
+            found = connection.sql(f"SELECT count(*) FROM {query.source}").fetchall()
+            results[query.name] = int(found[0][0])
+    return Workload(name, tuple(batches), queries, results)
+
+
+def cut(tables: Rows, batches: int) -> list[Rows]:
+    """Batches with an equal share of every table."""
+    return [
+        {name: _part(table, batch, batches) for name, table in tables.items()}
+        for batch in range(batches)
+    ]
+
+
+def _part(table: pa.Table, number: int, parts: int) -> pa.Table:
+    first, last = (table.num_rows * n // parts for n in (number, number + 1))
+    return table.slice(first, last - first)
+
+
+def _stream(name: str, schema: pa.Schema) -> Stream:
+    columns = tuple((field.name, spark_type(field.type)) for field in schema)
+    if TIME not in schema.names:
+        return Stream(StreamName(name), columns)
+    return Stream(StreamName(name), columns, event_time=TIME, lateness=LATENESS)
