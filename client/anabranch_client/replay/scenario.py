@@ -267,7 +267,7 @@ class ScenarioEntries(Closed):
     epochs: EpochsEntry = EpochsEntry()
     revisions: RevisionsEntry | None = None
     optimizer: dict[BatchNumber, Optimizer] = Field(default_factory=dict)
-    parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 4
+    parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
 
     @field_validator("optimizer", mode="before")
     @classmethod
