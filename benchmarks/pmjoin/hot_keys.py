@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.placement import Placement
+    from benchmarks.engine import Engine
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.floating[Any]]
@@ -110,15 +111,47 @@ def _drawn(random: np.random.Generator, names: Ints, weights: Floats, count: int
     return names[random.choice(VALUES, count, p=weights / weights.sum())]
 
 
-def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
-    """The loads of hosts over the last half of the batches, and what was dealt.
+class Hosts(NamedTuple):
+    """What hosts did in the last half of the batches.
+
+    Attributes:
+        loads: kind of work -> that of each host. ``sent``: bytes between them.
+        moved: of every batch of the run, the partitions that have changed hosts.
+    """
+
+    loads: dict[str, list[int]]
+    sent: int
+    moved: list[int]
+
+    @property
+    def totals(self) -> list[int]:
+        """All work of each host."""
+        return [sum(kinds) for kinds in zip(*self.loads.values(), strict=True)]
+
+
+def watched(engine: Engine, made: Workload) -> Hosts:
+    """What the hosts of a pipeline do with all batches of a workload.
 
     Raises:
         WrongResultError: DuckDB counts other results.
     """
     hosts: dict[str, Counter[str]] = defaultdict(Counter)
-    sent, changed = 0, 0
-    places: list[Placement | None] = []
+    sent, before, changed = 0, engine.driver.state.placement, []
+    for batch in played(engine, made):
+        now = engine.driver.state.placement
+        changed.append(moved(before, now))
+        before = now
+        if 2 * batch.number < len(made.batches):
+            continue
+        for report in engine.reports:
+            hosts[report.host].update(load_of(report))
+            sent += report.sent_bytes
+    kinds = ("rows", "probes", "matches")
+    return Hosts({k: [one[k] for one in hosts.values()] for k in kinds}, sent, changed)
+
+
+def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
+    """The loads of hosts over the last half of the batches, and what was dealt."""
     with pipeline(
         made,
         home,
@@ -128,23 +161,14 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
         hosts=HOSTS,
         hot_keys=hot,
     ) as engine:
-        for batch in played(engine, made):
-            places.append(engine.driver.state.placement)
-            if 2 * batch.number < len(made.batches):
-                continue
-            changed += moved(places[-2:])
-            for report in engine.reports:
-                hosts[report.host].update(load_of(report))
-                sent += report.sent_bytes
+        seen = watched(engine, made)
         found, stores = engine.hot, engine.driver.state.stores
-    loads = {kind: [one[kind] for one in hosts.values()] for kind in ("rows", "probes", "matches")}
-    totals = [sum(one.values()) for one in hosts.values()]
     return {
-        "busiest": over_mean(totals),
-        **{kind: over_mean(some) for kind, some in loads.items()},
-        "load": sum(totals),
-        "bytes": sent,
-        "moved": changed,
+        "busiest": over_mean(seen.totals),
+        **{kind: over_mean(some) for kind, some in seen.loads.items()},
+        "load": sum(seen.totals),
+        "bytes": seen.sent,
+        "moved": sum(seen.moved[len(seen.moved) // 2 :]),
         "hot": sum(1 for store in stores.values() for one in store.dealt if one.now),
         "before": 1.0 if found is None else found.before,
         "after": 1.0 if found is None else found.after,
@@ -161,9 +185,8 @@ def load_of(report: TaskReport) -> dict[str, int]:
     }
 
 
-def moved(places: Sequence[Placement | None]) -> int:
+def moved(before: Placement | None, after: Placement | None) -> int:
     """Partitions that have gone to another host."""
-    before, after = places[0], places[-1]
     if before is None or after is None:
         return 0
     pairs = zip(before.owners, after.owners, strict=True)

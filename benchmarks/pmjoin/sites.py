@@ -20,13 +20,12 @@ hosts, and *moved* the partitions that have changed hosts in all of the run.
 from __future__ import annotations
 
 import sys
-from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.epochs.placing import locality
 from benchmarks.command import Benchmark, run_benchmark
-from benchmarks.pmjoin.hot_keys import EVERY, HOSTS, TASKS, load_of, moved, over_mean, workload
-from benchmarks.pmjoin.turns import pipeline, played
+from benchmarks.pmjoin.hot_keys import EVERY, HOSTS, TASKS, over_mean, watched, workload
+from benchmarks.pmjoin.turns import pipeline
 from benchmarks.pmjoin.workloads import Workload
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.state.placement import Placement
 
 #: Shape, whether streams have the same frequent values, and whether hot values are dealt.
 CASES = (
@@ -58,14 +56,7 @@ class AtSites(Workload):
 
 
 def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -> dict[str, Any]:
-    """What was sent in the last half of the batches, and which host did what.
-
-    Raises:
-        WrongResultError: DuckDB counts other results.
-    """
-    hosts: dict[str, Counter[str]] = defaultdict(Counter)
-    sent, changed = 0, 0
-    places: list[Placement | None] = []
+    """What was sent in the last half of the batches, and which host did what."""
     with pipeline(
         made,
         home,
@@ -76,22 +67,14 @@ def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -
         hot_keys=hot,
         near=near,
     ) as engine:
-        for batch in played(engine, made):
-            places.append(engine.driver.state.placement)
-            changed += moved(places[-2:])
-            if 2 * batch.number < len(made.batches):
-                continue
-            for report in engine.reports:
-                hosts[report.host].update(load_of(report))
-                sent += report.sent_bytes
+        seen = watched(engine, made)
         local = locality(engine.driver.state)
-    totals = [sum(one.values()) for one in hosts.values()]
     return {
-        "sent": sent,
-        "work": sum(totals),
+        "sent": seen.sent,
+        "work": sum(seen.totals),
         "local": local,
-        "busiest": over_mean(totals),
-        "moved": changed,
+        "busiest": over_mean(seen.totals),
+        "moved": sum(seen.moved),
     }
 
 

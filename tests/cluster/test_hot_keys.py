@@ -2,67 +2,30 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.protocol.progress import Boundary
+from tests.support.scenarios.keyed_streams import write
 from tests.support.worlds.hosted_replay import begin
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from random import Random
 
     from anabranch_contract.plans.ruleset import Ruleset
     from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 BATCHES, ROWS, EVERY = 10, 300, 2
 #: Every so many-th row of R and of S has the one value.
 HOT, VALUES = 4, 300
-NEAR = "BETWEEN r.ts - INTERVAL '2' MINUTE AND r.ts + INTERVAL '2' MINUTE"
-QUERIES = {
-    "pair": f"SELECT r.n, s.n AS m FROM r JOIN s ON r.k = s.k AND s.ts {NEAR}",
-    "three": f"SELECT r.n, s.n AS m, t.n AS o FROM r JOIN s ON r.k = s.k AND s.ts {NEAR} "
-    f"JOIN t ON r.k = t.k AND t.ts {NEAR}",
-}
 
 
-def write(folder: Path) -> Path:
-    """A scenario of three streams in which one value is a fourth of two; its file."""
-    folder.mkdir()
-    streams = {}
-    for number, name in enumerate("rst"):
-        rng = Random(number)
-        count = BATCHES * ROWS
-        keys = [
-            7 if name != "t" and rng.randrange(HOT) == 0 else rng.randrange(VALUES)
-            for _ in range(count)
-        ]
-        times = [BEGIN + dt.timedelta(seconds=60 * at / ROWS) for at in range(count)]
-        table = pa.table(
-            {"n": range(count), "k": keys, "ts": pa.array(times, pa.timestamp("us", "UTC"))}
-        )
-        pq.write_table(table, folder / f"{name}.parquet")
-        streams[name] = {
-            "path": f"{name}.parquet",
-            "rows_per_batch": ROWS,
-            "event_time": "ts",
-            "lateness": "1 second",
-        }
-    scenario = folder / "scenario.yaml"
-    queries = {name: {"sql": sql} for name, sql in QUERIES.items()}
-    document = {"streams": streams, "queries": queries, "parallelism": 12}
-    scenario.write_text(json.dumps({**document, "epochs": {"every": EVERY}}))
-    return scenario
+def key(stream: int, rng: Random) -> int:
+    """One value is a fourth of two streams."""
+    return 7 if stream < 2 and rng.randrange(HOT) == 0 else rng.randrange(VALUES)
 
 
 def published(world: Cluster, epoch: int) -> Ruleset:
@@ -72,19 +35,13 @@ def published(world: Cluster, epoch: int) -> Ruleset:
         return rulesets.loads(str(server.get(name)))
 
 
-def measured(world: Cluster) -> Snapshot:
-    """What the last epoch that has ended measured."""
-    with world.redis() as server:
-        (name,) = server.scan_iter("anabranch-*:boundaries")
-        boundary = Boundary.loads(str(server.lindex(name, -1)))
-    return codec.from_json(boundary.snapshot, Snapshot)
-
-
 def test_hot_values_are_dealt_and_results_exact(world: Cluster, tmp_path: Path) -> None:
-    replay = begin(world, write(tmp_path / "hot"))
+    folder = tmp_path / "hot"
+    scenario = write(folder, key, batches=BATCHES, rows=ROWS, every=EVERY, parallelism=12)
+    replay = begin(world, scenario)
     try:
         replay.await_commits(3 * EVERY + 1)
-        snapshot = measured(world)
+        *_, snapshot = replay.snapshots()
         hot = {str(s.id): s.hot for s in published(world, snapshot.epoch).stores if s.hot}
         assert {one.hosts for values in hot.values() for one in values} == {3}, snapshot
         sent = {edge: one.sent / one.probes for edge, one in snapshot.edges.items()}

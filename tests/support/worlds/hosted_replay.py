@@ -6,7 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract import codec
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Boundary, Progress
 from tests.support.worlds.replay_check import Verdict, check
 
 if TYPE_CHECKING:
@@ -42,6 +44,14 @@ class HostedReplay:
     def committed(self) -> int:
         """Batches that have been committed."""
         return committed(self.world)
+
+    def snapshots(self) -> list[Snapshot]:
+        """What the epochs that have ended measured, in their order."""
+        with self.world.redis() as server:
+            (name,) = server.scan_iter("anabranch-*:boundaries")
+            texts = server.lrange(name, 0, -1)
+        ended = [Boundary.loads(str(text)).snapshot for text in texts]
+        return [codec.from_json(found, Snapshot) for found in ended if found is not None]
 
     def await_commits(self, wanted: int, seconds: float = 300.0) -> int:
         """Wait until so many batches have been committed, or the replay has ended; how many."""

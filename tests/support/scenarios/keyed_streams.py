@@ -1,0 +1,70 @@
+"""Scenarios of three streams that are joined by one key, whose values the caller draws."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+NAMES = "rst"
+BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+_NEAR = "BETWEEN r.ts - INTERVAL '2' MINUTE AND r.ts + INTERVAL '2' MINUTE"
+_QUERIES = {
+    "pair": f"SELECT r.n, s.n AS m FROM r JOIN s ON r.k = s.k AND s.ts {_NEAR}",
+    "three": f"SELECT r.n, s.n AS m, t.n AS o FROM r JOIN s ON r.k = s.k AND s.ts {_NEAR} "
+    f"JOIN t ON r.k = t.k AND t.ts {_NEAR}",
+}
+
+
+def write(
+    folder: Path,
+    key: Callable[[int, Random], int],
+    *,
+    batches: int,
+    rows: int,
+    every: int,
+    parallelism: int,
+    sites: Mapping[str, str] | None = None,
+) -> Path:
+    """A scenario of two queries; its file.
+
+    Args:
+        folder: is made.
+        key: draws a row's, given the number of its stream.
+        rows: of each stream in a batch, which brings a minute of event time.
+        every: batches of an epoch.
+        sites: stream -> its site.
+    """
+    folder.mkdir()
+    streams = {}
+    for number, name in enumerate(NAMES):
+        rng, count = Random(number), batches * rows
+        times = [BEGIN + dt.timedelta(seconds=60 * at / rows) for at in range(count)]
+        table = pa.table(
+            {
+                "n": range(count),
+                "k": [key(number, rng) for _ in range(count)],
+                "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            }
+        )
+        pq.write_table(table, folder / f"{name}.parquet")
+        streams[name] = {
+            "path": f"{name}.parquet",
+            "rows_per_batch": rows,
+            "event_time": "ts",
+            "lateness": "1 second",
+            "site": (sites or {}).get(name, ""),
+        }
+    scenario = folder / "scenario.yaml"
+    queries = {name: {"sql": sql} for name, sql in _QUERIES.items()}
+    document = {"streams": streams, "queries": queries, "parallelism": parallelism}
+    scenario.write_text(json.dumps({**document, "epochs": {"every": every}}))
+    return scenario
