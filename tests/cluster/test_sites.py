@@ -40,12 +40,12 @@ def test_streams_at_sites_are_read_there_and_sent_less(world: Cluster, tmp_path:
     replay = begin(world, scenario(tmp_path / "sites", sites))
     try:
         replay.await_commits(5 * EVERY + 1)
-        first, *_, last = replay.snapshots()
+        *_, last = replay.snapshots()
         verdict = replay.verdict()
         assert not verdict.problems, f"{verdict}\n{replay.log[-3000:]}"
     finally:
         replay.close()
-    assert first.on_hosts == last.on_hosts == 3
+    assert last.on_hosts == 3
     # By chance a third of what arrives is local.
     assert last.locality is not None
     assert last.locality > 0.55

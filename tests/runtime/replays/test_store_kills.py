@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_runtime.faults import OF_BAD_INPUT, OF_VIEWS, Point
+from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_VIEWS, Point
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: All but the one at which a ruleset is waited for, which is there in this pipeline.
-POINTS = tuple(p for p in Point if p is not Point.WAITING and p not in OF_VIEWS | OF_BAD_INPUT)
+#: All but the one at which a ruleset is waited for, which is there in this pipeline, and those of
+#: what it does not have.
+_OTHERS = {Point.WAITING} | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
+POINTS = tuple(point for point in Point if point not in _OTHERS)
 #: Seconds that a step may take to be reached.
 PATIENCE = 120.0
 
