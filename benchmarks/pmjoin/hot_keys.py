@@ -35,6 +35,7 @@ from benchmarks.report.grids import Grid
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -129,6 +130,14 @@ class Hosts(NamedTuple):
         return [sum(kinds) for kinds in zip(*self.loads.values(), strict=True)]
 
 
+def on_hosts(
+    made: Workload, home: Path, partitions: int, **settings: Any
+) -> AbstractContextManager[Engine]:
+    """A pipeline on three hosts, with ``settings`` of :class:`Engine` beside."""
+    sizes = {"tasks": HOSTS * TASKS, "parallelism": partitions, "every": EVERY, "hosts": HOSTS}
+    return pipeline(made, home, **sizes, **settings)
+
+
 def watched(engine: Engine, made: Workload) -> Hosts:
     """What the hosts of a pipeline do with all batches of a workload.
 
@@ -152,15 +161,7 @@ def watched(engine: Engine, made: Workload) -> Hosts:
 
 def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
     """The loads of hosts over the last half of the batches, and what was dealt."""
-    with pipeline(
-        made,
-        home,
-        tasks=HOSTS * TASKS,
-        parallelism=PARTITIONS,
-        every=EVERY,
-        hosts=HOSTS,
-        hot_keys=hot,
-    ) as engine:
+    with on_hosts(made, home, PARTITIONS, hot_keys=hot) as engine:
         seen = watched(engine, made)
         found, stores = engine.hot, engine.driver.state.stores
     return {

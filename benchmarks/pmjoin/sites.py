@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.epochs.placing import locality
 from benchmarks.command import Benchmark, run_benchmark
-from benchmarks.pmjoin.hot_keys import EVERY, HOSTS, TASKS, over_mean, watched, workload
-from benchmarks.pmjoin.turns import pipeline
+from benchmarks.pmjoin.hot_keys import HOSTS, on_hosts, over_mean, watched, workload
 from benchmarks.pmjoin.workloads import Workload
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -57,16 +56,7 @@ class AtSites(Workload):
 
 def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -> dict[str, Any]:
     """What was sent in the last half of the batches, and which host did what."""
-    with pipeline(
-        made,
-        home,
-        tasks=HOSTS * TASKS,
-        parallelism=partitions,
-        every=EVERY,
-        hosts=HOSTS,
-        hot_keys=hot,
-        near=near,
-    ) as engine:
+    with on_hosts(made, home, partitions, hot_keys=hot, near=near) as engine:
         seen = watched(engine, made)
         local = locality(engine.driver.state)
     return {

@@ -152,10 +152,10 @@ class Session:
             return self._anew(queries, statistics, options)
         change = _change(last, queries, statistics, options)
         if change is None:
-            return self._anew(queries, statistics, _charging(options, last, weight))
+            return self._anew(queries, statistics, _going_on(options, last, weight))
         if not change and not last.settled:
             # The time was too short for a good plan. It is made again until that brings nothing.
-            plan = self._anew(queries, statistics, _charging(options, last, weight))
+            plan = self._anew(queries, statistics, _going_on(options, last, weight))
             if _total(plan) <= last.plan.cost:
                 if self._last is not None and _total(plan) >= last.plan.cost * (1 - LOOSER):
                     self._last.settled = True
@@ -172,7 +172,7 @@ class Session:
             self._last = replace(last, statistics=statistics, plan=plan)
             return plan
         if change.is_large(len(queries)) or last.gone > len(queries):
-            plan = self._anew(queries, statistics, _charging(options, last, weight))
+            plan = self._anew(queries, statistics, _going_on(options, last, weight))
             if plan.gap > LOOSER and self._last is not None:
                 kept = _follow(last, change, queries, statistics, options, weight, anew=plan)
                 if kept is not None and _total(kept.plan) < _total(plan):
@@ -181,7 +181,7 @@ class Session:
         require_plannable(change.added)
         found = _follow(last, change, queries, statistics, options, weight)
         if found is None or found.plan.gap > last.gap + LOOSER:
-            return self._anew(queries, statistics, _charging(options, last, weight))
+            return self._anew(queries, statistics, _going_on(options, last, weight))
         self._last = found
         return found.plan
 
@@ -223,7 +223,7 @@ class Session:
         return plan
 
 
-def _charging(options: Options, last: _Last, weight: float) -> Options:
+def _going_on(options: Options, last: _Last, weight: float) -> Options:
     """``options`` with what depends on the last plan: a charge for switching from it, and how it
     tells tuples apart.
     """

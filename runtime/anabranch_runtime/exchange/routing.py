@@ -39,12 +39,12 @@ def destinations(
     partial: Partial,
     key: Sequence[KeyPart],
     tiles: Sequence[Tile],
-    asked: Callable[[I64], None] | None = None,
+    count: Callable[[I64], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
     """Hosts, and the positions of the tuples that have to go there to be probed by ``key``.
 
     Args:
-        asked: is given how many of the tuples go to each partition, for every way in which stores
+        count: is given how many of the tuples go to each partition, for every way in which stores
             that answer are partitioned. Tuples that go to all hosts are not counted.
 
     Raises:
@@ -76,8 +76,8 @@ def destinations(
         hashes, owners = key_vector([arrays[part]], [key[part].type]).hashes, fleet.owners(known[1])
         homes = partition_of(hashes, store.partitions)
         routes[known] = owners[homes]
-        if asked is not None:
-            asked(np.bincount(homes[alive], minlength=store.partitions))
+        if count is not None:
+            count(np.bincount(homes[alive], minlength=store.partitions))
         if rows is not None:
             dealt[*known, store.dealt] = rows.by_host(hashes, owners, hosts)
     for host in range(hosts):

@@ -105,7 +105,7 @@ class Traffic:
         if self._waiting[task] >= FULL:
             self._flush(task)
 
-    def ask(self, tuples: NDArray[np.int64], width: float) -> None:
+    def add_demand(self, tuples: NDArray[np.int64], width: float) -> None:
         """Take note that so many ``tuples`` of so many bytes are wanted in each partition."""
         count = len(tuples)
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width

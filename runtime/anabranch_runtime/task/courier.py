@@ -107,8 +107,8 @@ class Courier:
         fleet = traffic.fleet
         # Where other tuples are follows from the placement.
         given = work.is_batch and len(partial.place) == 1
-        asked: list[NDArray[np.int64]] = []
-        count = asked.append if given else None
+        wanted: list[NDArray[np.int64]] = []
+        count = wanted.append if given else None
         found = list(destinations(self.layout, fleet, partial, key, tiles, count))
         meter = work.pieces.prober.meters[rule.out]
         if at < 0:
@@ -127,8 +127,8 @@ class Courier:
             width = rows.nbytes / rows.num_rows
             address = (HOP, rule.out, work.name, str(at))
             traffic.send(fleet.peer(host), Letter(address, rows, partial.length))
-        for tuples in asked:
-            traffic.ask(tuples, width or self._width(partial, needed))
+        for tuples in wanted:
+            traffic.add_demand(tuples, width or self._width(partial, needed))
 
     def _width(self, partial: Partial, needed: Needed) -> float:
         """About how many bytes a tuple of ``partial`` would have as a letter."""

@@ -160,15 +160,15 @@ class Inserts:
         assert self.traffic is not None
         fleet = self.traffic.fleet
         wanted = np.zeros((len(fleet.names), rows.num_rows), np.bool_)
-        asked = set()
+        counted = set()
         for spec in specs:
             past = address[0] == PAST
             numbers = partition_numbers(self.layout, spec, rows, cache, past=past)
             way = spec.partition, spec.partitions
-            if address[0] == ARRIVED and spec.partition is not None and way not in asked:
-                asked.add(way)
+            if address[0] == ARRIVED and spec.partition is not None and way not in counted:
+                counted.add(way)
                 tuples = np.bincount(numbers, minlength=spec.partitions)
-                self.traffic.ask(tuples, rows.nbytes / max(rows.num_rows, 1))
+                self.traffic.add_demand(tuples, rows.nbytes / max(rows.num_rows, 1))
             wanted[fleet.owners(spec.partitions)[numbers], np.arange(rows.num_rows)] = True
         for host, mask in enumerate(wanted):
             if not mask.any():
