@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.pmjoin import (
     defaults,
@@ -30,7 +30,9 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.command import Benchmark
 
 _INTRODUCTION = """\
 # Benchmarks of placement and of skew
@@ -103,42 +105,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if part.name not in found:
         tell(f"{docs / 'benchmarks'} has no figures of placement")
         return 1
-    ahead = found.get(looking_ahead.BENCHMARK.name)
-    apart = found.get(skew.BENCHMARK.name)
-    hot = found.get(hot_keys.BENCHMARK.name)
-    usual = found.get(defaults.BENCHMARK.name)
-    kept = found.get(partial.BENCHMARK.name)
-    placed = found.get(sites.BENCHMARK.name)
-    rows = targets(found[part.name])
-    rows += () if apart is None else targets_apart(apart)
-    rows += () if usual is None else targets_defaults(usual)
-    rows += () if kept is None else targets_kept(kept)
-    rows += () if ahead is None else targets_ahead(ahead)
-    rows += () if hot is None else targets_hot(hot)
-    rows += () if placed is None else targets_placed(placed)
+    entry = found[part.name]
+    there = [one for one in _measured() if one.benchmark.name in found]
+    rows = targets(entry)
+    for one in there:
+        rows += one.targets(found[one.benchmark.name])
     grid = Grid("targets", ("target", "wanted", "found", "held"), rows)
     parts = [_INTRODUCTION, "## Targets\n", grid.markdown()]
-    entry = found[part.name]
     notes = [
         note(entry)
         for note in (note_on_optimum, note_on_groups, note_on_routing, note_on_selections)
     ]
     parts += section(docs, "Simulation", part, entry, charts(entry), notes)
-    if apart is not None:
-        parts += section(docs, "Orders per kind of value", skew.BENCHMARK, apart, {}, [_SKEW])
-    if usual is not None:
-        parts += section(docs, "Kinds and partitions", defaults.BENCHMARK, usual, {}, [_DEFAULTS])
-    if kept is not None:
-        title = "What intermediate results keep"
-        parts += section(docs, title, partial.BENCHMARK, kept, {})
-    if ahead is not None:
-        parts += section(docs, "Looking ahead", looking_ahead.BENCHMARK, ahead, {}, [_AHEAD])
-    if hot is not None:
-        parts += section(docs, "Hot keys", hot_keys.BENCHMARK, hot, {}, [_HOT])
-    if placed is not None:
-        parts += section(docs, "Sites", sites.BENCHMARK, placed, {}, [_SITES])
+    for one in there:
+        parts += section(
+            docs, one.title, one.benchmark, found[one.benchmark.name], {}, list(one.notes)
+        )
     (docs / "benchmarks-pmjoin.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
+
+
+class _Part(NamedTuple):
+    """A benchmark of the runtime: its section, and the targets that it is held against."""
+
+    title: str
+    benchmark: Benchmark
+    targets: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]]
+    notes: tuple[str, ...] = ()
+
+
+def _measured() -> tuple[_Part, ...]:
+    return (
+        _Part("Orders per kind of value", skew.BENCHMARK, targets_apart, (_SKEW,)),
+        _Part("Kinds and partitions", defaults.BENCHMARK, targets_defaults, (_DEFAULTS,)),
+        _Part("What intermediate results keep", partial.BENCHMARK, targets_kept),
+        _Part("Looking ahead", looking_ahead.BENCHMARK, targets_ahead, (_AHEAD,)),
+        _Part("Hot keys", hot_keys.BENCHMARK, targets_hot, (_HOT,)),
+        _Part("Sites", sites.BENCHMARK, targets_placed, (_SITES,)),
+    )
 
 
 def note_on_groups(entry: dict[str, Any]) -> str:

@@ -201,19 +201,16 @@ def _source(stream: StreamOut) -> str:
     return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
 
 
-#: Whether executors are at a stream's site -> what is said beside it.
-_MISSED = {True: "", None: "", False: ", where no executor is"}
-
-
 def stream_detail(stream: StreamOut) -> RenderableType:
     """One stream with its columns."""
     columns = table_of("column", "type")
     for column in stream.columns:
         columns.add_row(escape(column.name), column.type)
+    missed = ", where no executor is" if stream.at_site is False else ""
     facts = {
         "stream": stream.name,
         **({"description": stream.description} if stream.description else {}),
-        **({"site": stream.site + _MISSED[stream.at_site]} if stream.site else {}),
+        **({"site": stream.site + missed} if stream.site else {}),
         "event time": stream.event_time,
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",
@@ -490,16 +487,21 @@ def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
     return {"sends": f"{text}: {shares}" if shares else text}
 
 
+def _first(texts: Sequence[str]) -> str:
+    """The first of ``texts``, and how many there are besides."""
+    more = f", and {len(texts) - MOST_EDGES} more" if len(texts) > MOST_EDGES else ""
+    return ", ".join(texts[:MOST_EDGES]) + more
+
+
 def _ahead(asked: Sequence[Mapping[str, Any]] | None) -> dict[str, object]:
     """What probes ask for before they probe, and how many tuples are expected to be left."""
     if not asked:
         return {}
-    most = ", ".join(
+    texts = [
         f"{one['start']} before {one['probe']} for {one['asked']} ({percent(one['left'])} left)"
-        for one in asked[:MOST_EDGES]
-    )
-    more = f", and {len(asked) - MOST_EDGES} more" if len(asked) > MOST_EDGES else ""
-    return {"looks ahead": f"{most}{more}"}
+        for one in asked
+    ]
+    return {"looks ahead": _first(texts)}
 
 
 def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
@@ -507,13 +509,9 @@ def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
     if not dealt:
         return {}
     values: list[dict[str, Any]] = dealt["values"]
-    most = ", ".join(
-        f"{one['attribute']} = {one['value'] or '?'} to {one['hosts']}"
-        for one in values[:MOST_EDGES]
-    )
-    more = f", and {len(values) - MOST_EDGES} more" if len(values) > MOST_EDGES else ""
+    texts = [f"{one['attribute']} = {one['value'] or '?'} to {one['hosts']}" for one in values]
     expected = f"{dealt['after']:.2f} times the mean host's, {dealt['before']:.2f} without"
-    return {"deals": f"{most}{more}", "busiest host": f"load {expected}"}
+    return {"deals": _first(texts), "busiest host": f"load {expected}"}
 
 
 def rejections(rejected: Mapping[str, ProblemRecord | ProblemOut]) -> list[Text]:

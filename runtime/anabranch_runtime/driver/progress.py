@@ -70,6 +70,8 @@ class ProgressReporter:
     shown: Shown = field(default_factory=Shown)
     telemetry: Telemetry = field(default_factory=Telemetry)
     sites: tuple[str, ...] = ()
+    #: The sources that were looked at for streams whose sites have no executors.
+    _warned: Sources | None = None
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
     #: Store -> its segments and backfill in the last report, and their bytes.
@@ -133,11 +135,13 @@ class ProgressReporter:
     def note_sites(self, sites: Iterable[str]) -> None:
         """Take note of the ``sites`` of a batch's executors, and warn of streams without one."""
         found = tuple(sorted({site for site in sites if site}))
-        if found == self.sites or self.sources is None:
+        if not found or self.sources is None:
             return
-        self.sites = found
+        if found == self.sites and self.sources is self._warned:
+            return
+        self.sites, self._warned = found, self.sources
         for record in self.sources.records:
-            if record.site and found and record.site not in found:
+            if record.site and record.site not in found:
                 _LOG.warning(
                     "no executor is at the site of a stream, so any read it",
                     stream=record.name,

@@ -42,14 +42,13 @@ HORIZON = 4
 def met(state: State, reports: Sequence[TaskReport]) -> State:
     """``state`` with the hosts of a batch, and what its probes took."""
     load = dict(state.load)
+    demand = {host: dict(wanted) for host, wanted in state.demand.items()}
     for report in reports:
         for count, seconds in report.load.items():
             load[str(count)] = _added(load.get(str(count), ()), seconds)
-    demand = dict(state.demand)
-    for report in reports:
+        known = demand.setdefault(report.host, {}) if report.demand else {}
         for count, sizes in report.demand.items():
-            key = f"{report.host}/{count}"
-            demand[key] = _added(demand.get(key, ()), sizes)
+            known[str(count)] = _added(known.get(str(count), ()), sizes)
     hosts = Counter(report.host for report in reports if report.host)
     return replace(state, hosts=tuple(sorted(hosts)), tasks=dict(hosts), load=load, demand=demand)
 
@@ -74,17 +73,17 @@ def placed(state: State) -> State:
     found = place(weights.keys(), state.hosts, state.placement, weights, demands, state.tasks)
     load = {count: _half(seconds) for count, seconds in state.load.items() if int(count) in sizes}
     demand = {
-        key: _half(wanted)
-        for key, wanted in state.demand.items()
-        if (at := key.partition("/"))[0] in state.hosts and int(at[2]) in sizes
+        host: {count: _half(some) for count, some in wanted.items() if int(count) in sizes}
+        for host, wanted in state.demand.items()
+        if host in state.hosts
     }
     return replace(state, placement=found, load=load, demand=demand)
 
 
 def _demand(state: State, stored: Sequence[float]) -> Demand:
     """What speaks for each host, of partitions with so many bytes ``stored``."""
-    nothing = np.zeros(len(stored))
-    arriving = [state.demand.get(f"{host}/{len(stored)}", nothing) for host in state.hosts]
+    count, nothing = str(len(stored)), np.zeros(len(stored))
+    arriving = [state.demand.get(host, {}).get(count, nothing) for host in state.hosts]
     # Half of what was counted an epoch earlier, and so on, is twice an epoch's in the long run.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
@@ -96,15 +95,14 @@ def locality(state: State) -> float | None:
     if state.placement is None:
         return None
     here = total = 0.0
-    for key, wanted in state.demand.items():
-        host, _, count = key.partition("/")
-        owners = state.placement.of(int(count)) or ()
-        total += sum(wanted)
-        here += sum(
-            size
-            for size, owner in zip(wanted, owners, strict=False)
-            if state.placement.hosts[owner] == host
-        )
+    for host, wanted in state.demand.items():
+        for sizes in wanted.values():
+            total += sum(sizes)
+            here += sum(
+                size
+                for partition, size in enumerate(sizes)
+                if state.placement.host_of(len(sizes), partition) == host
+            )
     return here / total if total else None
 
 

@@ -190,8 +190,8 @@ class State:
         placement: which host has which partition, where hosts share nothing but the object store;
             ``hosts``: those that took part in the last batch, with so many ``tasks``.
         load: number of partitions (as text) -> CPU seconds of probes by partition, of earlier
-            epochs less and less (``epochs.placing``). ``demand``: host, a slash and that number ->
-            bytes by partition of tuples that arrived there and are wanted in it, likewise. These
+            epochs less and less (``epochs.placing``). ``demand``: host -> that number -> bytes by
+            partition of tuples that arrived there and are wanted in it, likewise. These
             five are absent from manifests of earlier releases.
     """
 
@@ -224,7 +224,7 @@ class State:
     hosts: tuple[str, ...] = ()
     tasks: dict[str, int] = field(default_factory=dict)
     load: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    demand: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    demand: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict)
     values: dict[str, dict[str, KeyValues]] = field(default_factory=dict)
 
     @property

@@ -122,17 +122,18 @@ def draw(
         weight: of each. ``share``: what each host should have of it.
     """
     at, hosts = np.array(found), len(share)
-    load = np.bincount(at, weights=weight, minlength=hosts)
+    load: Floats = np.bincount(at, weights=weight, minlength=hosts).astype(np.float64)
     within = np.minimum(load, share / MOST), np.maximum(load, share * MOST)
     # What it costs to have a partition on a host: to bring it there, and what arrives elsewhere.
     total = demand.arriving.sum(axis=1, keepdims=True)
     is_new = np.arange(hosts) != before[:, None]
     cost = total - demand.arriving + is_new * demand.moving[:, None]
     for _ in range(cost.size):
+        load = np.bincount(at, weights=weight, minlength=hosts).astype(np.float64)
         spared = np.take_along_axis(cost, at[:, None], 1) - cost - WORTH * total
-        moves = np.where(_may_move(at, weight, within), spared, -np.inf)
+        moves = np.where(_may_move(at, weight, load, within), spared, -np.inf)
         both = spared[:, at]
-        pairs = np.where(_may_change(at, weight, within), both + both.T, -np.inf)
+        pairs = np.where(_may_change(at, weight, load, within), both + both.T, -np.inf)
         partition, host = np.unravel_index(moves.argmax(), moves.shape)
         one, other = np.unravel_index(pairs.argmax(), pairs.shape)
         if max(moves[partition, host], pairs[one, other]) <= 0:
@@ -144,18 +145,20 @@ def draw(
     return [int(host) for host in at]
 
 
-def _may_move(at: NDArray[np.int64], weight: Floats, within: tuple[Floats, Floats]) -> Bools:
+def _may_move(
+    at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
+) -> Bools:
     """Partitions x hosts: whether loads stay ``within`` their bounds, if it goes there."""
     least, most = within
-    load = np.bincount(at, weights=weight, minlength=len(least))
     leaves = (load - least)[at] >= weight
     return leaves[:, None] & (load + weight[:, None] <= most)
 
 
-def _may_change(at: NDArray[np.int64], weight: Floats, within: tuple[Floats, Floats]) -> Bools:
+def _may_change(
+    at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
+) -> Bools:
     """Partitions x partitions: the same, if they change places; False: they are on one host."""
     least, most = within
-    load = np.bincount(at, weights=weight, minlength=len(least))
     after = load[at][:, None] - weight[:, None] + weight
     fits: Bools = (after >= least[at][:, None]) & (after <= most[at][:, None])
     fits &= fits.T & (at[:, None] != at)
