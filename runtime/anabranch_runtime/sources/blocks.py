@@ -86,6 +86,6 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
 
         yield from read_rows(piece)
     else:
-        from anabranch_runtime.sources.files import read_file
+        from anabranch_runtime.sources.files.reading import read_file
 
         yield from read_file(piece)

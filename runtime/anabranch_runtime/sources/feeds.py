@@ -37,7 +37,7 @@ from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
-from anabranch_runtime.sources.files import file_feed
+from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.ingest.feed import landed_feed
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, PlannedReader

@@ -29,7 +29,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials follow each other at once."""
     for name in ("REST", "REST_FACTOR", "TRIAL_REST", "LONGEST_TRIAL_REST"):
         monkeypatch.setattr(f"anabranch_runtime.sources.feeds.{name}", 0.0)
-    monkeypatch.setattr("anabranch_runtime.sources.files.LISTING", 0.0)
+    monkeypatch.setattr("anabranch_runtime.sources.files.feed.LISTING", 0.0)
 
 
 @pytest.fixture

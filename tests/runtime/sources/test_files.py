@@ -17,7 +17,7 @@ from anabranch_contract.errors import StreamError
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
-from anabranch_runtime.sources.files import FileFeed, file_feed
+from anabranch_runtime.sources.files.feed import FileFeed, file_feed
 from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:

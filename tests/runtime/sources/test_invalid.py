@@ -19,7 +19,7 @@ from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of, typed
-from anabranch_runtime.sources.files import file_feed
+from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, convert_values, raw_text
 from anabranch_runtime.sources.redis_stream import redis_feed
 from tests.support.surroundings.arrow_ipc import ipc_stream

@@ -18,7 +18,8 @@ from anabranch_contract.connectors.policy import AccessError, AccessPolicy
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.files import file_feed, read_file
+from anabranch_runtime.sources.files.feed import file_feed
+from anabranch_runtime.sources.files.reading import read_file
 from anabranch_runtime.sources.ingest.links import closed
 from anabranch_runtime.sources.ingest.spark_stream import spark_rows
 from anabranch_runtime.sources.permitted import permitted_sink, permitted_source
@@ -28,7 +29,7 @@ from tests.support.surroundings.sources import understood
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from anabranch_runtime.sources.files import FileFeed
+    from anabranch_runtime.sources.files.feed import FileFeed
 
 pytestmark = pytest.mark.spark
 

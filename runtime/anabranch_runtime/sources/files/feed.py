@@ -20,7 +20,6 @@ A directory is listed only when its time of modification says that something has
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 import time
 from dataclasses import dataclass, field, replace
@@ -28,99 +27,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sources import FileType, OnLoss, file_options
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.decode import from_json, schema_of, typed
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.files.log import GONE, FileLog, Found
+from anabranch_runtime.sources.files.reading import open_arrow
+from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
 from anabranch_runtime.sources.permitted import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.connectors.sources import FileOptions
     from anabranch_runtime.control import StreamRecord
-    from anabranch_runtime.sources.invalid import Decoded
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
 #: file systems keep times in steps of up to two seconds.
 SETTLED = 2_100_000_000
 #: Seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
-#: Bytes of JSON lines that are decoded at once, and that are looked at to estimate a line's length.
-CHUNK, SAMPLE = 1 << 23, 1 << 16
-#: Errors of reading a file that is damaged, or no such file; a lack of memory is none of it.
-BROKEN = (OSError, pa.ArrowException, ValueError, KeyError)
-_GONE = Problem("missing-file", "it had gone before anything of it was read")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A file as it was found."""
-
-    name: str
-    size: int
-    mtime: int
-
-
-@dataclass(slots=True)
-class FileLog:
-    """The log of one directory.
-
-    Attributes:
-        files: what has been found.
-        left_out: number of a file -> why planning has left out what had not been read of it.
-    """
-
-    path: Path
-    files: list[Found] = field(default_factory=list)
-    left_out: dict[int, Problem] = field(default_factory=dict)
-
-    @staticmethod
-    def load(path: Path) -> FileLog:
-        """The log at ``path``; a last line that was not finished is cut off."""
-        log = FileLog(path)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return log
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
-                os.fsync(file.fileno())
-        for line in whole.splitlines():
-            document = json.loads(line)
-            if isinstance(document, int):
-                log.left_out[document] = _GONE
-            elif isinstance(document, dict):
-                number, code, message = (document[k] for k in ("bad", "code", "message"))
-                log.left_out[number] = Problem(code, message)
-            else:
-                log.files.append(Found(*document))
-        return log
-
-    def add(self, files: list[Found]) -> None:
-        """Append files durably."""
-        self._append([json.dumps([f.name, f.size, f.mtime]) for f in files])
-        self.files += files
-
-    def leave_out(self, number: int, why: Problem) -> None:
-        """Note durably that what has not been read of a file never will be."""
-        bad = {"bad": number, "code": why.code, "message": why.message}
-        self._append([str(number) if why is _GONE else json.dumps(bad)])
-        self.left_out[number] = why
-
-    def _append(self, lines: list[str]) -> None:
-        if not lines:
-            return
-        with self.path.open("a") as file:
-            file.write("".join(line + "\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
+#: Bytes of JSON lines that are looked at to estimate a line's length.
+SAMPLE = 1 << 16
 
 
 @dataclass(slots=True)
@@ -328,11 +258,11 @@ class FileFeed:
         if number in self._lengths and not begun:
             return self._lengths[number]
         if not planned and not begun and not path.exists():
-            log.leave_out(number, _GONE)
+            log.leave_out(number, GONE)
             return 0
         try:
             self._permitted(file.name)
-            _unchanged(path, file.size, file.mtime)
+            unchanged(path, file.size, file.mtime)
             if number not in self._lengths:
                 self._lengths[number] = self._measure(path, file)
         except SourceError as error:
@@ -362,19 +292,19 @@ class FileFeed:
                 metadata = pq.read_metadata(path)
                 rows, names = metadata.num_rows, metadata.schema.to_arrow_schema().names
             else:
-                reader = _open_arrow(str(path))
+                reader = open_arrow(str(path))
                 names = reader.schema.names
                 rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
         except MemoryError:
             raise
         except BROKEN as cause:
             if isinstance(cause, OSError) and cause.errno is not None:
-                raise _refused(path, cause) from cause
+                raise refused(path, cause) from cause
             raise SourceError(
                 "bad-file",
                 f"{path} is no {self.options.type} file: {cause}",
                 field=f"streams.{self.record.name}.source",
-                remedy=f"put it right, or give the type that the files have; {_SKIP}",
+                remedy=f"put it right, or give the type that the files have; {SKIP}",
             ) from cause
         missing = [c.name for c in self.record.columns if c.name not in names]
         if missing:
@@ -382,7 +312,7 @@ class FileFeed:
                 "missing-column",
                 f"{path} has no column {missing[0]!r}",
                 field=f"streams.{self.record.name}.columns",
-                remedy=f"put it right, or declare the columns that the files have; {_SKIP}",
+                remedy=f"put it right, or declare the columns that the files have; {SKIP}",
             )
         self._density = rows / max(file.size, 1)
         return int(rows)
@@ -407,143 +337,3 @@ def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFee
     identity = feed_id(record, ("files", str(directory), options.type.value, options.pattern))
     log = Path(state) / "files" / f"{identity}.jsonl"
     return FileFeed(record, options, directory, identity, log, access)
-
-
-def read_file(piece: Piece) -> Iterator[Decoded]:
-    """The rows of a part of a file.
-
-    Raises:
-        SourceError: the file has changed or is gone, or can't be read.
-    """
-    where = piece.where
-    path = Path(where["path"])
-    _unchanged(path, where["size"], where["mtime"])
-    if resolve(str(path)) != where["real"]:
-        raise SourceError(
-            "file-changed",
-            f"{path} has become a link since it was found",
-            field=str(path),
-            remedy="put back the file",
-        )
-    first, last = where["first"], where["last"]
-    try:
-        if where["type"] == FileType.JSON:
-            for lines in _lines(path, first, where["size"] if last is None else last):
-                yield from from_json(lines, piece.columns)
-            return
-        schema = schema_of(piece.columns)
-        batches = _parquet if where["type"] == FileType.PARQUET else _arrow
-        for batch in batches(path, schema.names, first, last):
-            yield typed(batch, schema)
-    except MemoryError:
-        raise
-    except BROKEN as cause:
-        if isinstance(cause, OSError) and cause.errno is not None:
-            raise _refused(path, cause) from cause
-        raise _damaged(path, str(cause)) from cause
-
-
-def _parquet(
-    path: Path, names: list[str], first: int, last: int | None
-) -> Iterator[pa.RecordBatch]:
-    """Rows ``[first, last)``; row groups without any of them are not read."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        if last is None:
-            last = file.metadata.num_rows
-        begin, skip = 0, 0
-        groups: list[int] = []
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if begin < last and first < begin + rows:
-                if not groups:
-                    skip = first - begin
-                groups.append(group)
-            begin += rows
-        left = last - first
-        for batch in file.iter_batches(row_groups=groups, columns=names):
-            part = batch.slice(skip, left)
-            skip = max(skip - batch.num_rows, 0)
-            left -= part.num_rows
-            if part.num_rows:
-                yield part
-            if not left:
-                return
-        if left:
-            raise _damaged(path, f"it has {left} rows less than it says")
-
-
-def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterator[pa.RecordBatch]:
-    reader, begin = _open_arrow(str(path)), 0
-    for number in range(reader.num_record_batches):
-        batch = reader.get_batch(number)
-        low = max(first - begin, 0)
-        high = batch.num_rows if last is None else min(last - begin, batch.num_rows)
-        begin += batch.num_rows
-        if low < high:
-            part = batch.select(names).slice(low, high - low)
-            # Arrow trusts what is in a file: a wrong offset would end the process that looks.
-            part.validate(full=True)
-            yield part
-    if last is not None and begin < last:
-        raise _damaged(path, f"it has {last - begin} rows less than it had")
-
-
-def _open_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
-    return pa.ipc.open_file(pa.memory_map(path))
-
-
-def _lines(path: Path, first: int, last: int) -> Iterator[bytes]:
-    """The lines that begin in bytes ``[first, last)``, many at a time."""
-    with path.open("rb") as file:
-        if first:
-            file.seek(first - 1)
-            file.readline()
-        while file.tell() < last:
-            chunk = file.read(min(last - file.tell(), CHUNK))
-            if not chunk:
-                return
-            yield chunk if chunk.endswith(b"\n") else chunk + file.readline()
-
-
-#: The part of a remedy that is always there.
-_SKIP = "to go on without it, set the source's option on_bad_file to skip"
-
-
-def _unchanged(path: Path, size: int, mtime: int) -> None:
-    try:
-        stat = path.stat()
-    except OSError as cause:
-        if not isinstance(cause, FileNotFoundError | NotADirectoryError):
-            raise _refused(path, cause) from cause
-        raise SourceError(
-            "missing-file",
-            f"{path} has gone before it was read",
-            field=str(path),
-            remedy=f"put it back; {_SKIP}",
-        ) from cause
-    if (stat.st_size, stat.st_mtime_ns) != (size, mtime):
-        raise SourceError(
-            "file-changed",
-            f"{path} has changed since it was found",
-            field=str(path),
-            remedy="put back what it was, and write new data to new files, to be renamed when they"
-            f" are complete; {_SKIP}",
-        )
-
-
-def _damaged(path: Path, why: str) -> SourceError:
-    return SourceError(
-        "damaged-file",
-        f"{path} can't be read: {why}",
-        field=str(path),
-        remedy=f"put back what it was, with its time of modification; {_SKIP}",
-    )
-
-
-def _refused(path: Path, cause: OSError) -> SourceError:
-    return SourceError(
-        "unreadable-file",
-        f"{path} can't be read: {cause.strerror}",
-        field=str(path),
-        remedy=f"let the runtime read it; {_SKIP}",
-    )

@@ -1,0 +1,81 @@
+"""Log of one directory: a line per file found, durable before an offset refers to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.sources.feed import Problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GONE = Problem("missing-file", "it had gone before anything of it was read")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file as it was found."""
+
+    name: str
+    size: int
+    mtime: int
+
+
+@dataclass(slots=True)
+class FileLog:
+    """The log of one directory.
+
+    Attributes:
+        files: what has been found.
+        left_out: number of a file -> why planning has left out what had not been read of it.
+    """
+
+    path: Path
+    files: list[Found] = field(default_factory=list)
+    left_out: dict[int, Problem] = field(default_factory=dict)
+
+    @staticmethod
+    def load(path: Path) -> FileLog:
+        """The log at ``path``; a last line that was not finished is cut off."""
+        log = FileLog(path)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return log
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+                os.fsync(file.fileno())
+        for line in whole.splitlines():
+            document = json.loads(line)
+            if isinstance(document, int):
+                log.left_out[document] = GONE
+            elif isinstance(document, dict):
+                number, code, message = (document[k] for k in ("bad", "code", "message"))
+                log.left_out[number] = Problem(code, message)
+            else:
+                log.files.append(Found(*document))
+        return log
+
+    def add(self, files: list[Found]) -> None:
+        """Append files durably."""
+        self._append([json.dumps([f.name, f.size, f.mtime]) for f in files])
+        self.files += files
+
+    def leave_out(self, number: int, why: Problem) -> None:
+        """Note durably that what has not been read of a file never will be."""
+        bad = {"bad": number, "code": why.code, "message": why.message}
+        self._append([str(number) if why is GONE else json.dumps(bad)])
+        self.left_out[number] = why
+
+    def _append(self, lines: list[str]) -> None:
+        if not lines:
+            return
+        with self.path.open("a") as file:
+            file.write("".join(line + "\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,121 @@
+"""Rows of a part of a file; tasks read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_contract.connectors.sources import FileType
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.decode import from_json, schema_of, typed
+from anabranch_runtime.sources.files.trouble import BROKEN, damaged, refused, unchanged
+from anabranch_runtime.sources.permitted import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_runtime.sources.feed import Piece
+    from anabranch_runtime.sources.invalid import Decoded
+
+#: Bytes of JSON lines that are decoded at once.
+CHUNK = 1 << 23
+
+
+def read_file(piece: Piece) -> Iterator[Decoded]:
+    """The rows of a part of a file.
+
+    Raises:
+        SourceError: the file has changed or is gone, or can't be read.
+    """
+    where = piece.where
+    path = Path(where["path"])
+    unchanged(path, where["size"], where["mtime"])
+    if resolve(str(path)) != where["real"]:
+        raise SourceError(
+            "file-changed",
+            f"{path} has become a link since it was found",
+            field=str(path),
+            remedy="put back the file",
+        )
+    first, last = where["first"], where["last"]
+    try:
+        if where["type"] == FileType.JSON:
+            for lines in _lines(path, first, where["size"] if last is None else last):
+                yield from from_json(lines, piece.columns)
+            return
+        schema = schema_of(piece.columns)
+        batches = _parquet if where["type"] == FileType.PARQUET else _arrow
+        for batch in batches(path, schema.names, first, last):
+            yield typed(batch, schema)
+    except MemoryError:
+        raise
+    except BROKEN as cause:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise refused(path, cause) from cause
+        raise damaged(path, str(cause)) from cause
+
+
+def _parquet(
+    path: Path, names: list[str], first: int, last: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``[first, last)``; row groups without any of them are not read."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        if last is None:
+            last = file.metadata.num_rows
+        begin, skip = 0, 0
+        groups: list[int] = []
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if begin < last and first < begin + rows:
+                if not groups:
+                    skip = first - begin
+                groups.append(group)
+            begin += rows
+        left = last - first
+        for batch in file.iter_batches(row_groups=groups, columns=names):
+            part = batch.slice(skip, left)
+            skip = max(skip - batch.num_rows, 0)
+            left -= part.num_rows
+            if part.num_rows:
+                yield part
+            if not left:
+                return
+        if left:
+            raise damaged(path, f"it has {left} rows less than it says")
+
+
+def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterator[pa.RecordBatch]:
+    reader, begin = open_arrow(str(path)), 0
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
+        low = max(first - begin, 0)
+        high = batch.num_rows if last is None else min(last - begin, batch.num_rows)
+        begin += batch.num_rows
+        if low < high:
+            part = batch.select(names).slice(low, high - low)
+            # Arrow trusts what is in a file: a wrong offset would end the process that looks.
+            part.validate(full=True)
+            yield part
+    if last is not None and begin < last:
+        raise damaged(path, f"it has {last - begin} rows less than it had")
+
+
+def open_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
+    """Open an Arrow IPC file, mapped into memory."""
+    return pa.ipc.open_file(pa.memory_map(path))
+
+
+def _lines(path: Path, first: int, last: int) -> Iterator[bytes]:
+    """The lines that begin in bytes ``[first, last)``, many at a time."""
+    with path.open("rb") as file:
+        if first:
+            file.seek(first - 1)
+            file.readline()
+        while file.tell() < last:
+            chunk = file.read(min(last - file.tell(), CHUNK))
+            if not chunk:
+                return
+            yield chunk if chunk.endswith(b"\n") else chunk + file.readline()

@@ -1,0 +1,64 @@
+"""Errors of files that can't be read, each with its remedy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from anabranch_runtime.errors import SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Errors of reading a file that is damaged, or no such file; a lack of memory is none of it.
+BROKEN = (OSError, pa.ArrowException, ValueError, KeyError)
+#: The part of a remedy that is always there.
+SKIP = "to go on without it, set the source's option on_bad_file to skip"
+
+
+def unchanged(path: Path, size: int, mtime: int) -> None:
+    """Check that a file is as it was found.
+
+    Raises:
+        SourceError: ``missing-file``, ``file-changed``, ``unreadable-file``.
+    """
+    try:
+        stat = path.stat()
+    except OSError as cause:
+        if not isinstance(cause, FileNotFoundError | NotADirectoryError):
+            raise refused(path, cause) from cause
+        raise SourceError(
+            "missing-file",
+            f"{path} has gone before it was read",
+            field=str(path),
+            remedy=f"put it back; {SKIP}",
+        ) from cause
+    if (stat.st_size, stat.st_mtime_ns) != (size, mtime):
+        raise SourceError(
+            "file-changed",
+            f"{path} has changed since it was found",
+            field=str(path),
+            remedy="put back what it was, and write new data to new files, to be renamed when they"
+            f" are complete; {SKIP}",
+        )
+
+
+def damaged(path: Path, why: str) -> SourceError:
+    """Return the error of a file whose content can't be read."""
+    return SourceError(
+        "damaged-file",
+        f"{path} can't be read: {why}",
+        field=str(path),
+        remedy=f"put back what it was, with its time of modification; {SKIP}",
+    )
+
+
+def refused(path: Path, cause: OSError) -> SourceError:
+    """Return the error of a file that the operating system refuses to read."""
+    return SourceError(
+        "unreadable-file",
+        f"{path} can't be read: {cause.strerror}",
+        field=str(path),
+        remedy=f"let the runtime read it; {SKIP}",
+    )
