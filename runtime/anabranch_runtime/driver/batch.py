@@ -21,7 +21,7 @@ from anabranch_runtime.epochs.revisions import enter_revision
 from anabranch_runtime.views.left_out import note_left_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.plans.steps import Step
@@ -116,6 +116,7 @@ def finish(
     throttle: Throttle,
     *,
     owed: bool = False,
+    open_loads: Collection[str] = (),
 ) -> tuple[State, Ruleset]:
     """The state after ``batch``, and its ruleset without the queries that have failed in it.
 
@@ -125,9 +126,10 @@ def finish(
         seconds: how long the batch took. ``now``: when it ended (seconds since 1970).
         throttle: how much of a backfill or a catch-up a batch does.
         owed: whether what it withholds is to be made good.
+        open_loads: as :func:`fold` takes them.
     """
     ruleset = batch.ruleset
-    state = fold(batch.state, context, reports, seconds, now)
+    state = fold(batch.state, context, reports, seconds, now, open_loads)
     state = met(state, reports)
     if state.placement is None:
         state = placed(state)

@@ -66,6 +66,7 @@ from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
+from anabranch_runtime.sources.loads import end_loads, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.checkpoint import (
     brings_nothing,
@@ -425,7 +426,7 @@ class Driver:
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
         batch = batches.begin(
-            self.state,
+            end_loads(self.state, choice.offsets),
             ruleset,
             choice.epoch,
             steps,
@@ -455,6 +456,7 @@ class Driver:
         paid = catch_up.paid(context.catch_up, failures)
         located = self._publish(context, paid, ruleset, reports)
         spent = time.perf_counter() - started
+        feeds = self.state.feeds if read is None else read.feeds()
         state, ruleset = batches.finish(
             batch,
             context,
@@ -464,10 +466,9 @@ class Driver:
             time.time(),
             settings.throttle,
             owed=choice.owed,
+            open_loads=open_loads(choice.offsets, feeds),
         )
-        state = replace(self.compactor.settle(state), offsets=choice.offsets)
-        if read is not None:
-            state = replace(state, feeds=read.feeds())
+        state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
         self.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state

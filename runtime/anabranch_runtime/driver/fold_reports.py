@@ -20,7 +20,7 @@ from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.reads import sum_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.activations import Activation
@@ -37,11 +37,15 @@ def fold(
     reports: Sequence[TaskReport],
     seconds: float,
     now: float | None = None,
+    open_loads: Collection[str] = (),
 ) -> State:
     """The state after the batch of ``context``, which took ``seconds`` and ended ``now``
     (seconds since 1970; None leaves out the rates by the wall clock).
+
+    ``open_loads``: streams of whose load more is to be read (``sources.loads``).
     """
-    streams = _streams(state, reports)
+    read = replace(state, streams=_streams(state, reports)).with_loads_read(open_loads)
+    streams = read.streams
     clock = clock_reading(streams, context.clock, state.clock)
     fresh = [s for r in reports for s in r.segments]
     state = replace(

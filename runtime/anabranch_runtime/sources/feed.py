@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.sources import OnLoss
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.loads import Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +122,24 @@ class Feed(Protocol):
             SourceError: the feed can't be read for now, or something is gone that it should read.
         """
 
-    def advance(self, offset: Any, rows: int) -> Any:
-        """The offset about ``rows`` rows on, at least one entry if one waits.
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """The end of the load (``sources.loads``) that input after ``offset`` belongs to; None
+        while more input may belong to it.
+
+        Raises:
+            SourceError: as :meth:`waiting`.
+        """
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether a load that ends at ``end`` has been read at ``offset``."""
+
+    def is_apart(self, offset: Any) -> bool:
+        """Whether input after ``offset`` came so long after all before it that it is of another
+        load, though the end of the one before was not fixed.
+        """
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
+        """The offset about ``rows`` rows on, at least one entry if one waits, not beyond ``end``.
 
         Raises:
             SourceError: as :meth:`waiting`.

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource
@@ -39,6 +40,7 @@ from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.ingest.feed import landed_feed
+from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
@@ -97,11 +99,18 @@ class FeedsReader(PlannedReader):
         limited = self._allowed_rows()
         waiting = self._waiting(end)
         allowed = shares(limited, {k: w.rows for k, w in waiting.items()})
-        for feed_id, rows in allowed.items():
-            feed = self._feeds[feed_id]
+        loads = {k: v for k, v in loads_of(start).items() if k in self._feeds}
+        for feed_id in waiting:
+            feed, rows = self._feeds[feed_id], allowed.get(feed_id, 0)
             most = feed.record.source.rows_per_batch
+            load = loads.get(feed_id, Load(feed.record.name))
             with self._noted(feed_id):
-                end[feed_id] = feed.advance(end.get(feed_id), min(rows, most or rows))
+                at, load = plan(feed, end.get(feed_id), min(rows, most or rows), load, time.time())
+                if at is not None:
+                    end[feed_id] = at
+                if load.began:
+                    loads[feed_id] = load
+        end = with_loads(end, loads)
         due = self._trials()
         if due:
             tried = end.get(TRIALS, {})
@@ -199,6 +208,38 @@ class FeedsReader(PlannedReader):
         except RedisError:
             # Only a report; the next one makes up for it.
             return
+
+
+def plan(feed: Feed, offset: Any, rows: int, load: Load, now: float) -> tuple[Any, Load]:
+    """What a batch reads of a feed that stands at ``offset`` in ``load``.
+
+    Args:
+        feed: one that can be read.
+        rows: as many as the batch may bring of it; 0: nothing waits.
+        load: the feed's newest.
+        now: seconds since 1970.
+
+    Returns:
+        The offset after the batch, and the feed's load then.
+
+    Raises:
+        SourceError: the feed can't be read for now.
+    """
+    if load.is_open and load.end is None:
+        if rows and feed.is_apart(offset):
+            load = load.ended()
+        else:
+            load = replace(load, end=feed.load_end(offset, load))
+    if load.is_open and load.end is not None and feed.has_reached(offset, load.end):
+        load = load.ended()
+    if not rows:
+        return offset, load
+    if not load.is_open:
+        load = load.opened(now)
+        load = replace(load, end=feed.load_end(offset, load))
+    offset = feed.advance(offset, rows, load.end)
+    done = load.end is not None and feed.has_reached(offset, load.end)
+    return offset, load.ended() if done else load
 
 
 class FeedsSource(DataSource):

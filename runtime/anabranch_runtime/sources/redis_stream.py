@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from anabranch_contract.connectors.sources import RedisStreamOptions
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
+    from anabranch_runtime.sources.loads import Load
 
     #: Of a range of ids: the last, how many entries, how many rows.
     Cut = tuple[str, int, int]
@@ -123,6 +124,13 @@ def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> 
     return replace(position, ordinal=position.ordinal + lost)
 
 
+def _not_beyond(look: Look, position: Position, end: Position) -> tuple[Look, Position]:
+    """``look`` and ``position`` as if nothing were behind ``end``."""
+    if position.generation != end.generation or look.added <= end.ordinal:
+        return look, position
+    return replace(look, added=max(end.ordinal, position.ordinal), last=end.last), position
+
+
 @dataclass(slots=True)
 class RedisFeed:
     """A stream that is read from Redis Streams."""
@@ -165,21 +173,42 @@ class RedisFeed:
                 oldest = max(oldest, (look.now - _number(look.first_unread)[0]) / 1e3)
         return Waiting(round(rows), max(oldest, 0.0))
 
-    def advance(self, offset: Any, rows: int) -> Any:
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """All entries that are there: each key up to the same moment."""
+        end = {}
+        for key in self.keys:
+            look, position = self._settled(key, offset)
+            if look.added > position.ordinal:
+                position = replace(position, last=look.last, ordinal=look.added)
+            end[key] = position.to_json()
+        return end
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether each key has been read as far, or is another one by now."""
+        pairs = ((Position(*offset[k]), Position(*at)) for k, at in end.items())
+        return all(a.generation > b.generation or a.ordinal >= b.ordinal for a, b in pairs)
+
+    def is_apart(self, offset: Any) -> bool:
+        """A load's end is known when it begins."""
+        return False
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows`` in all, each key by a part in proportion to what waits in it."""
         settled = {key: self._settled(key, offset) for key in self.keys}
+        for key, at in (end or {}).items():
+            settled[key] = _not_beyond(*settled[key], Position(*at))
         weights = {
             key: (look.added - position.ordinal) * self._density.get(key, float(look.rows))
             for key, (look, position) in settled.items()
         }
         total = sum(weights.values())
-        end = {}
+        after = {}
         for key, (look, position) in settled.items():
             if look.added > position.ordinal:
                 most = max(int(rows * weights[key] / total), 1)
                 position = self._advance(key, look, position, most)
-            end[key] = position.to_json()
-        return end
+            after[key] = position.to_json()
+        return after
 
     def _advance(self, key: str, look: Look, position: Position, most: int) -> Position:
         unread = look.added - position.ordinal

@@ -36,7 +36,7 @@ from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 
@@ -115,6 +115,8 @@ class StreamState:
             passed over.
         max_tau: greatest event time seen (microseconds), late tuples included, those that were
             ahead not.
+        settled: greatest event time of the loads that have been read (``sources.loads``); the
+            watermark follows from it.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last, as far as
             what stores cover is asked for (``epochs.forgetting``): of several with one maximum the
@@ -131,6 +133,7 @@ class StreamState:
 
     spec: Stream | None = None
     max_tau: int | None = None
+    settled: int | None = None
     min_tau: int | None = None
     history: tuple[tuple[int, int | None], ...] = ()
     input: int = 0
@@ -143,12 +146,12 @@ class StreamState:
     began: int | None = None
 
     def watermark(self) -> int | None:
-        """Greatest event time seen less the lateness, or what idleness has raised it to; None
-        where nothing is ever late.
+        """Greatest event time of whole loads less the lateness, or what idleness has raised it
+        to; None where nothing is ever late.
         """
-        if self.max_tau is None or self.spec is None or self.spec.lateness is None:
+        if self.settled is None or self.spec is None or self.spec.lateness is None:
             return self.floor
-        own = self.max_tau - self.spec.lateness
+        own = self.settled - self.spec.lateness
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
@@ -243,6 +246,14 @@ class State:
         yield from (source.segment for source in self.debt.sources)
         for store in self.stores.values():
             yield from store.kept
+
+    def with_loads_read(self, unless: Collection[str] = ()) -> State:
+        """With all that was read counted for watermarks, of all streams but ``unless``."""
+        streams = {
+            name: s if name in unless or s.settled == s.max_tau else replace(s, settled=s.max_tau)
+            for name, s in self.streams.items()
+        }
+        return replace(self, streams=streams)
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
         """With these stores instead; reads of others are forgotten."""

@@ -43,12 +43,17 @@ if TYPE_CHECKING:
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.connectors.sources import FileOptions
     from anabranch_runtime.control import StreamRecord
+    from anabranch_runtime.sources.loads import Load
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
 #: file systems keep times in steps of up to two seconds.
 SETTLED = 2_100_000_000
 #: Seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
+#: Seconds without a new file after which a load (``sources.loads``) has all its files, and seconds
+#: after which it has them at the latest: of a backlog, which may be copied slowly, and of others.
+QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
+QUIET, LONGEST = 0.5, 5.0
 #: Bytes of JSON lines that are looked at to estimate a line's length.
 SAMPLE = 1 << 16
 
@@ -68,6 +73,8 @@ class FileFeed:
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
+    #: When files were found last, by the monotonic clock.
+    _found: float = 0.0
     #: Number in the log -> how long the file is: rows, or bytes of JSON lines.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of file, as last seen.
@@ -103,11 +110,31 @@ class FileFeed:
         age = time.time() - log.files[number].mtime / 1e9
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
-    def advance(self, offset: Any, rows: int) -> Any:
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """The files found so far, once no more have appeared for a moment."""
+        log = self._loaded()
+        quiet, longest = (QUIET_FIRST, LONGEST_FIRST) if load.is_first else (QUIET, LONGEST)
+        if time.monotonic() - self._found < quiet and time.time() - load.began < longest:
+            return None
+        return [len(log.files), 0]
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether all before ``end`` has been read."""
+        return list(offset or (0, 0)) >= list(end)
+
+    def is_apart(self, offset: Any) -> bool:
+        """Whether the next file appeared a moment after all that were read."""
+        files, (number, position) = self._loaded().files, offset or (0, 0)
+        if position or not 0 < number < len(files):
+            return False
+        return files[number].appeared - max(f.appeared for f in files[:number]) > QUIET * 1e9
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a file if need be."""
         number, position = offset or (0, 0)
         log, left = self._loaded(), float(max(rows, 1))
-        while number < len(log.files) and left > 0:
+        stop = len(log.files) if end is None else end[0]
+        while number < stop and left > 0:
             length = self._length(number, begun=position > 0)
             step = max(min(length - position, self._units(left)), 0)
             left -= self._rows(step)
@@ -205,7 +232,8 @@ class FileFeed:
                 for entry in entries:
                     if entry.name not in self._names and self._wanted(entry):
                         stat = entry.stat()
-                        new.append(Found(entry.name, stat.st_size, stat.st_mtime_ns))
+                        times = (stat.st_mtime_ns, stat.st_ctime_ns)
+                        new.append(Found(entry.name, stat.st_size, *times))
         except OSError as cause:
             raise SourceError(
                 "no-directory",
@@ -215,6 +243,8 @@ class FileFeed:
             ) from cause
         log.add(sorted(new, key=lambda f: (f.mtime, f.name)))
         self._names |= {f.name for f in new}
+        if new:
+            self._found = time.monotonic()
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
 

@@ -17,11 +17,17 @@ GONE = Problem("missing-file", "it had gone before anything of it was read")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file as it was found."""
+    """A file as it was found.
+
+    Attributes:
+        mtime: time of modification; ``appeared``: when it got its name or content here, whatever
+            times its writer gave it (nanoseconds since 1970).
+    """
 
     name: str
     size: int
     mtime: int
+    appeared: int
 
 
 @dataclass(slots=True)
@@ -63,7 +69,7 @@ class FileLog:
 
     def add(self, files: list[Found]) -> None:
         """Append files durably."""
-        self._append([json.dumps([f.name, f.size, f.mtime]) for f in files])
+        self._append([json.dumps([f.name, f.size, f.mtime, f.appeared]) for f in files])
         self.files += files
 
     def leave_out(self, number: int, why: Problem) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,13 @@ import pyarrow as pa
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.sources.feed import Piece, Waiting
-from anabranch_runtime.sources.ingest.landing import Landed, folder_of, home_of, read_landed
+from anabranch_runtime.sources.ingest.landing import (
+    Landed,
+    folder_of,
+    home_of,
+    read_caught_up,
+    read_landed,
+)
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.invalid import split
 from anabranch_runtime.state.checkpoint import LANDED
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
+    from anabranch_runtime.sources.loads import Load
 
 
 @dataclass(slots=True)
@@ -65,11 +73,31 @@ class LandedFeed:
         age = time.time() - folder_of(self.home, number).stat().st_mtime
         return Waiting(rows, max(age, 0.0))
 
-    def advance(self, offset: Any, rows: int) -> Any:
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """All that has landed; of the backlog, all that its source had to give at first."""
+        number = (offset or (0, 0))[0]
+        if load.is_first:
+            backlog = read_caught_up(self.home)
+            if backlog < 0 or backlog > number:
+                return None if backlog < 0 else [backlog, 0]
+        while self._batch(number) is not None:
+            number += 1
+        return [number, 0]
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether all before ``end`` has been read."""
+        return list(offset or (0, 0)) >= list(end)
+
+    def is_apart(self, offset: Any) -> bool:
+        """Landed batches follow each other."""
+        return False
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a batch if need be."""
         number, position = offset or (0, 0)
         left = max(rows, 1)
-        while left > 0 and (batch := self._batch(number)) is not None:
+        stop = inf if end is None else end[0]
+        while left > 0 and number < stop and (batch := self._batch(number)) is not None:
             step = min(batch.rows - position, left)
             position, left = position + step, left - step
             if position >= batch.rows:

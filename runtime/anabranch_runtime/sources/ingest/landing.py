@@ -4,6 +4,7 @@ Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) ho
 
     checkpoint/          Spark's, of the ingest query
     landed/<n>/          the n-th batch that had rows: Arrow files and ``batch.json``
+    caught-up            number of landed batches when the source first had nothing more
     landed/.<random>/    a batch that is being written
 
 A batch appears by one rename, after its files are durable. Numbers have no gaps, so a reader finds
@@ -29,7 +30,13 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sources.decode import schema_of
 from anabranch_runtime.sources.ingest.links import closed
 from anabranch_runtime.sources.invalid import ARRIVED
-from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.documents import (
+    Kind,
+    read_document,
+    sync_directory,
+    write_document,
+    write_durably,
+)
 from anabranch_runtime.storage.durable import attach, durable
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ INGEST = "ingest"
 #: Schema of what :func:`file_writer` says of its files.
 WRITTEN = "name string, rows bigint, bytes bigint"
 _DOCUMENT = "batch.json"
+_CAUGHT_UP = "caught-up"
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,19 @@ def read_landed(home: Path, number: int) -> Landed | None:
         return Landed(body["batch"], body["offsets"], files, logs)
     except (KeyError, TypeError, ValueError) as cause:
         raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
+
+
+def note_caught_up(home: Path, number: int) -> None:
+    """Note that the source had nothing more once ``number`` batches had landed."""
+    write_durably(home / _CAUGHT_UP, str(number))
+
+
+def read_caught_up(home: Path) -> int:
+    """Number of landed batches when the source first had nothing more; -1 before that."""
+    try:
+        return int((home / _CAUGHT_UP).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return -1
 
 
 def begin(home: Path) -> Path:

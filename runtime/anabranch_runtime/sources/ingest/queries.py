@@ -95,6 +95,8 @@ class _Source:
     #: Number -> bytes, of landed batches that may not have been read.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
+    #: Whether the source ever had nothing more: the end of its backlog (``sources.loads``).
+    _caught_up: bool = False
     _failures: int = 0
     _raised: Exception | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -182,6 +184,9 @@ class _Source:
                     raise self._cause(query)
                 if self.status.state is not SourceState.READING and _looked(query):
                     self._reads()
+                if not self._caught_up and _has_caught_up(query):
+                    landing.note_caught_up(self.home, self._next)
+                    self._caught_up = True
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):
                 query.stop()
@@ -196,6 +201,7 @@ class _Source:
         landing.clear_unfinished(self.home)
         there = landing.numbers(self.home)
         self._next = there[-1] + 1 if there else 0
+        self._caught_up = landing.read_caught_up(self.home) >= 0
         self._last = landing.read_landed(self.home, there[-1]) if there else None
         self._bytes = {
             n: found.bytes
@@ -394,6 +400,17 @@ class Ingest:
 def _looked(query: StreamingQuery) -> bool:
     """Whether a query has looked at its source without failing."""
     return query.lastProgress is not None or query.status["message"].startswith("Waiting for")
+
+
+def _has_caught_up(query: StreamingQuery) -> bool:
+    """Whether a query has read all that its source had to give when it last looked."""
+    if query.status["message"].startswith("Waiting for data"):
+        return True
+    progress = query.lastProgress
+    return progress is not None and all(
+        source["latestOffset"] is not None and source["latestOffset"] == source["endOffset"]
+        for source in progress["sources"]
+    )
 
 
 def _numbers(offsets: str | None) -> dict[str, int]:

@@ -1,0 +1,113 @@
+"""Loads: the parts of a feed's input that move its stream's watermark as a whole.
+
+A watermark that followed every batch would make rows late by accident: batches are cut by size, and
+the files of a folder, the keys of a Redis Stream or the partitions of a topic are not in the order
+of event times. So input is divided into *loads*. Within a load nothing is late because of other
+rows of it; the greatest event time counts for the watermark when the whole load has been read.
+
+* The first load is the backlog: all that is there when reading begins. A feed fixes its end once
+  nothing more appears for a moment (``Feed.load_end``).
+* Later loads begin where the one before ended, and have all that was found meanwhile, so a feed
+  that has fallen behind has few large loads and one that keeps up many small ones.
+
+A load ends with a batch: planning never lets a batch cross its end. Each feed's load is part of the
+offset of all feeds, under :data:`LOADS`; so a repeated batch begins and ends the same loads. A load
+whose end is only known after everything was read ends with a batch of its own, without rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from anabranch_runtime.state.checkpoint import source_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.state.unread import FeedState
+
+#: Key of an offset's entry that is no feed: id of a feed -> its load, as JSON.
+LOADS = "="
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load that the newest input of a feed belongs to.
+
+    Attributes:
+        stream: the feed's.
+        number: how many loads came before it.
+        is_open: whether more of it is to be read; else all that was read belongs to ended loads.
+        end: the feed's offset at which it ends; None while that is not known.
+        began: seconds since 1970 when it was first seen.
+    """
+
+    stream: str
+    number: int = 0
+    is_open: bool = False
+    end: Any = None
+    began: float = 0.0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the backlog: no load of the feed has ended."""
+        return self.number == 0 and (self.is_open or self.began == 0.0)
+
+    def opened(self, now: float) -> Load:
+        """The load of input that is planned ``now``: this one while it is open, else the next."""
+        if self.is_open:
+            return self
+        number = 0 if self.is_first else self.number + 1
+        return Load(self.stream, number, True, None, now)
+
+    def ended(self) -> Load:
+        """This load once all of it has been read."""
+        return Load(self.stream, self.number, False, None, self.began)
+
+
+def loads_of(offset: Mapping[str, Any]) -> dict[str, Load]:
+    """Feed -> its load, in an offset of all feeds."""
+    return {feed: Load(**fields) for feed, fields in offset.get(LOADS, {}).items()}
+
+
+def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, Any]:
+    """``offset`` with these loads."""
+    if not loads:
+        return offset
+    return {**offset, LOADS: {feed: asdict(load) for feed, load in loads.items()}}
+
+
+def end_loads(state: State, upto: str | None) -> State:
+    """``state`` as a batch up to ``upto`` finds it: open loads to which its input does not belong
+    have ended.
+
+    Raises:
+        StateError: a text of Spark's offsets that can't be read.
+    """
+    first, last = _loads(state.offsets), _loads(upto)
+    held = _held(state.feeds)
+    ended = {
+        load.stream
+        for feed, load in first.items()
+        if load.is_open and feed in last and last[feed].number > load.number
+    }
+    return state.with_loads_read(state.streams.keys() - (ended - held))
+
+
+def open_loads(upto: str | None, feeds: Mapping[str, FeedState]) -> frozenset[str]:
+    """Streams whose load goes on after a batch up to ``upto``, which left ``feeds`` so.
+
+    Raises:
+        StateError: a text of Spark's offsets that can't be read.
+    """
+    return _held(feeds) | {load.stream for load in _loads(upto).values() if load.is_open}
+
+
+def _held(feeds: Mapping[str, FeedState]) -> frozenset[str]:
+    return frozenset(feed.stream for feed in feeds.values() if feed.held is not None)
+
+
+def _loads(text: str | None) -> dict[str, Load]:
+    return loads_of(source_offsets(text).get("feeds", {}))
