@@ -17,6 +17,7 @@ from anabranch_client.cli import access as cli_access
 from anabranch_client.cli import apply as cli_apply
 from anabranch_client.cli import approval as cli_approval
 from anabranch_client.cli import doctor as cli_doctor
+from anabranch_client.cli import health as cli_health
 from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
 from anabranch_client.cli import results as cli_results
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.command("up")(cli_up.up)
 app.command("down")(cli_up.down)
+app.command("health")(cli_health.health)
 app.command("doctor")(cli_doctor.doctor)
 app.command("apply")(cli_apply.apply)
 app.command("support-bundle")(cli_support.support_bundle)

@@ -63,8 +63,12 @@ def stream_add(
         str | None, typer.Option(help="Silence after which its watermark moves with the others'.")
     ] = None,
     keep_late: Annotated[
-        bool, typer.Option("--keep-late", help="Keep late, invalid and ahead tuples, in files.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--keep-late/--drop-late",
+            help="Keep rejected tuples (late, invalid, ahead) in files (default), or drop them.",
+        ),
+    ] = None,
     description: Description = None,
     site: Site = None,
     ahead_of_clock: AheadOfClock = None,
@@ -124,7 +128,7 @@ def stream_add(
         "event_time": event_time,
         "lateness": lateness,
         "idle_timeout": idle_timeout,
-        "keep_late": keep_late or None,
+        "keep_late": keep_late,
         "description": description,
         "site": site,
         "ahead_of_clock": ahead_of_clock,
@@ -184,8 +188,17 @@ def stream_set(
     ] = None,
     keep_late: Annotated[
         bool | None,
-        typer.Option("--keep-late/--drop-late", help="Whether late tuples are kept, in files."),
+        typer.Option(
+            "--keep-late/--drop-late",
+            help="Keep rejected tuples (late, invalid, ahead) in files, or drop them.",
+        ),
     ] = None,
+    accept_rejects: Annotated[
+        bool,
+        typer.Option(
+            "--accept-rejects", help="Accept what was rejected so far: health warns of more only."
+        ),
+    ] = False,
     description: Description = None,
     site: Site = None,
     ahead_of_clock: AheadOfClock = None,
@@ -230,9 +243,13 @@ def stream_set(
         retention["latest"] = None if latest == ["none"] else latest
     if retention:
         changes["retention"] = retention
-    if not changes:
+    if not changes and not accept_rejects:
         raise UsageError("nothing to change", field="stream set", remedy="give an option")
     with connect(url) as client:
+        if accept_rejects:
+            known = client.stream(name)
+            counts = (known.late_tuples, known.invalid_tuples, known.ahead_tuples)
+            changes["accepted_rejects"] = sum(count or 0 for count in counts)
         show(client.update_stream(name, **changes), stream_detail, as_json)
 
 

@@ -24,6 +24,9 @@ def source_test(found: SourceTestOut) -> RenderableType:
         facts["from"] = ", ".join(found.places)
     if found.first_event_time is not None:
         facts["event times"] = f"{found.first_event_time} … {found.last_event_time}"
+    if found.disorder is not None:
+        lateness = f"a lateness of {found.proposed_lateness} covers that"
+        facts["out of order"] = f"by up to {found.disorder}; {lateness}"
     parts: list[RenderableType] = [facts_table(facts)]
     if found.rows:
         rows = table_of(*found.rows[0])

@@ -201,6 +201,17 @@ def _source(stream: StreamOut) -> str:
     return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
 
 
+def _rejected(stream: StreamOut) -> str:
+    """Counts of rejected tuples, and whether they are kept."""
+    counts = {
+        "late": stream.late_tuples,
+        "invalid": stream.invalid_tuples,
+        "ahead": stream.ahead_tuples,
+    }
+    found = ", ".join(f"{number(count)} {kind}" for kind, count in counts.items() if count)
+    return f"{found or 'none'}; {'kept' if stream.keep_late else 'counted only'}"
+
+
 def stream_detail(stream: StreamOut) -> RenderableType:
     """One stream with its columns."""
     columns = table_of("column", "type")
@@ -216,7 +227,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         "idle after": stream.idle_timeout or "never",
         "ahead of the clock": stream.ahead_of_clock,
         "ahead of itself": stream.ahead_of_stream,
-        "late tuples": "kept aside" if stream.keep_late else "counted only",
+        "rejected tuples": _rejected(stream),
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),

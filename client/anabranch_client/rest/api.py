@@ -29,6 +29,7 @@ from anabranch_contract.rest.access import (
 )
 from anabranch_contract.rest.approval import HeldPlanOut
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
+from anabranch_contract.rest.health import HealthOut
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.queries import (
     QueryBatchOut,
@@ -481,6 +482,11 @@ class Calls:
         """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
         params = {"kind": kind, "limit": str(limit)}
         return Call("GET", "/v1/audit", lambda doc: AuditPage.read(doc).items, params=params)
+
+    @method
+    def health(self) -> Call[HealthOut]:
+        """State of every component, those first that need somebody."""
+        return Call("GET", "/v1/health", HealthOut.read)
 
     @method
     def ready(self) -> Call[None]:

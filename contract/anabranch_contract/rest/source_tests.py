@@ -49,3 +49,11 @@ class SourceTestOut(Document):
     misfits: list[MisfitOut]
     first_event_time: Time | None
     last_event_time: Time | None
+    disorder: str | None = Field(
+        default=None,
+        description="Longest time by which the event time of one of these rows is less than that "
+        "of a row before it, as a duration; null: no event times.",
+    )
+    proposed_lateness: str | None = Field(
+        default=None, description="A lateness that covers this disorder, with some room."
+    )

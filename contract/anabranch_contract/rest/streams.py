@@ -79,8 +79,8 @@ class StreamProperties(Document):
     description: Description = ""
 
     keep_late: bool = Field(
-        default=False,
-        description="Whether late, invalid and ahead tuples are kept aside, in files.",
+        default=True,
+        description="Whether rejected tuples (late, invalid, ahead) are kept, in files.",
     )
     site: Site = Field(
         default="",
@@ -172,6 +172,10 @@ class StreamPatch(Closed):
 
     idle_timeout: Duration | None = None
     keep_late: bool | None = None
+    accepted_rejects: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="Rejected tuples that an operator accepts: health warns of more only.",
+    )
     description: Description | None = None
     site: Site | None = None
     ahead_of_clock: Duration | None = None
@@ -269,6 +273,7 @@ class StreamOut(Document):
     lateness: str
     idle_timeout: str | None
     keep_late: bool
+    accepted_rejects: int = 0
     description: str = ""
     site: str = ""
     at_site: bool | None = Field(

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 _ORDER = (FAILED, WARNING, OK)
+#: Count of rejected tuples -> its remedy.
+_REJECTED = {
+    "late": "a larger lateness lets them in (delete the stream and add it again with --lateness)",
+    "invalid": "their values do not fit the stream's columns: correct the input or the columns",
+    "ahead": "a larger ahead_of_clock or ahead_of_stream lets them in",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +68,13 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
     return Component(kind, name, FAILED, answer, remedy)
 
 
-def stream_components(records: Iterable[StreamRecord], sources: Sources) -> list[Component]:
-    """Whether each stream is read."""
+def stream_components(
+    records: Iterable[StreamRecord], sources: Sources, counts: Mapping[str, Mapping[str, int]]
+) -> list[Component]:
+    """Whether each stream is read, and all of it.
+
+    ``counts``: stream -> tuples that were read and rejected (``Progress.streams``).
+    """
     found = []
     for record in records:
         status = sources.status(record)
@@ -78,8 +89,24 @@ def stream_components(records: Iterable[StreamRecord], sources: Sources) -> list
         elif status.state is not SourceState.READING:
             state, error = WARNING, error or f"its source is {status.state.value}"
             remedy = "it is read as soon as a runtime lives"
+        elif rejected := _rejected(record, counts.get(record.name, {})):
+            state, (error, remedy), since = WARNING, rejected, None
         found.append(Component("stream", str(record.name), state, error, remedy, since))
     return found
+
+
+def _rejected(record: StreamRecord, counts: Mapping[str, int]) -> tuple[str, str] | None:
+    """Number of rejected tuples of a stream, and the remedy; None where all are accepted."""
+    kinds = {kind: counts.get(kind, 0) for kind in _REJECTED}
+    if sum(kinds.values()) <= record.accepted_rejects:
+        return None
+    read = counts.get("input", 0)
+    parts = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
+    message = f"rejected {' and '.join(parts)} of {read:,} tuples"
+    kept = f"they are in .late/{record.name} of the results; " if record.keep_late else ""
+    remedies = "; ".join(_REJECTED[kind] for kind, count in kinds.items() if count)
+    accept = f"to accept them: anabranch stream set {record.name} --accept-rejects"
+    return message, f"{kept}{remedies}; {accept}"
 
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:

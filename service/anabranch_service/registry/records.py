@@ -65,6 +65,7 @@ class StreamRecord(Closed, StreamProperties):
             which was deleted; empty in records of earlier releases.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself, and in records of earlier releases until they are renewed.
+        accepted_rejects: rejected tuples that an operator has accepted.
     """
 
     name: str
@@ -79,6 +80,7 @@ class StreamRecord(Closed, StreamProperties):
     source: SourceRecord = SourceRecord()
     registration: str = ""
     reading: dict[str, Any] | None = None
+    accepted_rejects: int = 0
 
     def same_definition(self, other: StreamRecord) -> bool:
         """Whether both say the same of the stream, whenever they were registered.
@@ -86,7 +88,8 @@ class StreamRecord(Closed, StreamProperties):
         What a record of an earlier release does not know is no difference.
         """
         unknown = {"ahead_of_clock", "ahead_of_stream"} - other.model_fields_set
-        same = {name: getattr(other, name) for name in ("registration", "reading", *unknown)}
+        names = ("registration", "reading", "accepted_rejects", *unknown)
+        same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other
 
     def to_stream(self) -> Stream:

@@ -9,6 +9,7 @@ from fastapi import Query
 
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.secrets import without_secrets
+from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.queries.types import parse_type
@@ -21,6 +22,7 @@ from anabranch_service.registry.permitted import policy_of
 from anabranch_service.registry.records import StreamRecord
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
+from anabranch_service.streaming.samples.disorder import disorder_of, lateness_for
 from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.sample import Sample, Unreadable
 from anabranch_service.streaming.samples.take import take
@@ -59,6 +61,7 @@ def _look(record: StreamRecord, most: int, settings: Settings) -> SourceTestOut:
     kinds = [(c.name, parse_type(c.type)) for c in record.columns]
     fitted = fit(sample.rows, kinds, record.event_time, sample.form)
     times = fitted.times
+    disorder = disorder_of(times)
     return SourceTestOut(
         outcome=_outcome(sample),
         error=None,
@@ -71,6 +74,8 @@ def _look(record: StreamRecord, most: int, settings: Settings) -> SourceTestOut:
         misfits=fitted.misfits[:MISFITS],
         first_event_time=min(times, default=None),
         last_event_time=max(times, default=None),
+        disorder=None if disorder is None else format_duration(disorder),
+        proposed_lateness=None if disorder is None else format_duration(lateness_for(disorder)),
     )
 
 

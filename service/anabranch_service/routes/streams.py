@@ -147,6 +147,8 @@ async def patch_stream(
     the latest of the same key starts anew for the queries that read it.
     """
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
+    if body.accepted_rejects is not None:
+        changes["accepted_rejects"] = body.accepted_rejects
     if "idle_timeout" in body.model_fields_set:
         changes["idle_timeout"] = _idle_timeout(body.idle_timeout)
     for field in AHEAD:
@@ -440,8 +442,6 @@ def _check_lateness(record: StreamRecord) -> None:
     for field in AHEAD:
         if getattr(record, field) is not None and timeless:
             wrong = wrong or ("ahead-without-event-time", "event time to be ahead by", field)
-    if record.keep_late and timeless:
-        wrong = wrong or ("keep-late-without-event-time", "event time to be late by", "keep_late")
     if wrong is not None:
         code, lacks, field = wrong
         bounded = " with a bounded lateness" if field == "idle_timeout" else ""

@@ -98,8 +98,8 @@ def test_a_site_is_where_executors_read_it(service: Service) -> None:
 
 def test_what_has_no_meaning_is_not_patched_in(service: Service) -> None:
     plain = service.post("/v1/streams", PLAIN)
-    assert (plain["idle_timeout"], plain["keep_late"]) == (None, False)
-    for change in ({"idle_timeout": "1 minute"}, {"keep_late": True}):
+    assert (plain["idle_timeout"], plain["keep_late"]) == (None, True)
+    for change in ({"idle_timeout": "1 minute"}, {"ahead_of_clock": "1 day"}):
         problem = service.call("PATCH", "/v1/streams/events", 422, change)
         assert problem["errors"][0]["field"] in change
     assert service.get("/v1/streams/events") == plain
@@ -205,7 +205,6 @@ def test_names_that_differ_by_case_only_are_refused(service: Service) -> None:
         ({"event_time": "at", "lateness": "unbounded", "idle_timeout": "PT1M"}, "idle_timeout"),
         ({"event_time": "at", "idle_timeout": "0 seconds"}, "idle_timeout"),
         ({"event_time": "at", "idle_timeout": "a while"}, "idle_timeout"),
-        ({"keep_late": True}, "keep_late"),
         ({"ahead_of_clock": "1 day"}, "ahead_of_clock"),
         ({"ahead_of_stream": "1 day"}, "ahead_of_stream"),
         ({"event_time": "at", "ahead_of_stream": "0 seconds"}, "ahead_of_stream"),

@@ -2,6 +2,7 @@
 
 import { some } from "../dom.js";
 import { retentionOf, streams } from "../measured.js";
+import { rejects } from "../streams/view.js";
 import { clock, length } from "../times.js";
 
 const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
@@ -90,6 +91,8 @@ export function problems(stream) {
   const found = [];
   if (state === "failed") found.push(`It is not read${since ? ` since ${clock(since)}` : ""}: ${error ?? "no reason is known"}. It is tried again by itself.`);
   if (state === "stopped") found.push(`No runtime lives that could read it${error ? `; the last that was said: ${error}` : ""}. Start one with anabranch up.`);
+  const rejected = rejects(stream);
+  if (rejected) found.push(`Rows were rejected: ${rejected}. ${stream.keep_late ? `They are in .late/${stream.name} of the results. ` : ""}Health has the remedy; to accept them: anabranch stream set ${stream.name} --accept-rejects.`);
   if (stream.lost_entries) found.push(`${stream.lost_entries.toLocaleString("en")} entries were removed before they were read.`);
   return found;
 }

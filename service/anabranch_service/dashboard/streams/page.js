@@ -23,12 +23,13 @@ function behind(watermark) {
 
 function row(stream) {
   const { state, error } = stream.source_status;
+  const rejects = view.rejects(stream);
   const rate = stream.statistics?.tuples_per_second ?? null;
   return make(
     "tr",
     {},
     make("td", { className: "name" }, make("a", { href: `/dashboard/stream/${encodeURIComponent(stream.name)}` }, ...breakable(stream.name))),
-    make("td", { "data-label": "Source" }, `${stream.source.format} `, make("span", { className: `badge ${state.replace(" ", "-")}`, text: state, title: error ?? "" })),
+    make("td", { "data-label": "Source" }, `${stream.source.format} `, make("span", { className: `badge ${state.replace(" ", "-")}`, text: state, title: error ?? "" }), ...(rejects ? [" ", make("span", { className: "badge rejects", text: "rejects rows", title: rejects })] : [])),
     make("td", { className: "number", "data-label": "Rows", text: count(stream.input_tuples) }),
     make("td", { className: "number", "data-label": "Per second", text: rate === null ? "–" : Number(rate.toPrecision(3)).toLocaleString("en") }),
     make("td", { className: "number", "data-label": "Watermark behind", title: stream.watermark ? `${clock(stream.watermark)} UTC` : "", text: stream.watermark ? behind(stream.watermark) : "–" }),

@@ -5,6 +5,13 @@ import { clock } from "../times.js";
 /** What of a registration has a field of the form. */
 const FIELDS = ["name", "columns", "event_time", "lateness", "source"];
 
+/** Counts of rejected rows that nobody has accepted, as a text; "": none. */
+export function rejects({ late_tuples: late, invalid_tuples: invalid, ahead_tuples: ahead, accepted_rejects: accepted }) {
+  const counts = Object.entries({ late, invalid, ahead }).filter(([, number]) => number);
+  const sum = counts.reduce((total, [, number]) => total + number, 0);
+  return sum > accepted ? counts.map(([kind, number]) => `${number.toLocaleString("en")} ${kind}`).join(", ") : "";
+}
+
 const lines = (text) =>
   text
     .split("\n")

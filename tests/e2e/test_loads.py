@@ -1,0 +1,134 @@
+"""History put into folders in any order, with default settings: nothing of it is late, and what
+comes later and is late is counted, kept and shown.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.worlds.processes import LivePipeline, live_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_contract.rest.health import ComponentOut
+
+COLUMNS = (("n", "bigint"), ("g", "bigint"), ("ts", "timestamp"))
+#: Stream -> format of its source, options; the ending of its files says how they are written.
+SOURCES = {
+    "pq": ("files", {"type": "parquet"}, "parquet"),
+    "arrow": ("files", {"type": "arrow"}, "arrow"),
+    "lines": ("files", {"type": "json"}, "json"),
+    "spark_lines": ("json", {"schema": "n bigint, g bigint, ts timestamp"}, "json"),
+    "spark_csv": ("csv", {"schema": "n bigint, g bigint, ts timestamp"}, "csv"),
+    "spark_orc": ("orc", {}, "orc"),
+}
+DAYS, ROWS = 120, 20
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def write(folder: Path, name: str, rows: list[tuple[int, datetime]], ending: str) -> None:
+    """A file that appears at once."""
+    hidden = folder / f".{name}.{ending}"
+    texts = [(n, n % 7, f"{ts:%Y-%m-%dT%H:%M:%S}Z") for n, ts in rows]
+    if ending == "json":
+        lines = [json.dumps({"n": n, "g": g, "ts": ts}) for n, g, ts in texts]
+        hidden.write_text("\n".join(lines) + "\n")
+    elif ending == "csv":
+        hidden.write_text("".join(f"{n},{g},{ts}\n" for n, g, ts in texts))
+    else:
+        columns = {"n": [n for n, _ in rows], "g": [n % 7 for n, _ in rows]}
+        times = pa.array([ts for _, ts in rows], pa.timestamp("us", "UTC"))
+        table = pa.table({**columns, "ts": times})
+        if ending == "parquet":
+            pq.write_table(table, hidden)
+        elif ending == "orc":
+            from pyarrow import orc
+
+            orc.write_table(table, hidden)
+        else:
+            with pa.OSFile(str(hidden), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+                out.write_table(table)
+    hidden.rename(folder / f"{name}.{ending}")
+
+
+def history(chance: random.Random) -> list[list[tuple[int, datetime]]]:
+    """Days in random order, each with its rows in random order."""
+    days = []
+    for day in range(DAYS):
+        at = BEGIN + timedelta(days=day)
+        seconds = [chance.randrange(86_400) for _ in range(ROWS)]
+        days.append([(day * ROWS + i, at + timedelta(seconds=s)) for i, s in enumerate(seconds)])
+    chance.shuffle(days)
+    return days
+
+
+def component(live: LivePipeline, stream: str) -> ComponentOut:
+    """A stream's part of the health."""
+    found = live.client.health().components
+    return next(one for one in found if (one.kind, one.name) == ("stream", stream))
+
+
+def is_active(live: LivePipeline, stream: str) -> bool:
+    """Whether the stream's query is active."""
+    return live.client.query(f"q-{stream}").status == "active"
+
+
+def has_watermark(live: LivePipeline, stream: str) -> bool:
+    """Whether a load of the stream has ended."""
+    return live.client.stream(stream).watermark is not None
+
+
+@pytest.mark.spark
+def test_history_in_any_order_has_no_late_rows(tmp_path: Path) -> None:
+    chance = random.Random(42)
+    with live_pipeline(tmp_path) as live:
+        for name, (format, options, _) in SOURCES.items():
+            (tmp_path / name).mkdir()
+            source = {"format": format, "path": str(tmp_path / name), "options": options}
+            live.client.create_stream(name, COLUMNS, event_time="ts", source=source)
+            live.client.create_query(f"SELECT n, ts FROM {name}", name=f"q-{name}")
+        for name in SOURCES:
+            live.wait(name, partial(is_active, live, name))
+        for number, day in enumerate(history(chance)):
+            for name, (_, _, ending) in SOURCES.items():
+                write(tmp_path / name, f"{number:03}", day, ending)
+        everything = DAYS * ROWS
+
+        def read(count: int) -> bool:
+            streams = live.progress().streams
+            return all(streams.get(n, {}).get("input", 0) >= count for n in SOURCES)
+
+        live.wait("the history to be read", lambda: read(everything))
+        for name in SOURCES:
+            assert live.progress().streams[name]["late"] == 0, name
+            found = sorted(map(str, (live.results / f"q-{name}").glob("*.parquet")))
+            assert duckdb.read_parquet(found).count("n").fetchall() == [(everything,)]
+            assert component(live, name).state == "ok"
+        end = BEGIN + timedelta(days=DAYS) - timedelta(minutes=10)
+        for name in SOURCES:  # the load has ended: the watermark is near the end of the history
+            live.wait(name, partial(has_watermark, live, name))
+            mark = live.client.stream(name).watermark
+            assert mark is not None
+            assert end - timedelta(days=1) < datetime.fromisoformat(mark) < end
+            late = [(everything + i, BEGIN + timedelta(hours=i)) for i in range(5)]
+            write(tmp_path / name, "late", late, SOURCES[name][2])
+        live.wait("the late rows to be read", lambda: read(everything + 5))
+        for name in SOURCES:
+            assert live.progress().streams[name]["late"] == 5, name
+            part = component(live, name)
+            assert (part.state, "5 late of 2,405 tuples" in part.message) == ("warning", True)
+            assert "--accept-rejects" in part.remedy
+            kept = list((live.results / ".late" / name).glob("*.parquet"))
+            assert sum(pq.read_table(file).num_rows for file in kept) == 5
+            live.client.update_stream(name, accepted_rejects=5)
+            assert component(live, name).state == "ok"
