@@ -100,7 +100,6 @@ def typed(node: Node, scope: Scope) -> Expr:
 
 
 def _typed(node: Node, scope: Scope) -> Expr:
-    _refuse_modifiers(node)
     if isinstance(node, exp.Paren):
         return typed(node.this, scope)
     if isinstance(node, exp.Column):
@@ -339,40 +338,6 @@ def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
 
 
 # --- node by node ------------------------------------------------------------------------------
-
-
-#: What a node may carry besides its operands; anything else would change its meaning unseen.
-_MODIFIERS: dict[type[Node], frozenset[str]] = {
-    exp.Column: frozenset({"table", "db", "catalog"}),
-    exp.Literal: frozenset({"is_string"}),
-    exp.Like: frozenset({"negate"}),
-    exp.ILike: frozenset({"negate"}),
-    exp.Between: frozenset({"low", "high", "symmetric"}),
-    exp.In: frozenset({"expressions", "query", "unnest", "field"}),
-    exp.Cast: frozenset({"to", "format", "action"}),
-    exp.Case: frozenset({"ifs", "default"}),
-    exp.If: frozenset({"true", "false"}),
-    exp.Trim: frozenset({"position"}),
-    exp.Interval: frozenset({"unit"}),
-    exp.Anonymous: frozenset({"expressions"}),
-    exp.Concat: frozenset({"expressions"}),
-    exp.DPipe: frozenset({"safe"}),
-    exp.Div: frozenset({"safe", "typed"}),
-}
-_OPERANDS = frozenset({"this", "expression"})
-
-
-def _refuse_modifiers(node: Node) -> None:
-    if type(node) in _REFUSED:
-        return
-    known = _OPERANDS | _MODIFIERS.get(type(node), frozenset())
-    for name, value in node.args.items():
-        if value and name not in known:
-            raise QueryError(
-                "unsupported-sql",
-                f"{describe(node)} is not supported because of its {name.strip('_').upper()}",
-                remedy="leave that part out",
-            )
 
 
 def _column(node: exp.Column, scope: Scope) -> Expr:
