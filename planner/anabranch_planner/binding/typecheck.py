@@ -44,7 +44,9 @@ from anabranch_contract.queries.types import (
     parse_type,
 )
 from anabranch_planner.binding import rewrites as rewritten
+from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.literals import cast_literal, interval, negated, number
+from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import at, unsupported
@@ -102,6 +104,9 @@ def typed(node: Node, scope: Scope) -> Expr:
 def _typed(node: Node, scope: Scope) -> Expr:
     if isinstance(node, exp.Paren):
         return typed(node.this, scope)
+    compared = expanded(node)
+    if compared is not node:
+        return typed(compared, scope)
     if isinstance(node, exp.Column):
         return _column(node, scope)
     if isinstance(node, exp.And | exp.Or):
@@ -110,6 +115,10 @@ def _typed(node: Node, scope: Scope) -> Expr:
     if comparison:
         return compare(comparison, typed(node.this, scope), typed(node.expression, scope))
     operation = _ARITHMETIC.get(type(node))
+    if operation in ("add", "sub"):
+        found = moved(operation, node, scope, typed)
+        if found is not None:
+            return found
     if operation:
         return arithmetic(operation, typed(node.this, scope), typed(node.expression, scope))
     rule = _RULES.get(type(node))
