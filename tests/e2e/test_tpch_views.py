@@ -12,7 +12,7 @@ from tests.support.surroundings.tpc import Workload, workload
 
 #: Of the paper's eleven; and others that have one join, or none.
 ELEVEN = (3, 5, 7, 8, 9, 10, 11)
-OTHERS = (1, 6, 12, 14)
+OTHERS = (1, 6, 12, 14, 19)
 
 
 @pytest.fixture(scope="module")

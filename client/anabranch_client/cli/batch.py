@@ -12,9 +12,10 @@ import typer
 
 from anabranch_client.declared.declaration import Declaration, Declared
 from anabranch_client.declared.statements import statements
-from anabranch_client.errors import ApiError, ClientError, all_of
+from anabranch_client.errors import ApiError, ClientError, UsageError, all_of
 from anabranch_client.render.tables import print_json
 from anabranch_client.rest.api import Client
+from anabranch_client.texts import read_utf8
 from anabranch_contract.rest.queries import MAX_BATCH, QueryBatchItem
 
 Each = Annotated[
@@ -31,8 +32,8 @@ def has_several(path: Path) -> bool:
     if path.suffix.lower() in (".yaml", ".yml", ".jsonl"):
         return True
     try:
-        found = list(statements(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError):
+        found = list(statements(read_utf8(path, "--file")))
+    except UsageError:
         return False
     return len(found) > 1 or any(one.name is not None for one in found)
 

@@ -21,7 +21,6 @@ from anabranch_client.cli.statements import (
     quoting,
     read_document,
     read_statement,
-    read_text,
     read_window,
 )
 from anabranch_client.errors import UsageError
@@ -42,6 +41,7 @@ from anabranch_client.render.tables import (
     settings_table,
 )
 from anabranch_client.rest.api import DEFAULT_URL, Client, query_body
+from anabranch_client.texts import read_utf8
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut
 from anabranch_contract.rest.names import readable_explain, relation_names
@@ -311,7 +311,7 @@ def _query(text: str) -> dict[str, Any]:
     if not (equals and _NAME.fullmatch(name)):
         name, rest = "", text
     if rest.startswith("@"):
-        rest = read_text(Path(rest[1:]), "--add")
+        rest = read_utf8(Path(rest[1:]), "--add")
     if not rest.strip():
         raise UsageError(
             f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"

@@ -14,6 +14,7 @@ import typer
 from anabranch_client.cli.context import stderr
 from anabranch_client.errors import ApiError, UsageError
 from anabranch_client.render.excerpt import excerpt, excerpt_width
+from anabranch_client.texts import read_utf8
 
 Sql = Annotated[str | None, typer.Argument(help="The statement; - reads standard input.")]
 File = Annotated[Path | None, typer.Option("--file", help="Read the statement from a file.")]
@@ -51,7 +52,7 @@ def read_statement(sql: str | None, file: Path | None) -> str:
     if (sql is None) == (file is None):
         raise UsageError("give the statement or --file", field="SQL", remedy="exactly one of them")
     if file is not None:
-        return read_text(file, "--file")
+        return read_utf8(file, "--file")
     return sys.stdin.read() if sql == "-" else str(sql)
 
 
@@ -76,7 +77,7 @@ def read_document(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        document = json.loads(read_text(path, "--structured"))
+        document = json.loads(read_utf8(path, "--structured"))
     except ValueError as cause:
         raise UsageError(
             f"{path} is no JSON: {cause}", field="--structured", remedy="correct it there"
@@ -84,13 +85,3 @@ def read_document(path: Path | None) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise UsageError(f"{path} is no JSON object", field="--structured", remedy="correct it")
     return document
-
-
-def read_text(path: Path, field: str) -> str:
-    """The text file at ``path``, which the option ``field`` names."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise UsageError(
-            f"cannot read {path}: {cause}", field=field, remedy="name a text file"
-        ) from cause

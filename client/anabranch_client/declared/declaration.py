@@ -16,6 +16,7 @@ from anabranch_client.declared.statements import FileStatement, statements
 from anabranch_client.errors import ClientError, UsageError, all_of
 from anabranch_client.render.excerpt import excerpt
 from anabranch_client.replay.document import YamlFile, read_yaml
+from anabranch_client.texts import read_utf8
 
 #: What a YAML file may have, and of a query what the file may have for all.
 _PARTS = ("queries", "owner", "tags")
@@ -101,7 +102,7 @@ def read_declaration(path: Path, common: Mapping[str, Any] | None = None) -> Dec
     if suffix in (".yaml", ".yml"):
         found = _of_yaml(path, common)
     else:
-        text = _text(path)
+        text = read_utf8(path, "--file")
         read = _of_json_lines if suffix == ".jsonl" else _of_sql
         found = Declaration(path, text, tuple(read(path, text, common)))
     if not found.queries:
@@ -200,12 +201,3 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _place(path: Path, line: int | None, named: str) -> str:
     where = f"{path}" if line is None else f"{path}, line {line}"
     return f"{where}: {named}" if named else where
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise UsageError(
-            f"cannot read {path}: {cause}", field="--file", remedy="name a text file"
-        ) from cause

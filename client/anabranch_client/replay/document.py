@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from anabranch_client.errors import ScenarioError
+from anabranch_client.errors import ScenarioError, UsageError
+from anabranch_client.texts import read_utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,10 @@ def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
         ScenarioError: it can't be read, or it is no YAML; with the line, if there is one.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_utf8(path, kind=kind)
         return YamlFile(yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader))
-    except OSError as cause:
-        raise ScenarioError(
-            f"cannot read {path}: {cause.strerror or cause}", remedy=f"name a {kind} file"
-        ) from cause
-    except UnicodeDecodeError as cause:
-        raise ScenarioError(f"{path} is no UTF-8 text", remedy="save it as UTF-8") from cause
+    except UsageError as cause:
+        raise ScenarioError(cause.message, remedy=cause.remedy) from cause
     except yaml.MarkedYAMLError as cause:
         mark = cause.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from anabranch_client.errors import UsageError
+from anabranch_contract.rest.documents import BOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,10 +85,11 @@ def _lines(lines: TextIO, name: str) -> Iterator[list[dict[str, Any]]]:
     while chunk := list(islice(numbered, ROWS)):
         rows = []
         for number, line in chunk:
-            if not line.strip():
+            text = line.removeprefix(BOM) if number == 1 else line
+            if not text.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(text)
             except ValueError:
                 row = None
             if not isinstance(row, dict):

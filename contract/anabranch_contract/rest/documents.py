@@ -55,6 +55,10 @@ RunName = Annotated[
 ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(printable)]
 Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+#: Marks the encoding of a text file; no part of its text.
+BOM = "\ufeff"
+#: A statement, without the byte order mark of the file that it was read from.
+StatementText = Annotated[Text, AfterValidator(lambda text: text.removeprefix(BOM))]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -14,8 +14,8 @@ from anabranch_contract.rest.documents import (
     Open,
     Positive,
     QueryName,
+    StatementText,
     StreamName,
-    Text,
     examples,
 )
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
@@ -34,7 +34,7 @@ class ExplainIn(Closed):
         {"sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin"}
     )
 
-    sql: Text
+    sql: StatementText
     dialect: Dialect = "spark"
     window: Duration | dict[str, Duration] | None = None
 

@@ -23,7 +23,7 @@ from anabranch_contract.rest.documents import (
     Duration,
     Open,
     QueryName,
-    Text,
+    StatementText,
     Time,
     distinct,
     examples,
@@ -116,7 +116,7 @@ class QueryIn(Closed):
     )
 
     id: QueryName | None = None
-    sql: Text | None = None
+    sql: StatementText | None = None
     dialect: Dialect = "spark"
     query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
     window: Duration | dict[str, Duration] | None = None

@@ -42,6 +42,7 @@ from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
 from anabranch_planner.binding.typecheck import boolean, coerce, typed
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
+from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import at, unsupported
@@ -291,6 +292,7 @@ class _Splitter:
 
     def _scalar(self, node: exp.Subquery) -> str:
         with at(node):
+            refuse_others(node, {"this"})
             query = self.inner(node.this)
             if len(query.shown) != 1 or query.view is None or query.view.identity:
                 raise unsupported(

@@ -44,7 +44,9 @@ from anabranch_contract.queries.types import (
     parse_type,
 )
 from anabranch_planner.binding import rewrites as rewritten
+from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.literals import cast_literal, interval, negated, number
+from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import at, unsupported
@@ -100,9 +102,11 @@ def typed(node: Node, scope: Scope) -> Expr:
 
 
 def _typed(node: Node, scope: Scope) -> Expr:
-    _refuse_modifiers(node)
     if isinstance(node, exp.Paren):
         return typed(node.this, scope)
+    compared = expanded(node)
+    if compared is not node:
+        return typed(compared, scope)
     if isinstance(node, exp.Column):
         return _column(node, scope)
     if isinstance(node, exp.And | exp.Or):
@@ -111,6 +115,10 @@ def _typed(node: Node, scope: Scope) -> Expr:
     if comparison:
         return compare(comparison, typed(node.this, scope), typed(node.expression, scope))
     operation = _ARITHMETIC.get(type(node))
+    if operation in ("add", "sub"):
+        found = moved(operation, node, scope, typed)
+        if found is not None:
+            return found
     if operation:
         return arithmetic(operation, typed(node.this, scope), typed(node.expression, scope))
     rule = _RULES.get(type(node))
@@ -339,40 +347,6 @@ def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
 
 
 # --- node by node ------------------------------------------------------------------------------
-
-
-#: What a node may carry besides its operands; anything else would change its meaning unseen.
-_MODIFIERS: dict[type[Node], frozenset[str]] = {
-    exp.Column: frozenset({"table", "db", "catalog"}),
-    exp.Literal: frozenset({"is_string"}),
-    exp.Like: frozenset({"negate"}),
-    exp.ILike: frozenset({"negate"}),
-    exp.Between: frozenset({"low", "high", "symmetric"}),
-    exp.In: frozenset({"expressions", "query", "unnest", "field"}),
-    exp.Cast: frozenset({"to", "format", "action"}),
-    exp.Case: frozenset({"ifs", "default"}),
-    exp.If: frozenset({"true", "false"}),
-    exp.Trim: frozenset({"position"}),
-    exp.Interval: frozenset({"unit"}),
-    exp.Anonymous: frozenset({"expressions"}),
-    exp.Concat: frozenset({"expressions"}),
-    exp.DPipe: frozenset({"safe"}),
-    exp.Div: frozenset({"safe", "typed"}),
-}
-_OPERANDS = frozenset({"this", "expression"})
-
-
-def _refuse_modifiers(node: Node) -> None:
-    if type(node) in _REFUSED:
-        return
-    known = _OPERANDS | _MODIFIERS.get(type(node), frozenset())
-    for name, value in node.args.items():
-        if value and name not in known:
-            raise QueryError(
-                "unsupported-sql",
-                f"{describe(node)} is not supported because of its {name.strip('_').upper()}",
-                remedy="leave that part out",
-            )
 
 
 def _column(node: exp.Column, scope: Scope) -> Expr:

@@ -411,8 +411,8 @@ def _options(problem: Problem, objective: Objective, limits: Limits) -> Options:
 def _read(name: str) -> str:
     try:
         if name == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return Path(name).read_bytes().decode("utf-8")
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        return Path(name).read_bytes().decode("utf-8-sig")
     except OSError as cause:
         raise _file_error(name, cause) from cause
     except UnicodeDecodeError as cause:

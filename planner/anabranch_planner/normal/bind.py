@@ -8,14 +8,16 @@ wherever it stands (ON, WHERE, a query in FROM).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import Column, Expr, substitute
+from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
 from anabranch_planner.binding.outer_joins import refuse_where
 from anabranch_planner.binding.outputs import columns_of
+from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
     aliases,
@@ -103,8 +105,9 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
         refuse_where(query, query.outer, scopes[-1], right)
     for condition in query.conditions:
         with located(condition.field), at(condition.node):
-            for node in operands(condition.node, exp.And):
-                _classify(node, scopes[condition.scope], found)
+            scope = scopes[condition.scope]
+            for node in _conjuncts(condition.node, scope):
+                _classify(node, scope, found)
     return scopes[-1]
 
 
@@ -129,6 +132,45 @@ def _source(
     return inner.as_table(source.alias, shown, source.columns)
 
 
+def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
+    """The conjuncts of a condition; those that every alternative of an OR has are among them.
+
+    ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)`` in three-valued logic as well.
+    """
+    found = []
+    for part in operands(condition, exp.And):
+        with at(part):
+            compared = expanded(part)
+        if compared is not part:
+            found += _conjuncts(compared, scope)
+        elif isinstance(part, exp.Or):
+            found += _factored(part, scope)
+        else:
+            found.append(part)
+    return found
+
+
+def _factored(disjunction: exp.Or, scope: Scope) -> list[Node]:
+    """The conjuncts that all alternatives have, and what else is left of the alternatives."""
+    alternatives = [
+        {canonical(boolean(part, scope)): part for part in _conjuncts(alternative, scope)}
+        for alternative in operands(disjunction, exp.Or)
+    ]
+    first, *others = alternatives
+    common = [expr for expr in first if all(expr in other for other in others)]
+    if not common:
+        return [disjunction]
+    shared = [first[expr] for expr in common]
+    rest = [
+        [part for expr, part in alternative.items() if expr not in common]
+        for alternative in alternatives
+    ]
+    if not all(rest):
+        return shared
+    conjunctions = [reduce(lambda a, b: exp.And(this=a, expression=b), parts) for parts in rest]
+    return [*shared, reduce(lambda a, b: exp.Or(this=a, expression=b), conjunctions)]
+
+
 def _classify(node: Node, scope: Scope, found: Bound) -> None:
     with at(node):
         _classified(node, scope, found)
@@ -142,7 +184,10 @@ def _classified(node: Node, scope: Scope, found: Bound) -> None:
     op = COMPARISONS.get(type(node))
     if op is not None:
         left, right = typed(node.this, scope), typed(node.expression, scope)
-        _add_comparison(op, left, right, scope, found)
+        if is_of_rows(node):
+            _add_of_rows(left, right, scope, found)
+        else:
+            _add_comparison(op, left, right, scope, found)
     else:
         _add_condition(boolean(node, scope), scope, found)
 
@@ -158,6 +203,18 @@ def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound
             return
     if not bounds:
         _add_condition(condition or compare(op, left, right), scope, found)
+
+
+def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
+    """Add ``left <=> right`` of two columns of rows; between aliases there is a join key in it."""
+    condition = compare("eq_null_safe", left, right)
+    if any(isinstance(side, Literal) and side.value is not None for side in (left, right)):
+        _add_comparison("eq", left, right, scope, found)
+        return
+    if isinstance(condition, Call) and all(len(aliases(side)) == 1 for side in condition.args):
+        left, right = map(without_nulls, condition.args)
+        _add_comparison("eq", left, right, scope, found)
+    _add_condition(condition, scope, found)
 
 
 def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:

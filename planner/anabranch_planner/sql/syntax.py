@@ -24,6 +24,7 @@ from sqlglot.parsers.spark import SparkParser
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
+from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
@@ -57,29 +58,14 @@ _WHOLE = "the whole statement may have it; register the subquery as a query of i
 _LAST = "one LEFT [SEMI | ANTI] JOIN may be the last of the whole statement's joins"
 #: Under which name a node keeps what it is called in messages.
 _CALLED = "called"
-#: What the select statement may carry besides these is refused under the given name.
-_SELECT_PARTS = {"with_", "expressions", "from_", "joins", "where"}
-#: What a whole statement may carry beside them.
-_POST_JOIN = {"distinct", "group", "having", "order", "limit", "offset"}
-_NAMES = {
-    "distinct": ("DISTINCT in a subquery", _WHOLE),
-    "group": ("GROUP BY in a subquery", _WHOLE),
-    "having": ("HAVING in a subquery", _WHOLE),
-    "order": ("ORDER BY in a subquery", _WHOLE),
-    "sort": ("SORT BY", "results are unordered; sort where they are read"),
-    "cluster": ("CLUSTER BY", "leave it out: the planner chooses partitions"),
-    "distribute": ("DISTRIBUTE BY", "leave it out: the planner chooses partitions"),
-    "limit": ("LIMIT in a subquery", _WHOLE),
-    "offset": ("OFFSET in a subquery", _WHOLE),
-    "hint": ("a hint", "leave it out: the planner chooses the join order"),
-    "laterals": ("LATERAL VIEW", "explode before the rows enter the stream"),
-    "qualify": ("QUALIFY", "use window functions where the results are read"),
-    "windows": ("WINDOW", "use window functions where the results are read"),
-    "locks": ("FOR UPDATE", "leave it out: streams are append-only"),
-    "sample": ("TABLESAMPLE", "sample before the rows enter the stream"),
-    "pivots": ("PIVOT", "pivot where the results are read"),
-    "version": ("a table version", "streams have one version"),
-    "kind": ("SELECT AS", SHAPE),
+#: Clauses that only a whole statement may have, and how messages call them in a subquery.
+_POST_JOIN = {
+    "distinct": "DISTINCT",
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
 }
 
 
@@ -139,8 +125,17 @@ def parse_statement(sql: str) -> Unresolved:
             f"expected one statement, found {len(statements)}",
             remedy="register each query by itself" if statements else SHAPE,
         )
-    with at(statements[0]):
-        return _query(statements[0], {}, whole=True)
+    return read_tree(statements[0])
+
+
+def read_tree(statement: Node) -> Unresolved:
+    """The unresolved form of a parsed statement, whose arguments have been checked.
+
+    Raises:
+        QueryError: ``unsupported-sql`` naming the construct.
+    """
+    with at(statement):
+        return _query(statement, {}, whole=True)
 
 
 def parse_expression(text: str) -> Node:
@@ -200,7 +195,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
             check_beginning(tokens)
         refuse_foreign(sql, tokens)
         _check_quotes(sql, tokens)
-        return list(dialect.parser().parse(tokens, sql))
+        statements = list(dialect.parser().parse(tokens, sql))
     except SqlglotError as cause:
         message, position = what_is_wrong(cause)
         position = position or unclosed_at(sql)
@@ -211,6 +206,11 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
             remedy=meant or "check the statement near that place",
             position=position,
         ) from cause
+    for statement in statements:
+        if isinstance(statement, exp.Query):
+            with at(statement):
+                check_arguments(statement)
+    return statements
 
 
 def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
@@ -288,7 +288,8 @@ def _select(statement: Node) -> exp.Select:
     if isinstance(statement, exp.Paren | exp.Subquery) and isinstance(statement.this, exp.Query):
         if statement.args.get("with_") is not None:
             raise unsupported("WITH before a query in parentheses", "move it into them")
-        statement = statement.this
+        refuse_others(statement, {"this"})
+        return _select(statement.this)
     if isinstance(statement, exp.SetOperation):
         kind = type(statement).__name__.upper()
         raise unsupported(kind, "register each SELECT as a query of its own")
@@ -298,15 +299,6 @@ def _select(statement: Node) -> exp.Select:
         reads = statement.find(exp.Select) is not None
         raise no_query(type(statement).__name__.upper(), reads=reads)
     return statement
-
-
-def _refuse_parts(node: Node, allowed: set[str]) -> None:
-    for name, value in node.args.items():
-        if value and name not in allowed:
-            what, remedy = _NAMES.get(name, (name.strip("_").upper(), SHAPE))
-            part = value[0] if isinstance(value, list) else value
-            with at(part if isinstance(part, exp.Expr) else None):
-                raise unsupported(what, remedy)
 
 
 def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
@@ -337,7 +329,11 @@ def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, U
 
 
 def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: bool) -> Unresolved:
-    _refuse_parts(select, _SELECT_PARTS | (_POST_JOIN if whole else set()))
+    for name, what in _POST_JOIN.items() if not whole else ():
+        part = select.args.get(name)
+        if part:
+            with at(part):
+                raise unsupported(f"{what} in a subquery", _WHOLE)
     ctes = _with(select, outer)
     if not select.expressions:
         raise QueryError("malformed-sql", "the SELECT list is empty", remedy=SHAPE)
@@ -383,7 +379,6 @@ def _outer_side(join: exp.Join, ctes: Mapping[str, Unresolved]) -> OuterSide:
     kind = _kind_of(join)
     assert kind is not None
     with at(join):
-        _refuse_parts(join, {"this", "side", "kind", "on", "using"})
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
         source = replace(_source(join.this, ctes), using=using)
         return OuterSide(kind, source, join.args.get("on"))
@@ -434,8 +429,9 @@ def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin |
 
 
 def _number_of(clause: Node | None) -> Node | None:
-    if clause is None or isinstance(clause.expression, exp.Var):
-        # LIMIT ALL
+    if clause is None:
+        return None
+    if isinstance(clause.expression, exp.Var) and clause.expression.name.upper() == "ALL":
         return None
     if not isinstance(clause, exp.Limit | exp.Offset):
         raise unsupported(describe(clause), "write LIMIT and a number")
@@ -484,7 +480,6 @@ def _join(join: exp.Join) -> tuple[str, ...]:
         raise unsupported(
             f"a {method or kind} JOIN", "use JOIN ... ON or USING with the columns written out"
         )
-    _refuse_parts(join, {"this", "side", "kind", "method", "on", "using"})
     return tuple(_identifier(node) for node in join.args.get("using") or ())
 
 
@@ -504,13 +499,12 @@ def _source(node: Node, ctes: Mapping[str, Unresolved]) -> Source:
         name = alias.name if alias is not None and alias.name else None
         columns = _names(alias)
         if isinstance(node, exp.Subquery):
-            _refuse_parts(node, {"this", "alias", "joins"})
+            refuse_others(node, {"this", "alias", "joins"})
             return Source(_inside(node.this, ctes), name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
         if node.args.get("db") or node.args.get("catalog"):
             raise unsupported(f"the qualified name {describe(node)}", "name a registered stream")
-        _refuse_parts(node, {"this", "alias", "joins"})
         of = ctes.get(node.name.lower(), node.name)
         return Source(of, name or node.name, columns=columns, node=node)
 
@@ -520,6 +514,7 @@ def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
     if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
         return _query(node, ctes)
     if isinstance(node, exp.Subquery) and not (node.args.get("alias") or node.args.get("joins")):
+        refuse_others(node, {"this"})
         return _inside(node.this, ctes)
     sources, conditions = _joined(node, (), ctes)
     return _limited(Unresolved(tuple(sources), tuple(conditions), ()))

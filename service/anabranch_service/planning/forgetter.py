@@ -17,7 +17,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
 from anabranch_service.clock import Clock
 from anabranch_service.registry.lease import LeadershipLost, Lease
-from anabranch_service.registry.lifecycle import LIVE, Status, newest_runs, status_of
+from anabranch_service.registry.lifecycle import LIVE, newest_runs, status_of
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.store import Store
@@ -61,12 +61,9 @@ class Forgetter:
         store, now = self._store, self._clock()
         records, activations = await store.queries(), await store.activations()
         progress, known = await store.progress(), await store.ended()
-        newest = {one.id for one in newest_runs(records)}
 
         def is_over(one: QueryRecord) -> bool:
-            state = status_of(one, activations.get(one.id), progress, now)
-            # One that was paused has ended once another run has come after it.
-            return state not in LIVE or (state is Status.PAUSED and one.id not in newest)
+            return status_of(one, activations.get(one.id), progress, now) not in LIVE
 
         ended = {one.id for one in records if is_over(one)}
         seconds = now.timestamp()

@@ -52,6 +52,7 @@ from anabranch_service.planning.sharing import decide_sharing
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
+from anabranch_service.registry.lifecycle import overtaken
 from anabranch_service.registry.publication import Publication, Sealed, seal
 from anabranch_service.registry.records import EpochRecord, Explanation, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
@@ -446,15 +447,19 @@ class EpochLoop:
         """The plan of what is registered, where a run that is rejected leaves its place to the one
         before it; runs in a thread.
         """
-        prepared = prepare(self._request(found, epoch))
-        rejected: Mapping[str, ProblemRecord] = prepared.rejected
-        places = {query_of(name) for name in rejected}
-        staying: list[QueryRecord] = [q for q in found.replaced if query_of(q.id) in places]
-        if not staying:
-            return found, prepared
-        others: list[QueryRecord] = [q for q in found.wanted if q.id not in rejected]
-        found = replace(found, wanted=[*others, *staying])
-        return found, prepare(self._request(found, epoch)).rejecting(rejected)
+        rejected: dict[str, ProblemRecord] = {}
+        while True:
+            prepared = prepare(self._request(found, epoch))
+            places = {query_of(name) for name in prepared.rejected.keys() - rejected.keys()}
+            rejected |= prepared.rejected
+            staying: dict[str, QueryRecord] = {}
+            for one in found.replaced:
+                if query_of(one.id) in places and one.id not in rejected:
+                    staying.setdefault(query_of(one.id), one)
+            if not staying:
+                return found, prepared.rejecting(rejected)
+            others: list[QueryRecord] = [q for q in found.wanted if q.id not in rejected]
+            found = replace(found, wanted=[*others, *staying.values()])
 
     def _request(self, found: Registered, epoch: int) -> PlanningRequest:
         request = plan_request(found, self.store.forms, self.settings.solve_seconds)
@@ -507,6 +512,11 @@ class EpochLoop:
                     query.id,
                     lambda q: settled(q, epoch.epoch, q.id in included, epoch.rejected),
                 )
+        now = self.clock()
+        for query in overtaken(await self.store.queries(), now):
+            await publication.query(
+                query.id, lambda q: q.model_copy(update={"removed_at": q.removed_at or now})
+            )
 
     def _measure(self, record: EpochRecord) -> None:
         self.metrics.published.inc()

@@ -68,8 +68,8 @@ class Registered:
     """Everything registered, measured and published, as of one moment.
 
     Attributes:
-        wanted: the runs of the next epoch. ``replaced``: those that go on where their successors
-            can't be planned.
+        wanted: the runs of the next epoch. ``replaced``: earlier runs that take the places of
+            rejected ones, of each query the newest first.
         going_on: the runs that may go on where nothing new is published.
         running: the epoch to compare with; None: none has been published.
         mode: whose periods are in ``periods``, the documents that rates are forecast from, by the

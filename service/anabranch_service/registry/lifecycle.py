@@ -73,26 +73,32 @@ def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
     return list(found.values())
 
 
+def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
+    """The run that requests about a query mean: the newest that was not rejected, else the newest.
+
+    ``records`` are runs of one query in order of registration; None: there are none.
+    """
+    runs = list(records)
+    accepted = [run for run in runs if run.rejected is None]
+    return next(reversed(accepted or runs), None)
+
+
 def to_plan(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> tuple[list[QueryRecord], list[QueryRecord]]:
-    """The runs of an epoch that is planned now, and those that go on where these are rejected.
+    """The runs of an epoch that is planned now, and the earlier runs that may take their places.
 
-    Of a query the newest run is planned that has not been rejected. The one before it goes on
-    until then.
+    Of a query the newest run is planned that has not been rejected. One before it goes on until
+    then, the newest first.
     """
-    runs: dict[str, list[QueryRecord]] = {}
-    for record in records:
-        if record.rejected is None:
-            runs.setdefault(query_of(record.id), []).append(record)
     planned, replaced = [], []
-    for several in runs.values():
+    for several in _accepted(records).values():
         *before, newest = several
         if not is_wanted(newest, activations.get(newest.id), now):
             continue
         planned.append(newest)
-        if before and is_wanted(before[-1], activations.get(before[-1].id), now):
-            replaced.append(before[-1])
+        earlier = reversed(before)
+        replaced += [one for one in earlier if is_wanted(one, activations.get(one.id), now)]
     return sorted(planned, key=lambda q: q.sequence), replaced
 
 
@@ -102,16 +108,38 @@ def going_on(
     """The runs that may go on as they are, where nothing new is published: what has not ended, of
     queries whose newest run is wanted.
     """
-    runs: dict[str, list[QueryRecord]] = {}
-    for record in records:
-        if record.rejected is None:
-            runs.setdefault(query_of(record.id), []).append(record)
 
     def wanted(record: QueryRecord) -> bool:
         return is_wanted(record, activations.get(record.id), now)
 
-    alive = (several for several in runs.values() if wanted(several[-1]))
+    alive = (several for several in _accepted(records).values() if wanted(several[-1]))
     return [one for several in alive for one in several if wanted(one)]
+
+
+def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord]:
+    """The runs that will never begin, or never be resumed, and have not been withdrawn.
+
+    A later run of their query has been planned, or is not wanted any more. Runs that have begun
+    and are not paused end with the first epoch without them.
+    """
+    found = []
+    for several in _accepted(records).values():
+        later = False
+        for run in reversed(several):
+            waits = run.first_epoch is None or run.paused_at is not None
+            if later and waits and not run.is_over(now):
+                found.append(run)
+            later = later or run.first_epoch is not None or not run.wanted(now)
+    return found
+
+
+def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
+    """The runs of each query that have not been rejected, in order of registration."""
+    runs: dict[str, list[QueryRecord]] = {}
+    for record in records:
+        if record.rejected is None:
+            runs.setdefault(query_of(record.id), []).append(record)
+    return runs
 
 
 def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Header, Response
@@ -19,7 +20,7 @@ from anabranch_service.registry.lifecycle import GOING_ON, status_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.routes.registration import (
     begin,
-    change_newest,
+    change_and_end_earlier,
     check_needs,
     expiry,
     is_understood,
@@ -131,7 +132,14 @@ async def delete_query(
         check_version(record, if_match)
         return record.model_copy(update={"removed_at": now})
 
-    record = known(await change_newest(ctx, name, change), "query", name)
+    found = known(await ctx.store.query(name), "query", name)
+
+    def named(runs: Sequence[QueryRecord]) -> QueryRecord | None:
+        newest = [run for run in runs if name == query_of(run.id) or run.id == found.id]
+        return newest[-1] if newest else None
+
+    query = query_of(found.id)
+    record = known(await change_and_end_earlier(ctx, query, change, now, named), "query", name)
     return await shown(ctx, record, response)
 
 

@@ -40,6 +40,8 @@ from anabranch_service.settings import Settings
 from anabranch_service.versions import etag
 
 Change = Callable[[QueryRecord], QueryRecord]
+#: One of a query's runs, which are given oldest first; None: there are none.
+Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +208,30 @@ async def status_now(ctx: Context, record: QueryRecord) -> Status:
     return status_of(record, activation, progress, ctx.clock())
 
 
-async def change_newest(ctx: Context, query: str, change: Change) -> QueryRecord | None:
-    """Apply ``change`` to the newest run of a query, also where one is begun meanwhile; None: there
-    is no such query.
+async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
+    """The runs of a query, oldest first."""
+    return [run for run in await ctx.store.queries() if query_of(run.id) == query]
+
+
+async def change_and_end_earlier(
+    ctx: Context, query: str, change: Change, now: datetime, choose: Choice
+) -> QueryRecord | None:
+    """Apply ``change`` to the run that ``choose`` picks, and withdraw the runs before it.
+
+    Runs that are begun meanwhile count. None: there is no such query.
     """
     while True:
-        record = await ctx.store.query(query)
-        if record is None:
+        runs = await runs_of(ctx, query)
+        chosen = choose(runs)
+        if chosen is None:
             return None
-        changed = await ctx.store.update_query(record.id, change)
-        newest = await ctx.store.query(query)
-        if newest is None or newest.id == record.id:
+        changed = await ctx.store.update_query(chosen.id, change)
+        for run in runs[: runs.index(chosen)]:
+            await ctx.store.update_query(
+                run.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
+            )
+        again = choose(await runs_of(ctx, query))
+        if again is None or again.id == chosen.id:
             return changed
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from anabranch_contract.queries.runs import next_run, number_of, query_of
+from anabranch_contract.queries.runs import next_run, query_of
 from anabranch_contract.rest.documents import QueryName
 from anabranch_contract.rest.queries import QueryChange, QueryIn, QueryOut, RunList
 from anabranch_service.access.guarded import guarded_router
@@ -15,19 +15,20 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, InvalidInput, known
 from anabranch_service.presenters.records import run_out
-from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status
+from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, present_run
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.routes.registration import (
     Beginning,
     body_of,
-    change_newest,
+    change_and_end_earlier,
     check_needs,
     expiry,
     is_understood,
     prepare,
     register,
     run_after,
+    runs_of,
     shown,
     status_now,
 )
@@ -113,7 +114,8 @@ async def pause_query(
 
     Its registration, its results so far and its sink are kept. Repeating it changes nothing.
     """
-    found = known(await ctx.store.query(name), "query", name)
+    known(await ctx.store.query(name), "query", name)
+    found = known(present_run(await runs_of(ctx, name)), "query", name)
     if await status_now(ctx, found) not in LIVE:
         raise _ended(name)
     now = ctx.clock()
@@ -124,7 +126,8 @@ async def pause_query(
         check_version(record, if_match)
         return record.model_copy(update={"paused_at": now})
 
-    record = known(await change_newest(ctx, name, change), "query", name)
+    changed = await change_and_end_earlier(ctx, name, change, now, present_run)
+    record = known(changed, "query", name)
     if record.removed_at is not None:
         raise _ended(name)
     return await shown(ctx, record, response)
@@ -140,7 +143,9 @@ async def resume_query(
     What it sees of tuples from before is what a query sees that is registered now; the new run's
     ``complete`` and ``visible_from`` say it. Resuming a query that goes on changes nothing.
     """
-    found = known(await ctx.store.query(name), "query", name)
+    known(await ctx.store.query(name), "query", name)
+    runs = await runs_of(ctx, name)
+    found = known(present_run(runs), "query", name)
     check_version(found, if_match)
     if found.paused_at is None:
         if await status_now(ctx, found) in GOING_ON:
@@ -149,7 +154,7 @@ async def resume_query(
     now = ctx.clock()
     if found.is_over(now):
         raise _ended(name)
-    begun = await prepare(ctx, next_run(found.id), body_of(found), now, found)
+    begun = await prepare(ctx, next_run(runs[-1].id), body_of(found), now, found)
     resumed = begun.record.model_copy(update={"resumed": True})
     begun = replace(begun, record=resumed)
     await register(ctx, begun)
@@ -166,11 +171,9 @@ async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
     known(await ctx.store.query(name), "query", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
     now = ctx.clock()
-    runs = [q for q in await ctx.store.queries() if query_of(q.id) == name]
     return RunList(
         items=[
-            run_out(run, activations.get(run.id), progress, now)
-            for run in sorted(runs, key=lambda run: number_of(run.id))
+            run_out(run, activations.get(run.id), progress, now) for run in await runs_of(ctx, name)
         ]
     )
 

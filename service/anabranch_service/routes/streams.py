@@ -42,7 +42,7 @@ from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.describe import describe
-from anabranch_service.registry.lifecycle import LIVE, is_wanted, status_of
+from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
 from anabranch_service.registry.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
 from anabranch_service.registry.sizes import check_columns, check_room
@@ -465,12 +465,14 @@ def _users(
     """The queries that keep a stream: the live ones, and where no runtime ``runs`` that could say
     that a withdrawn one has ended, those of them that are wanted or paused.
     """
+    past = {q.id for q in overtaken(queries, now)}
     found = {
         query_of(q.id): None
         for q in queries
         if _reads(q, name)
+        and q.id not in past
         and status_of(q, activations.get(q.id), progress, now) in LIVE
-        and (runs or q.wanted(now) or q.paused_at is not None)
+        and (runs or q.wanted(now) or (q.paused_at is not None and not q.is_over(now)))
     }
     return list(found)
 

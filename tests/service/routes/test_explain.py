@@ -54,6 +54,15 @@ def test_a_query_that_does_not_run_is_converted_all_the_same(shop: Service) -> N
     assert answer["orders"] == answer["stores"] == answer["shared_with"] == []
 
 
+def test_the_mark_of_a_text_file_is_no_part_of_a_statement(shop: Service) -> None:
+    assert shop.post(PATH, {"sql": "\ufeff" + CHAIN}, 200)["sql"] == CHAIN
+    assert shop.post("/v1/queries", {"id": "pair", "sql": "\ufeff" + PAIR})["sql"] == PAIR
+    wrong = {"sql": "\ufeff" + PAIR.replace("o.order_id", "o.day")}
+    refused = shop.post("/v1/queries", wrong, 422)["errors"][0]
+    assert (refused["line"], refused["column"], refused["field"]) == (1, 8, "sql")
+    shop.post(PATH, {"sql": "\ufeff"}, 422)
+
+
 def test_another_dialect(shop: Service) -> None:
     sql = (
         'SELECT "o".order_id::bigint AS i FROM orders "o" '

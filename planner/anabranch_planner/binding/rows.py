@@ -1,0 +1,90 @@
+"""Comparisons of rows, ``(a, b) = (c, d)`` and ``(a, b) IN ((1, 2), (3, 4))``, column by column.
+
+As in Spark a row is a value that is never NULL, and NULLs in it are equal to each other: ``(a, b) =
+(c, d)`` is ``a <=> c AND b <=> d``, which is true or false.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import Call, Expr, Literal
+from anabranch_contract.queries.types import TypeKind
+from anabranch_planner.sql.unresolved import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_planner.sql.unresolved import Node
+
+_EQUAL = (exp.EQ, exp.NullSafeEQ)
+_OF_ROWS = "of rows"
+_VALUES: dict[TypeKind, object] = {
+    TypeKind.STRING: "",
+    TypeKind.BOOLEAN: False,
+    TypeKind.DOUBLE: 0.0,
+    TypeKind.FLOAT: 0.0,
+    TypeKind.DECIMAL: Decimal(0),
+    TypeKind.BINARY: "",
+}
+
+
+def expanded(node: Node) -> Node:
+    """``node`` without rows, where it compares some; else itself.
+
+    Raises:
+        QueryError: rows are compared by order, or with what is no row of as many columns.
+    """
+    if isinstance(node, exp.In):
+        if _row(node.this) is None:
+            return node
+        alternatives = [_equal(node.this, item) for item in node.expressions]
+        return reduce(lambda a, b: exp.Or(this=a, expression=b), alternatives)
+    if not isinstance(node, exp.Binary) or not (_row(node.this) or _row(node.expression)):
+        return node
+    if isinstance(node, exp.NEQ):
+        return exp.Not(this=exp.Paren(this=_equal(node.this, node.expression)))
+    if isinstance(node, _EQUAL):
+        return _equal(node.this, node.expression)
+    raise unsupported(
+        "a comparison of rows by order", "compare their columns one by one, with OR and AND"
+    )
+
+
+def is_of_rows(node: Node) -> bool:
+    """Whether a comparison compares two columns of rows."""
+    return _OF_ROWS in node.meta
+
+
+def without_nulls(side: Expr) -> Expr:
+    """``side`` with a value in place of NULL: sides that are equal in rows are equal so, too."""
+    value = _VALUES.get(side.type.kind, 0)
+    return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
+
+
+def _row(node: Node) -> Sequence[Node] | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return list(node.expressions) if isinstance(node, exp.Tuple) else None
+
+
+def _equal(left: Node, right: Node) -> Node:
+    one, other = _row(left), _row(right)
+    if one is None or other is None or len(one) != len(other):
+        counts = [1 if row is None else len(row) for row in (one, other)]
+        raise QueryError(
+            "type-mismatch",
+            f"a row of {counts[0]} is compared with one of {counts[1]}",
+            remedy="compare rows of as many columns",
+        )
+    pairs = []
+    for a, b in zip(one, other, strict=True):
+        pair = expanded(exp.NullSafeEQ(this=a, expression=b))
+        pair.meta[_OF_ROWS] = True
+        pairs.append(pair)
+    return reduce(lambda a, b: exp.And(this=a, expression=b), pairs)

@@ -1,0 +1,192 @@
+"""Arguments of each node type that the reader consumes; all others that are set are refused.
+
+The parser knows many more clauses than are supported and hangs them on nodes as arguments: a
+``LIMIT`` has ``limit_options`` where ``PERCENT`` was written. An unread argument would change the
+meaning of a statement without a word. So :data:`CONSUMED` lists what is read of each node type, and
+:func:`check_arguments` walks the whole tree. Node types that are not in the table are refused by
+the pass that meets them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from anabranch_planner.sql.beginnings import SHAPE
+from anabranch_planner.sql.unresolved import at, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from anabranch_planner.sql.unresolved import Node
+
+_BINARY = frozenset({"this", "expression"})
+_UNARY = frozenset({"this"})
+_LIST = frozenset({"expressions"})
+
+#: Node type -> arguments that the reader consumes, or refuses in words of its own.
+CONSUMED: dict[type[Node], frozenset[str]] = {
+    # Clauses
+    exp.Select: frozenset({
+        "with_", "expressions", "from_", "joins", "where", "distinct", "group", "having", "order",
+        "limit", "offset",
+    }),
+    exp.Subquery: frozenset({"this", "alias", "joins", "with_"}),
+    exp.With: frozenset({"expressions", "recursive"}),
+    exp.CTE: frozenset({"this", "alias"}),
+    exp.TableAlias: frozenset({"this", "columns"}),
+    exp.From: _UNARY,
+    exp.Table: frozenset({"this", "alias", "joins", "db", "catalog"}),
+    exp.Join: frozenset({"this", "side", "kind", "method", "on", "using"}),
+    exp.Where: _UNARY,
+    exp.Having: _UNARY,
+    exp.Group: frozenset({"expressions", "all", "rollup", "cube", "grouping_sets", "totals"}),
+    exp.Rollup: _LIST,
+    exp.Cube: _LIST,
+    exp.GroupingSets: _LIST,
+    exp.Distinct: frozenset({"expressions", "on"}),
+    exp.Order: _LIST,
+    exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
+    exp.Limit: frozenset({"expression"}),
+    exp.Offset: frozenset({"expression"}),
+    exp.Alias: frozenset({"this", "alias"}),
+    exp.Star: frozenset({"except_", "replace", "rename"}),
+    # Names and constants
+    exp.Identifier: frozenset({"this", "quoted"}),
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
+    exp.Var: _UNARY,
+    exp.Literal: frozenset({"this", "is_string"}),
+    exp.RawString: _UNARY,
+    exp.HexString: _UNARY,
+    exp.Boolean: _UNARY,
+    exp.Null: frozenset(),
+    exp.Interval: frozenset({"this", "unit"}),
+    exp.IntervalSpan: _BINARY,
+    exp.DataType: frozenset({"this", "expressions", "nested"}),
+    exp.DataTypeParam: _UNARY,
+    # Expressions
+    exp.Paren: _UNARY,
+    exp.Tuple: _LIST,
+    **dict.fromkeys(
+        (
+            exp.And, exp.Or, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ,
+            exp.Is, exp.Escape, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Extract, exp.Dot,
+            exp.Filter,
+        ),
+        _BINARY,
+    ),
+    # ``safe`` and ``typed`` are the dialect's own, the same in every statement.
+    exp.Div: _BINARY | {"safe", "typed"},
+    exp.DPipe: _BINARY | {"safe"},
+    exp.Not: _UNARY,
+    exp.Neg: _UNARY,
+    exp.Like: _BINARY | {"negate"},
+    exp.ILike: _BINARY | {"negate"},
+    exp.Between: frozenset({"this", "low", "high", "symmetric"}),
+    exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),
+    exp.Cast: frozenset({"this", "to", "format", "action"}),
+    exp.Case: frozenset({"this", "ifs", "default"}),
+    exp.If: frozenset({"this", "true", "false"}),
+    exp.Trim: frozenset({"this", "expression", "position"}),
+    exp.Concat: _LIST,
+    exp.Anonymous: frozenset({"this", "expressions"}),
+}  # fmt: skip
+
+_LIMIT = "write LIMIT with a number of rows, after ORDER BY"
+#: Argument -> how messages call it, and what to do.
+_NAMES = {
+    "sort": ("SORT BY", "results are unordered; sort where they are read"),
+    "cluster": ("CLUSTER BY", "leave it out: the planner chooses partitions"),
+    "distribute": ("DISTRIBUTE BY", "leave it out: the planner chooses partitions"),
+    "hint": ("a hint", "leave it out: the planner chooses the join order"),
+    "laterals": ("LATERAL VIEW", "explode before the rows enter the stream"),
+    "qualify": ("QUALIFY", "use window functions where the results are read"),
+    "windows": ("WINDOW", "use window functions where the results are read"),
+    "locks": ("FOR UPDATE", "leave it out: streams are append-only"),
+    "sample": ("TABLESAMPLE", "sample before the rows enter the stream"),
+    "pivots": ("PIVOT", "pivot where the results are read"),
+    "version": ("a table version", "streams have one version"),
+    "when": ("a table version", "streams have one version"),
+    "kind": ("SELECT AS", SHAPE),
+    "into": ("SELECT INTO", "the query's sink says where the results go"),
+    "operation_modifiers": ("a modifier of SELECT", "leave it out"),
+    "prewhere": ("PREWHERE", "write the condition into WHERE"),
+    "final": ("FINAL", "declare the stream's key and keep the latest of it"),
+    "with_fill": ("ORDER BY ... WITH FILL", "fill gaps where the results are read"),
+    "siblings": ("ORDER SIBLINGS BY", "write ORDER BY"),
+    "match": ("MATCH_RECOGNIZE", "write the pattern as joins with time conditions"),
+    "connect": ("CONNECT BY", "write out as many joins as are wanted"),
+    "collate": ("COLLATE", "leave it out: texts are compared by their bytes"),
+    "materialized": ("MATERIALIZED", "leave it out: subqueries are inlined"),
+    "only": ("ONLY before a table", "leave it out: streams have no children"),
+    "ordinality": ("WITH ORDINALITY", "number the rows before they enter the stream"),
+    "join_mark": ("a join marked with (+)", "write LEFT JOIN"),
+    "is_global": ("GLOBAL IN", "leave GLOBAL out"),
+    "global_": ("a GLOBAL JOIN", "leave GLOBAL out"),
+    "match_condition": ("MATCH_CONDITION", "write the condition into ON"),
+    "percent": ("LIMIT ... PERCENT", _LIMIT),
+    "with_ties": ("LIMIT ... WITH TIES", _LIMIT),
+}
+#: Names that depend on the node, by which they are looked up first.
+_NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
+    (exp.Limit, "expressions"): ("LIMIT ... BY", "keep the first rows of each key where the "
+                                 "results are read"),
+    (exp.Limit, "offset"): ("LIMIT with two numbers", "write LIMIT n OFFSET m"),
+    (exp.Subquery, "limit"): ("LIMIT after a query in parentheses", "move it into them"),
+    (exp.Subquery, "offset"): ("OFFSET after a query in parentheses", "move it into them"),
+    (exp.Subquery, "order"): ("ORDER BY after a query in parentheses", "move it into them"),
+    (exp.Subquery, "where"): ("WHERE after a query in parentheses", "move it into them"),
+    (exp.Subquery, "group"): ("GROUP BY after a query in parentheses", "move it into them"),
+    (exp.Subquery, "having"): ("HAVING after a query in parentheses", "move it into them"),
+}  # fmt: skip
+
+
+def is_set(value: object) -> bool:
+    """Whether an argument says anything: it is neither None nor False nor empty."""
+    return value is not None and value is not False and value != [] and value != ""
+
+
+def check_arguments(tree: Node) -> None:
+    """Refuse every argument in ``tree`` that is set and not consumed.
+
+    Raises:
+        QueryError: ``unsupported-sql``, with the argument's name and position.
+    """
+    for node in tree.walk():
+        consumed = CONSUMED.get(type(node))
+        if consumed is not None:
+            refuse_others(node, consumed)
+
+
+def refuse_others(node: Node, consumed: Container[str]) -> None:
+    """Refuse the arguments of one node that are set and not among ``consumed``.
+
+    Raises:
+        QueryError: ``unsupported-sql``.
+    """
+    for name, value in node.args.items():
+        if name in consumed or not is_set(value):
+            continue
+        part = value[0] if isinstance(value, list) else value
+        if isinstance(part, exp.LimitOptions):
+            name = next((option for option in part.args if is_set(part.args[option])), name)
+        what, remedy = _called(node, name)
+        with at(node), at(part if isinstance(part, exp.Expr) else None):
+            raise unsupported(what, remedy)
+
+
+def _called(node: Node, name: str) -> tuple[str, str]:
+    found = _NAMES_OF.get((type(node), name)) or _NAMES.get(name)
+    if found is not None:
+        return found
+    words = name.strip("_").replace("_", " ").upper()
+    return f"{words} of {_kind(node)}", "leave that part out"
+
+
+def _kind(node: Node) -> str:
+    """The name of a kind of node in messages."""
+    word = type(node).__name__
+    split = "".join(f" {c}" if c.isupper() and i and not word[i - 1].isupper() else c
+                    for i, c in enumerate(word))  # fmt: skip
+    return split.upper()
