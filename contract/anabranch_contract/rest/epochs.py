@@ -29,7 +29,8 @@ class PublishedEpoch(Closed, PlanFigures):
         switching_cost: what changing to this plan from the epoch before was charged, beside
             ``cost``; ``bound`` and ``gap`` are of both together.
         shares, diff, reasons: who costs what, what changes against the epoch published before,
-            and why. ``diff_reason`` says why ``diff`` is None.
+            and why. ``diff_reason`` says why ``diff`` is None. ``shares`` are None until they are
+            worked out, and without queries, with the reason in their note, where that failed.
         explained: whether these and the costs apart (``individual_cost``, ``shared_cost``) are
             worked out.
         same_as: the epoch before whose plan and rules these are, as nothing has changed since;
@@ -112,7 +113,7 @@ class EpochDiffOut(Document):
     """How the plan of one published epoch differs from that of another (``diff.epoch``), and why
     it has what it has.
 
-    ``diff`` is null where an older version published one of the two, as ``diff_reason`` says then.
+    ``diff`` is null where the steps of one of the two are not known, as ``diff_reason`` says then.
     ``queries_added`` are in the plan of ``epoch`` only, ``queries_removed`` in the other.
     ``settings`` maps what was planned by other settings to both values. ``reasons`` are those of
     ``epoch``, as of its publication.

@@ -256,8 +256,8 @@ function showCost(epoch) {
 }
 
 function showShares(epoch) {
-  const { rows, note } = shares(epoch);
-  const none = make("td", { className: "empty", text: "No cost to share." });
+  const { rows, empty, note } = shares(epoch);
+  const none = make("td", { className: "empty", text: empty });
   none.colSpan = 4;
   at("shares").tBodies[0].replaceChildren(
     ...(rows.length

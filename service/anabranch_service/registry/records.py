@@ -242,7 +242,7 @@ class Explanation(Closed):
         return cls(
             individual_cost=None,
             shared_cost=None,
-            shares=None,
+            shares=SharesRecord.missing(why),
             diff=None,
             diff_reason=why,
             reasons=None,
