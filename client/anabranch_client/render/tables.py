@@ -107,12 +107,16 @@ def numbers(*values: float | None) -> Iterator[str]:
 
 
 def percent(value: float | None) -> str:
-    """A ratio as a percentage.
+    """A ratio as a percentage; nearly all is not all, and nearly nothing is something.
 
-    >>> percent(0.0125)
-    '1.25%'
+    >>> percent(0.0125), percent(0.99999)
+    ('1.25%', '> 99.99%')
     """
-    return "–" if value is None else f"{value:.2%}"
+    if value is None:
+        return "–"
+    if 0.99995 <= value < 1:
+        return "> 99.99%"
+    return "< 0.01%" if 0 < value < 0.00005 else f"{value:.2%}"
 
 
 def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
