@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from anabranch_client.render.saving import saving_text
 from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
@@ -552,6 +553,8 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "state": size(0 if runtime is None else runtime.state_bytes),
         **{f"backfill of {store}": percent(part) for store, part in backfill.items()},
     }
+    if current.saving is not None:
+        facts["CPU time saved"] = saving_text(current.saving)
     rationing = None if runtime is None else runtime.rationing
     if rationing is not None and rationing.policy != "wait":
         facts["load"] = f"{percent(rationing.needed)} of what the machine manages"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.packed import pack, unpack
+from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning import what_if
 from anabranch_service.registry.records import EpochRecord
-from tests.service.conftest import PAIR
+from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.service.pages.test_dashboard import browser, opened
+from tests.service.planning.test_costs import interim, snapshot
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
-    import pytest
     from playwright.sync_api import Browser
 
+    from anabranch_service.settings import Settings
     from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
@@ -77,3 +82,35 @@ def test_rules_that_go_on_unexplained_have_the_reason(
         patch.setattr(planning, "make_rules", broken)
         shop.plan(0)
     assert "planning failed" in shop.get("/v1/epochs/1")["shares"]["note"]
+
+
+def test_what_is_saved_is_a_mean_with_its_time_and_range(
+    browser: Browser, settings: Settings
+) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        for name, sql in {"pair": PAIR, "same": PAIR, "chain": CHAIN}.items():
+            service.post("/v1/queries", {"id": name, "sql": sql})
+        service.plan(-1)
+        for number in (1, 2, 3):
+            service.redis.rpush(service.keys.interims, interim(2 * number, number))
+        service.plan(0, next_batch=6, snapshot=snapshot())
+        service.redis.rpush(service.keys.interims, interim(8, 4))
+        service.plan(1, next_batch=8, snapshot=replace(snapshot(), epoch=1))
+        begun = Progress("running", 9, 3, epoch_starts={"0": 0, "2": 6, "3": 8}, ruleset_epoch=3)
+        service.progress(begun)
+        saving = service.get("/v1/epochs/current")["saving"]
+        assert (saving["epochs"], saving["share"]) == (2, pytest.approx(0.5, abs=0.4))
+        assert saving["lowest"] < saving["share"] < saving["highest"]
+        with opened(browser, service) as (page, complaints):
+            text = page.locator("#saving")
+            expect(text).to_contain_text(f"{100 * saving['share']:.1f} % less CPU time than each")
+            expect(text).to_contain_text(
+                f"({100 * saving['lowest']:.1f} % to {100 * saving['highest']:.1f} % by epoch)"
+            )
+            expect(text).to_contain_text("estimated over")
+            # Another epoch than the one that runs has its own estimate.
+            page.get_by_role("button", name="Show epoch 2").click()
+            expect(text).to_contain_text("estimated for this epoch")
+            assert complaints == []
