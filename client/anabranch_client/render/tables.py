@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from anabranch_client.render.saving import saving_text
 from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
@@ -107,12 +108,16 @@ def numbers(*values: float | None) -> Iterator[str]:
 
 
 def percent(value: float | None) -> str:
-    """A ratio as a percentage.
+    """A ratio as a percentage; nearly all is not all, and nearly nothing is something.
 
-    >>> percent(0.0125)
-    '1.25%'
+    >>> percent(0.0125), percent(0.99999)
+    ('1.25%', '> 99.99%')
     """
-    return "–" if value is None else f"{value:.2%}"
+    if value is None:
+        return "–"
+    if 0.99995 <= value < 1:
+        return "> 99.99%"
+    return "< 0.01%" if 0 < value < 0.00005 else f"{value:.2%}"
 
 
 def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
@@ -559,6 +564,8 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "state": size(0 if runtime is None else runtime.state_bytes),
         **{f"backfill of {store}": percent(part) for store, part in backfill.items()},
     }
+    if current.saving is not None:
+        facts["CPU time saved"] = saving_text(current.saving)
     rationing = None if runtime is None else runtime.rationing
     if rationing is not None and rationing.policy != "wait":
         facts["load"] = f"{percent(rationing.needed)} of what the machine manages"

@@ -85,7 +85,7 @@ class LiveView(Observer):
         results.add_column(style="bold", overflow="fold")
         results.add_column(justify="right")
         for query in self._scenario.queries:
-            count = progress.results.get(query.name)
+            count = progress.shown.get(query.name, progress.results.get(query.name))
             results.add_row(query.name, "–" if count is None else f"{count:,}")
         bar = ProgressBar(total=total, completed=progress.committed, width=60)
         recent = [Text(event, style="dim") for event in self._events[-6:]]

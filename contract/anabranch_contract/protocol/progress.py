@@ -186,8 +186,8 @@ class Progress(Message):
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
             supersede others; none in documents of the release before.
         results: query -> results so far; of a view and of an outer join: joined rows.
-        shown: view -> rows that it has, outer join -> rows that it has given; none in documents of
-            the release before.
+        shown: view -> rows that it has, outer join -> rows that it has given; every one that is
+            active is there, from the first report of a run on.
         probes: epoch -> tuples probed so far in it.
         exhausted: whether every recorded source has been read to its end.
         intake: stream -> how its input stands, for streams that the runtime reads itself or that

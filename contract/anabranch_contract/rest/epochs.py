@@ -29,7 +29,8 @@ class PublishedEpoch(Closed, PlanFigures):
         switching_cost: what changing to this plan from the epoch before was charged, beside
             ``cost``; ``bound`` and ``gap`` are of both together.
         shares, diff, reasons: who costs what, what changes against the epoch published before,
-            and why. ``diff_reason`` says why ``diff`` is None.
+            and why. ``diff_reason`` says why ``diff`` is None. ``shares`` are None until they are
+            worked out, and without queries, with the reason in their note, where that failed.
         explained: whether these and the costs apart (``individual_cost``, ``shared_cost``) are
             worked out.
         same_as: the epoch before whose plan and rules these are, as nothing has changed since;
@@ -60,7 +61,9 @@ class PublishedEpoch(Closed, PlanFigures):
 
 
 class EpochOut(PublishedEpoch):
-    """A published epoch; ``first_batch`` is null until the runtime has started it."""
+    """A published epoch; ``first_batch`` is null until the runtime has started it, and again once
+    it has started 1024 others.
+    """
 
     first_batch: int | None
 
@@ -112,7 +115,7 @@ class EpochDiffOut(Document):
     """How the plan of one published epoch differs from that of another (``diff.epoch``), and why
     it has what it has.
 
-    ``diff`` is null where an older version published one of the two, as ``diff_reason`` says then.
+    ``diff`` is null where the steps of one of the two are not known, as ``diff_reason`` says then.
     ``queries_added`` are in the plan of ``epoch`` only, ``queries_removed`` in the other.
     ``settings`` maps what was planned by other settings to both values. ``reasons`` are those of
     ``epoch``, as of its publication.
@@ -180,9 +183,32 @@ class RuntimeOut(Document):
     rationing: RationingOut | None = None
 
 
+class SavingOut(Document):
+    """CPU time of the running plan beside that of a plan of each query alone.
+
+    Both are estimated, by constants that are fitted to measured steps, for every epoch that has
+    begun since ``since`` by the same plan, of the last ten minutes at most: ``epochs`` of them,
+    ``seconds`` in all. ``share`` is saved of ``individual_cpu_seconds``; ``lowest`` and ``highest``
+    are the shares of single epochs. Negative: the plan takes more.
+    """
+
+    since: Time
+    seconds: float
+    epochs: int
+    cpu_seconds: float
+    individual_cpu_seconds: float
+    share: float
+    lowest: float
+    highest: float
+
+
 class CurrentEpoch(Document):
-    """The epoch that the runtime is in, and the published one whose rules it goes by."""
+    """The epoch that the runtime is in, and the published one whose rules it goes by.
+
+    ``saving`` is null as long as nothing can be estimated.
+    """
 
     running: int
     epoch: EpochOut
     runtime: RuntimeOut | None
+    saving: SavingOut | None = None

@@ -38,6 +38,11 @@ class SharesRecord(Closed):
     omitted: int = 0
     note: str = ""
 
+    @classmethod
+    def missing(cls, why: str) -> SharesRecord:
+        """No shares, and the reason."""
+        return cls(queries=[], note=why)
+
 
 class TotalsRecord(Closed):
     """How many entries there are, and what they add up to per unit of time."""

@@ -100,3 +100,8 @@ class NormalisedInfo(Closed):
     view: ViewInfo | None = None
     outer: OuterInfo | None = None
     notes: list[str] = Field(default=[])
+
+    @property
+    def post_join(self) -> bool:
+        """Whether its sink gets something else than the rows that its joins find."""
+        return self.view is not None or self.outer is not None

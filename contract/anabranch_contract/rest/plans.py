@@ -144,8 +144,24 @@ class CostsRecord(Document):
     error: float | None
 
 
+class CpuRecord(Document):
+    """CPU seconds that steps and stores are expected to take in the next epoch, whatever objective
+    has chosen them.
+
+    Attributes:
+        plan: of the plan. ``individual``: of a plan of each query alone, by the same optimiser's
+            objective, together.
+    """
+
+    plan: float
+    individual: float
+
+
 class PlanFigures(Document):
-    """The figures of every plan, published or not."""
+    """The figures of every plan, published or not.
+
+    ``cpu`` is null until two periods have been measured, and where nothing is compared.
+    """
 
     optimizer: Open[Optimizer]
     objective: Open[Objective]
@@ -158,6 +174,7 @@ class PlanFigures(Document):
     shared_cost: float | None
     solve_ms: float
     method: str
+    cpu: CpuRecord | None = None
 
 
 class EffectOut(Document):

@@ -24,6 +24,7 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sinks.view_inputs import HOME
 from anabranch_runtime.spark.session import of_any_session, spark_session
 from anabranch_runtime.storage.pipeline_lock import identity
+from anabranch_runtime.views.counts import all_shown, all_written
 from anabranch_runtime.views.upkeep import NO_QUERIES, Views
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ class Beside:
     def begin(self, next_batch: int, queries: Mapping[str, Activation] = NO_QUERIES) -> None:
         """As ``Views.begin``."""
         self._begun = next_batch, dict(queries)
+        # Views that have ended keep their counts.
+        shown, written = all_shown(self.settings.results), all_written(self.settings.results)
+        self._known = {**_NOTHING, "shown": shown, "written": written}
         if (self.settings.results / HOME).exists():
             # An earlier run has had views.
             self._some = True

@@ -41,7 +41,7 @@ from anabranch_runtime.driver.epoch_cycle import (
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
 from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter, Written
-from anabranch_runtime.driver.progress import ProgressReporter, Shown
+from anabranch_runtime.driver.progress import ProgressReporter, Shown, shown_on_disk
 from anabranch_runtime.driver.rationer import Rationer
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.state_publisher import StatePublisher
@@ -366,9 +366,11 @@ class Driver:
         return {**self.publisher.problems(), **views}
 
     def _shown(self) -> Shown:
-        """What has come of views and outer joins."""
+        """Rows of views and outer joins; from disk while Spark starts."""
         views = self.views
-        return Shown() if views is None else Shown(views.shown(), views.undecided())
+        if views is None:
+            return shown_on_disk(self.settings.results, self._rules())
+        return Shown(views.shown(), views.undecided())
 
     @property
     def exhausted(self) -> bool:

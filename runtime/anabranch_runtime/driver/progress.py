@@ -11,10 +11,13 @@ from anabranch_contract.protocol.progress import Progress, Telemetry
 from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
+from anabranch_runtime.views.counts import all_shown, all_undecided
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.rationer import Rationer
     from anabranch_runtime.driver.revisions import Revisions
@@ -39,6 +42,17 @@ class Shown:
 
     rows: dict[str, int] = field(default_factory=dict)
     undecided: dict[str, int] = field(default_factory=dict)
+
+
+def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
+    """The counts that an earlier run has left in the ``results`` directory.
+
+    A view without a count has no rows so far, whatever number of joined rows it has: those of
+    ``rules`` are all named.
+    """
+    queries = () if rules is None else rules.queries
+    none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
+    return Shown(none | all_shown(results), all_undecided(results))
 
 
 @dataclass(slots=True)

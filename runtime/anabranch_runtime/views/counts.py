@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.sinks.view_inputs import HOME
 from anabranch_runtime.storage.documents import write_durably
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ def all_written(results: Path) -> dict[str, tuple[int, int]]:
 def all_shown(results: Path) -> dict[str, int]:
     """Query -> what its sink holds, of all that have ever been."""
     return {file.stem: so_far(file) for file in (results / _SHOWN).glob("*.json")}
+
+
+def all_undecided(results: Path) -> dict[str, int]:
+    """Outer join -> left rows that it has given to nobody, where there are some."""
+    counts = {file.parent.name: so_far(file) for file in (results / HOME).glob(f"*/{_UNDECIDED}")}
+    return {name: rows for name, rows in counts.items() if rows}
 
 
 def _write(file: Path, version: int, before: int, total: int) -> None:

@@ -10,6 +10,7 @@ import { stores as stored, totals } from "./state-view.js";
 import { Names, registered } from "./names.js";
 import { beginSample } from "./sample.js";
 import { QueryList } from "./query_list/list.js";
+import { showCost } from "./cost.js";
 import { Tail } from "./tail.js";
 import { changes, shares, showRevisions } from "./comments.js";
 
@@ -222,42 +223,9 @@ function showEpoch(epoch, running) {
   at("epoch-note").textContent = notes.join(" ");
 }
 
-function showCost(epoch) {
-  const lines = epoch
-    ? [
-        [`this plan (${epoch.optimizer})`, epoch.cost, true],
-        ["equal prefixes shared", epoch.shared_cost, false],
-        ["each query alone", epoch.individual_cost, false],
-      ]
-    : [];
-  const most = Math.max(1e-9, ...lines.map(([, cost]) => cost ?? 0));
-  at("bars").replaceChildren(
-    ...lines.map(([name, cost, chosen]) => {
-      const fill = make("div", { className: "fill" });
-      fill.style.width = `${((cost ?? 0) / most) * 100}%`;
-      return make(
-        "div",
-        {
-          className: chosen ? "bar chosen" : "bar",
-          role: "listitem",
-          "aria-label": `${name}: ${cost === null ? "unknown" : cost}`,
-        },
-        make("span", { className: "name", text: name }),
-        make("div", { className: "track", "aria-hidden": "true" }, fill),
-        make("span", { className: "number", text: short(cost), title: String(cost ?? "unknown") }),
-      );
-    }),
-  );
-  const other = epoch?.individual_cost;
-  at("saving").textContent =
-    other > 0 && epoch.cost < other
-      ? `${(100 - (epoch.cost / other) * 100).toFixed(1)} % cheaper than each alone`
-      : "";
-}
-
 function showShares(epoch) {
-  const { rows, note } = shares(epoch);
-  const none = make("td", { className: "empty", text: "No cost to share." });
+  const { rows, empty, note } = shares(epoch);
+  const none = make("td", { className: "empty", text: empty });
   none.colSpan = 4;
   at("shares").tBodies[0].replaceChildren(
     ...(rows.length
@@ -570,7 +538,7 @@ function showState(state, names) {
   at("state").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
 }
 
-function showHistory(epochs, shown) {
+function showHistory(epochs, shown, running) {
   const most = Math.max(1e-9, ...epochs.map((e) => Math.max(e.cost, e.individual_cost ?? 0)));
   at("history").replaceChildren(
     ...epochs.map((e) => {
@@ -589,7 +557,7 @@ function showHistory(epochs, shown) {
         make("span", { text: e.optimizer }),
         make("span", { className: "mini" }, other, own),
         make("span", { className: "number", text: short(e.cost) }),
-        make("span", { className: "muted", text: e.first_batch === null ? "not started" : `batch ${e.first_batch}` }),
+        make("span", { className: "muted", text: e.first_batch !== null ? `batch ${e.first_batch}` : e.epoch > running ? "not started" : "–" }),
       );
       button.addEventListener("click", () => {
         selected.epoch = e.epoch;
@@ -637,7 +605,7 @@ async function refresh() {
     at("begin").hidden = kept.items.length > 0 || queries.length > 0;
     showQueries(queries);
     showEpoch(epoch, current?.running ?? -1);
-    showCost(epoch);
+    showCost(at("bars"), at("saving"), epoch, pinned ? null : current?.saving);
     showShares(epoch);
     showChanges(epoch);
     showPlan(epoch);
@@ -649,7 +617,7 @@ async function refresh() {
     showState(state, names);
     const focused = document.activeElement?.closest("#history") ? document.activeElement : null;
     const label = focused?.getAttribute("aria-label");
-    showHistory(epochs.items, epoch?.epoch);
+    showHistory(epochs.items, epoch?.epoch, current?.running ?? -1);
     if (label) at("history").querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus();
     await map.refresh(selected.query);
     say(null);

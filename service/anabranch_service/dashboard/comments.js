@@ -8,15 +8,19 @@ const MAX_CHANGES = 10;
 /** An epoch of hours may have hundreds. */
 const MAX_REVISIONS = 20;
 
-/** The dearest queries with their shares, and a note on what is left out or unknown. */
+const LATER =
+  "Costs are split after publication where many queries are planned, and only of an epoch that no other follows meanwhile.";
+
+/** The dearest queries with their shares, a text in place of none, and a note on what is missing. */
 export function shares(epoch) {
   const found = epoch?.shares;
-  if (!found) return { rows: [], note: epoch ? "Published by a version that did not split costs." : "" };
+  if (!found) return epoch ? { rows: [], empty: "Not split yet.", note: LATER } : { rows: [], empty: "No epoch so far.", note: "" };
   const omitted = found.omitted + Math.max(found.queries.length - MAX_SHARES, 0);
   const notes = [];
   if (omitted) notes.push(`${omitted} more queries cost less.`);
   if (found.note) notes.push(`${found.note}.`);
-  return { rows: found.queries.slice(0, MAX_SHARES), note: notes.join(" ") };
+  const empty = found.note ? "Not known." : "No query is planned.";
+  return { rows: found.queries.slice(0, MAX_SHARES), empty, note: notes.join(" ") };
 }
 
 /** What is new and what is gone, stores before steps, dearest first. */

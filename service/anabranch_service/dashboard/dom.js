@@ -54,9 +54,12 @@ export function bytes(count) {
   return `${power ? count.toFixed(1) : count} ${units[power]}`;
 }
 
-/** A share for people; a dash where it is not known. */
+/** A share for people; a dash where it is not known. Nearly all is not all, and nearly nothing is something. */
 export function percent(share) {
-  return share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`;
+  if (share === null || share === undefined) return "–";
+  if (share < 1 && share >= 0.9995) return "> 99.9 %";
+  if (share > 0 && share < 0.0005) return "< 0.1 %";
+  return `${(100 * share).toFixed(1)} %`;
 }
 
 /** Whether the service answers, and lets us in, where a page says so. */

@@ -7,23 +7,30 @@ clock says differs from run to run, and a replay must repeat byte for byte.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.mirs import MirId
-from anabranch_contract.rest.plans import CostsRecord
+from anabranch_contract.rest.plans import CostsRecord, CpuRecord
 from anabranch_planner.cost.constants import OPERATIONS, CostConstants
 from anabranch_planner.cost.fit import fit
 from anabranch_planner.cost.statistics import ForecastStatistics
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.validate import priced
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.rates import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_contract.plans.plan import Plan
     from anabranch_contract.protocol.measurements import Snapshot
+    from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.cost.statistics import Statistics
+    from anabranch_service.planning.epoch import Task
     from anabranch_service.registry.records import PlanningRecord
 
 #: Periods to which constants are fitted: older ones say no more, and all have to be parsed.
@@ -75,6 +82,23 @@ def constants(
         looks={mir: looks / probes for mir, (looks, probes) in sorted(looked.items()) if probes},
     )
     return fit(steps, [period.inserts for period in periods], known)
+
+
+def cpu_record(
+    plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: Task
+) -> CpuRecord | None:
+    """Expected CPU seconds of both plans in the next epoch; None: too little was measured."""
+    known = task.statistics
+    if known.ahead() is None or known.constants() is None:
+        return None
+    options = task.options.model_copy(update={"objective": Objective.SECONDS})
+    in_seconds = replace(task, options=options)
+
+    def price(one: Plan) -> float:
+        model = cost_model(in_seconds, queries, options.parallelism, one.substreams)
+        return priced(one, trails(one, queries), model)
+
+    return CpuRecord(plan=price(plan), individual=price(individual))
 
 
 def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:

@@ -23,7 +23,7 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Formulation, HotKeyDealing, LookingAhead, Optimizer, Plan
 from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
-from anabranch_contract.rest.plans import AheadRecord, CostsRecord
+from anabranch_contract.rest.plans import AheadRecord, CostsRecord, CpuRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.parts import Part, footprint_of_parts
@@ -44,7 +44,7 @@ from anabranch_planner.plans.look_ahead import questions_document
 from anabranch_planner.plans.optimise import Apart, Options, apart_of
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_service.planning.costs import costs_record
+from anabranch_service.planning.costs import costs_record, cpu_record
 from anabranch_service.planning.exchanged import exchanged
 from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.model import cost_model
@@ -69,6 +69,8 @@ class Planned:
         ahead: what is forecast of the next period; None: nothing.
         costs: the constants of the objective ``seconds``; None: tuples are counted.
         footprint: the steps and copies of the plan.
+        cpu: CPU seconds of the plan and of ``individual``; None: they are not known, or nothing has
+            been compared.
     """
 
     plan: Plan
@@ -85,6 +87,7 @@ class Planned:
     costs: CostsRecord | None
     explain: dict[str, Any]
     footprint: Footprint
+    cpu: CpuRecord | None = None
 
     @property
     def individual_cost(self) -> float | None:
@@ -174,7 +177,12 @@ def compared(planned: Planned, task: Task) -> Planned:
     apart = _apart(planned.plan, planned.queries, task)
     if apart is None:
         return planned
-    return replace(planned, individual=apart.individual, shared_cost=finite(apart.shared.cost))
+    return replace(
+        planned,
+        individual=apart.individual,
+        shared_cost=finite(apart.shared.cost),
+        cpu=cpu_record(planned.plan, apart.individual, planned.queries, task),
+    )
 
 
 def outcome(joint: Joint) -> Planned:

@@ -67,8 +67,8 @@ def _compare(
     for record in (before, after):
         if record.footprint is None:
             return None, (
-                f"epoch {record.epoch} was published by a version that kept no record of its "
-                "steps and stores"
+                f"steps and stores of epoch {record.epoch} are not known: its explanation "
+                "failed, as the service's log says"
             )
     try:
         sides = [from_json(record.footprint or {}) for record in (before, after)]

@@ -28,6 +28,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
+from anabranch_contract.rest.insight import SharesRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
@@ -501,6 +502,8 @@ class EpochLoop:
             "diff_reason": reason,
             "explained": True,
         }
+        if old.shares is None:
+            changes["shares"] = SharesRecord.missing(reason)
         return EpochRecord.model_validate(dict(old) | changes), text
 
     async def _settle(self, epoch: EpochRecord, publication: Publication) -> None:

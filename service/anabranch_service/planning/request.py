@@ -254,6 +254,7 @@ class PlanningAnswer:
         return Explanation(
             individual_cost=planned.individual_cost,
             shared_cost=planned.shared_cost,
+            cpu=planned.cpu,
             shares=insight.shares,
             diff=insight.diff,
             diff_reason=insight.diff_reason,

@@ -76,7 +76,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Insight:
-    """The explanation of a plan; None where a part failed."""
+    """The explanation of a plan; None where a part failed, and shares that are not worked out."""
 
     footprint: dict[str, object] | None
     shares: SharesRecord | None
@@ -123,7 +123,8 @@ def explain_choice(
             found, reason = _compare(planned, task, running, limits)
     except Exception as cause:  # noqa: BLE001 - an explanation is not worth a plan
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
-        reason = f"the comparison failed: {cause!r}"
+        reason = f"the explanation failed: {cause!r}"
+        share = share or SharesRecord.missing(reason)
     return Insight(marks, share, found, reason, why)
 
 
@@ -171,8 +172,8 @@ def _compare(
     record = running.record
     if record.footprint is None:
         return None, (
-            f"epoch {record.epoch} was published by a version that kept no record of its steps "
-            "and stores; from the next epoch on there is one"
+            f"steps and stores of epoch {record.epoch} are not known: its explanation failed, as "
+            "the service's log says"
         )
     try:
         before = from_json(record.footprint)

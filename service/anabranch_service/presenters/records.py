@@ -131,7 +131,6 @@ def query_out(
         approvals: the plan that waits for approval, of which it may be part.
     """
     status = status_of(record, activation, progress, now)
-    post_join = record.normalised.view is not None or record.normalised.outer is not None
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
     return QueryOut.of(
         record,
@@ -151,8 +150,8 @@ def query_out(
         earlier=[]
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
-        results=results_of(record.id, activation, progress),
-        joined_rows=None if joined is None or not post_join else joined.results,
+        results=results_of(record, activation, progress),
+        joined_rows=None if joined is None or not record.normalised.post_join else joined.results,
         rationed=_rationed(record, joined, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
@@ -168,7 +167,7 @@ def run_out(
         record,
         run=record.id,
         status=status_of(record, activation, progress, now).value,
-        results=results_of(record.id, activation, progress),
+        results=results_of(record, activation, progress),
         results_at=results_at(record, progress),
         **{name: found[name] for name in _OF_RUN},
     )

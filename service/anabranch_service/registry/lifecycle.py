@@ -150,14 +150,17 @@ def _ended(record: QueryRecord, activation: Activation | None, progress: Progres
     return progress is not None and progress.epoch > record.last_epoch
 
 
-def results_of(name: str, activation: Activation | None, progress: Progress | None) -> int:
-    """What its sink holds: results given so far, of a view its rows now.
+def results_of(
+    record: QueryRecord, activation: Activation | None, progress: Progress | None
+) -> int:
+    """Number of rows in the run's sink: results so far, of a view its rows now.
 
-    The heartbeat and the activation are written one after the other.
+    Progress and activation are written one after the other, so of a query without a post-join part
+    the greater count is the newer one. With such a part both count joined rows, which no sink has.
     """
-    if progress is not None and name in progress.shown:
-        return progress.shown[name]
+    if record.normalised.post_join:
+        return 0 if progress is None else progress.shown.get(record.id, 0)
     return max(
         activation.results if activation is not None else 0,
-        progress.results.get(name, 0) if progress is not None else 0,
+        progress.results.get(record.id, 0) if progress is not None else 0,
     )

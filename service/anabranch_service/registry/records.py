@@ -26,6 +26,7 @@ from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.plans import CpuRecord
 from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.slo import Slo
@@ -234,6 +235,7 @@ class Explanation(Closed):
 
     individual_cost: float | None
     shared_cost: float | None
+    cpu: CpuRecord | None
     shares: SharesRecord | None
     diff: DiffRecord | None
     diff_reason: str
@@ -245,7 +247,8 @@ class Explanation(Closed):
         return cls(
             individual_cost=None,
             shared_cost=None,
-            shares=None,
+            cpu=None,
+            shares=SharesRecord.missing(why),
             diff=None,
             diff_reason=why,
             reasons=None,

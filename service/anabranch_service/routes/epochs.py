@@ -17,6 +17,7 @@ from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.planning.epoch_diff import compare_epochs
 from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out
+from anabranch_service.presenters.saving import EPOCHS, saving_out
 from anabranch_service.presenters.statistics import statistics_out
 
 router = guarded_router("/v1/epochs", tag="epochs")
@@ -66,10 +67,12 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
             remedy="the first one is published when the runtime starts",
         )
     response.headers["Cache-Control"] = "no-store"
+    recent = await ctx.store.summaries(published[at::-1][:EPOCHS])
     return CurrentEpoch(
         running=running,
         epoch=epoch_out(record, progress),
         runtime=runtime_out(progress, await ctx.store.heartbeat(), await ctx.store.sources()),
+        saving=saving_out([epoch_summary(one, n, progress) for one, n in recent], ctx.clock()),
     )
 
 

@@ -24,7 +24,8 @@ HALF = Progress(
     committed=4,
     epoch=1,
     streams={"s": {"input": 4000}},
-    results={"q1": 1234},
+    results={"q1": 1234, "q2": 99_999},
+    shown={"q2": 17},
     state_bytes=2048,
     batch_seconds=0.5,
 )
@@ -45,6 +46,9 @@ def test_the_picture_has_the_figures_of_the_moment() -> None:
     shown = play(terminal=True)
     for words in ("batch 4/8", "epoch 1", "2.0 KiB", "1,234", "tuples/s", "q2 registered"):
         assert words in shown
+    # Of a view its rows, not the rows of its joins.
+    assert " 17" in shown
+    assert "99,999" not in shown
 
 
 def test_without_a_terminal_each_event_is_a_line() -> None:

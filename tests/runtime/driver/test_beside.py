@@ -13,6 +13,7 @@ from anabranch_contract.connectors.policy import AccessError
 from anabranch_runtime.driver.beside import Beside, checkpoints_of
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.views.counts import put, shown_file, written_file
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.surroundings.policy import OPEN
 
@@ -35,6 +36,17 @@ def test_without_views_there_is_no_process(beside: Beside) -> None:
     beside.drain()
     beside.close()
     assert {child.pid for child in psutil.Process().children()} == known
+
+
+def test_rows_of_views_that_have_ended_are_known_without_a_process(
+    beside: Beside, tmp_path: Path
+) -> None:
+    (tmp_path / "results").mkdir()
+    put(shown_file(tmp_path / "results", "ended"), 3, 13)
+    put(written_file(tmp_path / "results", "ended"), 3, 40)
+    beside.begin(9, {})
+    assert beside.shown() == {"ended": 13}
+    assert beside.written() == {"ended": (3, 40)}
 
 
 @pytest.mark.spark

@@ -1,14 +1,26 @@
-"""What the progress says of sites, and when streams are warned of that have no executor there."""
+"""Progress reports: rows of views through restarts, sites, warnings of sites without executor."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import structlog
+from redis import Redis
 
+from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.control import StreamRecord
 from anabranch_runtime.driver.progress import ProgressReporter
+from anabranch_runtime.sinks.view_inputs import home_of
 from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.views.counts import add, put, shown_file, undecided_file
+from tests.support.cases.states import RS
+from tests.support.worlds.driven import KEYS, driver, job, publish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GROUPED = "SELECT S.b, count(*) AS n FROM R JOIN S ON R.a = S.a GROUP BY S.b"
 
 
 def sources(**sites: str) -> Sources:
@@ -35,3 +47,26 @@ def test_a_stream_whose_site_has_no_executor_is_warned_of_once() -> None:
     progress.sources = sources(r="oslo", t="rome", u="atlantis")
     assert warned("paris", "rome") == ["r", "u"]
     assert warned("paris", "oslo") == ["t", "u"]
+
+
+def test_a_view_has_the_rows_of_its_sink_while_spark_starts(redis: str, tmp_path: Path) -> None:
+    publish(redis, 0, {"joined": RS, "counted": GROUPED, "new": GROUPED})
+    first = driver(redis, tmp_path)
+    for batch in range(2):
+        first.run(batch, job(batch))
+    put(shown_file(tmp_path / "results", "counted"), 1, 2)
+    # An outer join that has ended, and one that has left rows undecided.
+    add(shown_file(tmp_path / "results", "ended"), 4, 7)
+    undecided = undecided_file(home_of(tmp_path / "results", "outer"))
+    undecided.parent.mkdir(parents=True)
+    put(undecided, 1, 5)
+
+    # The report at a start comes before Spark, and with it views, are there.
+    driver(redis, tmp_path)
+    text = Redis.from_url(redis).get(KEYS.runtime)
+    assert isinstance(text, bytes)
+    found = Progress.loads(text)
+    assert found.state == "starting"
+    assert found.results == {"joined": 4, "counted": 4, "new": 4}
+    assert found.shown == {"counted": 2, "new": 0, "ended": 7}
+    assert found.rationing.undecided == {"outer": 5}

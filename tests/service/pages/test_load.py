@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -33,6 +34,44 @@ def test_before_anything_runs_the_page_says_so(browser: Browser, shop: Service) 
         expect(page.locator("#load-note")).to_have_text("not known yet")
         expect(page.locator("#queries")).to_contain_text("No query is registered.")
         expect(page.locator("#policy")).to_contain_text("wait")
+        assert not complaints
+
+
+def test_what_overload_leaves_is_no_completeness(browser: Browser, shop: Service) -> None:
+    for name in ("always", "late", "never", "pending", "rationed"):
+        shop.post("/v1/queries", {"id": name, "sql": PAIR})
+    shop.plan(-1)
+    shop.progress(Progress("running", 9, 0, ruleset_epoch=0))
+    shop.activate("always", Activation(0, {}, results=3))
+    moment = datetime(2026, 11, 24, 7, 22, 56, tzinfo=UTC)
+    since = round(moment.timestamp() * 1e6)
+    shop.activate("late", Activation(2, {}, complete="from", complete_from=since))
+    shop.activate("never", Activation(2, {}, complete="never"))
+    shop.activate("rationed", Activation(0, {}, results=99_999, withheld=1.0))
+    with opened(browser, shop, "dashboard/load") as (page, complaints):
+        expect(page.locator("#queries tbody tr")).to_have_count(5)
+        shown = {
+            cells[0]: (cells[2], cells[8])
+            for row in page.locator("#queries tbody tr").all()
+            if (cells := row.locator("td").all_inner_texts())
+        }
+        assert shown == {
+            # Nearly all is not all.
+            "rationed": ("> 99.9 %", "first result"),
+            "always": ("all", "first result"),
+            "late": ("all", "2026-11-24 07:22:56"),
+            "never": ("all", "never"),
+            "pending": ("–", "–"),
+        }
+        assert next(iter(shown)) == "rationed"
+        heads = page.locator("#queries thead th").all_inner_texts()
+        assert (heads[2], heads[8]) == ("Kept", "Complete from")
+        # The list of queries has the same words.
+        page.goto(page.url.replace("/dashboard/load", "/"))
+        for name, (_, complete) in shown.items():
+            link = page.get_by_role("link", name=name, exact=True)
+            row = page.locator("#queries tbody tr").filter(has=link)
+            expect(row.locator("td").nth(5)).to_have_text(complete)
         assert not complaints
 
 

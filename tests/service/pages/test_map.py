@@ -35,9 +35,19 @@ QUERIES = {
 
 def fill(shop: Service, queries: dict[str, str]) -> None:
     """Register, plan, and measure."""
+    plan(shop, queries)
+    measure(shop)
+
+
+def plan(shop: Service, queries: dict[str, str]) -> None:
+    """Register queries, and plan them."""
     for name, sql in queries.items():
         shop.post("/v1/queries", {"id": name, "sql": sql})
     shop.plan(-1)
+
+
+def measure(shop: Service) -> None:
+    """Report a period in which every step took some time."""
     text = shop.redis.get(shop.keys.ruleset(RulesetId(0)))
     rules = rulesets.loads(str(text))
     shop.redis.rpush(shop.keys.interims, period(rules).dumps())
@@ -117,6 +127,61 @@ def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Servic
         page.keyboard.press("Enter")
         expect(page).to_have_url(f"{page.url.partition('#')[0]}#query=everything")
         assert nodes.count() > len(QUERIES)
+    assert not complaints
+
+
+def outside(page: Page) -> list[str]:
+    """The nodes of which something is outside the picture's frame."""
+    page.evaluate("document.querySelector('#map').scrollIntoView()")
+    left, top, right, bottom = page.evaluate(
+        """() => {
+          const frame = document.querySelector("#map");
+          const { left, top, right, bottom } = frame.getBoundingClientRect();
+          return [left, top, right, bottom];
+        }"""
+    )
+    return [
+        one["id"]
+        for one in boxes(page)
+        if not (left <= one["box"][0] and one["box"][2] <= right)
+        or not (top <= one["box"][1] and one["box"][3] <= bottom)
+    ]
+
+
+def test_the_map_is_whole_when_figures_come_and_queries_change(
+    browser: Browser, shop: Service
+) -> None:
+    few = dict(list(QUERIES.items())[:3])
+    plan(shop, few)
+    with opened(browser, shop) as (page, complaints):
+        note, part = page.locator("#map-note"), page.locator("#map-part")
+        expect(note).to_contain_text("Nothing is measured yet")
+        assert outside(page) == []
+        # Every box becomes higher by a line.
+        measure(shop)
+        expect(note).to_contain_text("3 queries")
+        assert outside(page) == []
+        expect(part).to_be_hidden()
+
+        # What somebody has moved stays, and that a part is missing is stated.
+        page.get_by_role("button", name="Larger").click()
+        page.get_by_role("button", name="Larger").click()
+        expect(part).to_be_visible()
+        assert outside(page) != []
+        view = page.locator("#map svg").get_attribute("viewBox")
+        # Two more answers: the first one has been drawn before the second is asked for.
+        for _ in range(2):
+            measure(shop)
+            with page.expect_response(lambda answer: answer.url.endswith("/v1/plan")):
+                pass
+        assert page.locator("#map svg").get_attribute("viewBox") == view
+        page.get_by_role("button", name="Fit").click()
+        expect(part).to_be_hidden()
+        assert outside(page) == []
+
+        page.set_viewport_size({"width": 390, "height": 900})
+        expect(part).to_be_visible()
+        assert outside(page) != []
     assert not complaints
 
 

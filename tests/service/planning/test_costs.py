@@ -115,8 +115,17 @@ def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:
         epoch: dict[str, Any] = service.get("/v1/epochs/2")
         assert (epoch["objective"], epoch["costs"]["measurements"]) == ("seconds", 9)
         assert 0 <= epoch["costs"]["error"] < 0.2
+        assert epoch["cpu"] == {
+            "plan": pytest.approx(epoch["cost"]),
+            "individual": pytest.approx(epoch["individual_cost"]),
+        }
         dry = service.post("/v1/plans:dry-run", {}, status=200)
-        assert dry["costs"] == epoch["costs"]
+        assert (dry["costs"], dry["cpu"]) == (epoch["costs"], epoch["cpu"])
         counted = service.post("/v1/plans:dry-run", {"objective": "default"}, status=200)
         assert counted["costs"] is None
         assert counted["cost"] > dry["cost"]  # tuples, not seconds
+        # What has chosen a plan does not change what it takes.
+        assert counted["cpu"]["plan"] >= dry["cpu"]["plan"] * (1 - 1e-9)
+        assert counted["cpu"]["plan"] < 10 * dry["cpu"]["plan"]
+        unknown = service.post("/v1/plans:dry-run", {"statistics": {"orders": 5}}, status=200)
+        assert unknown["cpu"] is None

@@ -64,10 +64,11 @@ def test_status(
 
 
 def test_results_are_the_newest_figure() -> None:
-    assert results_of("q", None, None) == 0
-    assert results_of("q", Activation(0, {}, results=5), None) == 5
-    assert results_of("q", Activation(0, {}, results=5), Progress("x", results={"q": 7})) == 7
-    assert results_of("q", Activation(0, {}, results=9), Progress("x", results={"q": 7})) == 9
+    query, seven = record(), Progress("x", results={"q": 7})
+    assert results_of(query, None, None) == 0
+    assert results_of(query, Activation(0, {}, results=5), None) == 5
+    assert results_of(query, Activation(0, {}, results=5), seven) == 7
+    assert results_of(query, Activation(0, {}, results=9), seven) == 9
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 4), (4, 3, 2, 0), (2, 4, 0, 3, 2)])

@@ -2,7 +2,7 @@
 
 import { read, readQueries } from "../access.js";
 import { facts, make, percent, say } from "../dom.js";
-import { MOST_ROWS, levers, listed, share, verdict } from "./view.js";
+import { MOST_ROWS, left, levers, listed, share, verdict } from "./view.js";
 
 const POLL_MS = 1000;
 /** With very many queries an answer takes longer: then it is asked for in so many times as long. */
@@ -54,16 +54,17 @@ function showQueries() {
       {},
       make("td", { className: "name" }, make("a", { href: `/dashboard/query/${encodeURIComponent(q.id)}`, text: q.id })),
       number(String(q.priority)),
-      number(`${q.blind ? "below " : ""}${percent(q.completeness)}`),
+      number(left(q)),
       make("td", { className: q.broken ? "number bad" : "number", text: q.floor === null ? "–" : `${share(q.floor)}${q.broken ? ", broken" : ""}` }),
       number(Math.round(q.withheld).toLocaleString("en")),
       number(Math.round(q.owed).toLocaleString("en")),
       number(q.late.toLocaleString("en")),
       make("td", { text: q.shares || "all" }),
+      make("td", { text: q.since }),
     ),
   );
   const none = make("td", { className: "empty", text: all ? "No query is called that." : "No query is registered." });
-  none.colSpan = 8;
+  none.colSpan = 9;
   at("queries").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
 }
 

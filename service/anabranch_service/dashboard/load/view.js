@@ -1,5 +1,8 @@
 // Load, levers and what overload has kept from queries, as figures to show: no document, no requests.
 
+import { completeFrom } from "../activation.js";
+import { percent } from "../dom.js";
+
 /** Rows of the table of queries; beyond, a filter helps. */
 export const MOST_ROWS = 100;
 
@@ -45,16 +48,16 @@ export function verdict(runtime) {
   return rationing.needed > 1 ? "more arrives than the machine manages" : "there is room for everything";
 }
 
-/** The queries that match `filter`, the least complete first. */
+/** The queries that match `filter`, those first from which overload keeps most. */
 export function listed(queries, filter) {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = queries
     .filter((q) => words.every((w) => q.id.toLowerCase().includes(w)))
     .map(row)
-    // Where goals were given nothing there is no estimate: they come before what is complete.
+    // Where goals were given nothing there is no estimate: they come before those that get all.
     .sort(
       (a, b) =>
-        a.completeness - b.completeness ||
+        (a.kept ?? 1) - (b.kept ?? 1) ||
         (b.blind > 0) - (a.blind > 0) ||
         b.broken - a.broken ||
         a.id.localeCompare(b.id),
@@ -68,7 +71,9 @@ function row(query) {
   return {
     id: query.id,
     priority: query.priority,
-    completeness: kept?.completeness ?? 1,
+    since: completeFrom(query),
+    // Before it is active there are no results, of which a share could be kept.
+    kept: query.activated_batch === null ? null : (kept?.completeness ?? 1),
     withheld: kept?.withheld ?? 0,
     owed: kept?.owed ?? 0,
     late: kept?.caught_up ?? 0,
@@ -77,6 +82,12 @@ function row(query) {
     broken: Boolean(kept?.floor_broken),
     shares: shares.map(([alias, part]) => `${alias} ${share(part)}`).join(", "),
   };
+}
+
+/** The share of results that overload leaves, for people. */
+export function left({ kept, blind }) {
+  if (kept === null) return "–";
+  return kept >= 1 && !blind ? "all" : `${blind ? "below " : ""}${percent(kept)}`;
 }
 
 /** A share for people, as short as it can be. */

@@ -24,6 +24,8 @@ export class PlanMap {
     this.shown = "";
     this.query = null;
     this.view = null;
+    /** Whether somebody has zoomed or moved the picture, so that it stays where it is. */
+    this.moved = false;
     this.looked = 0;
     /** Query -> owner, tags and title, in which it is looked for as well. */
     this.words = new Map();
@@ -35,7 +37,8 @@ export class PlanMap {
     at("map-all").addEventListener("click", () => this.choose(null));
     this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.frame.addEventListener("pointerdown", (event) => this.drag(event));
-    new ResizeObserver(() => this.fit()).observe(this.frame.parentElement);
+    // The card also changes its height, which asks for nothing.
+    new ResizeObserver(() => this.frame.clientWidth === this.across || this.fit()).observe(this.frame.parentElement);
   }
 
   /** Show the plan that runs, `query` in it. */
@@ -48,13 +51,14 @@ export class PlanMap {
     if (plan && query && !ids.has(`query:${query}`)) plan = await read(`/v1/plan?query=${encodeURIComponent(query)}`);
     const now = JSON.stringify([plan, query]);
     if (now === this.shown) return;
-    const moved = this.query !== query || !this.plan !== !plan || this.plan?.nodes.length !== plan?.nodes.length;
+    const another = this.query !== query || !this.plan !== !plan || this.plan?.nodes.length !== plan?.nodes.length;
     [this.shown, this.plan, this.query] = [now, plan, query];
     at("map-all").hidden = !query;
     at("map-open").hidden = !query;
     at("map-open").href = `/dashboard/query/${encodeURIComponent(query ?? "")}`;
     this.draw();
-    if (moved) this.fit();
+    // The same nodes may need more room: of measured ones there is a figure more.
+    if (another || !this.moved) this.fit();
     else this.look();
   }
 
@@ -72,6 +76,7 @@ export class PlanMap {
     if (!plan?.nodes.length) {
       this.frame.replaceChildren();
       this.size = null;
+      at("map-part").hidden = true;
       at("map-note").textContent = "No plan yet: register streams and a query, and start the runtime.";
       return;
     }
@@ -173,12 +178,13 @@ export class PlanMap {
   fit() {
     if (!this.size) return;
     const [width, height] = this.size;
-    const across = this.frame.clientWidth;
+    const across = (this.across = this.frame.clientWidth);
     // What is small is not blown up, and what is large is not made too small to be read: it is moved.
     const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
     this.high = Math.min(height * scale, HIGHEST);
     const shown = [across / scale, this.high / scale];
     this.view = [Math.min(0, (width - shown[0]) / 2), 0, ...shown];
+    this.moved = false;
     this.look();
   }
 
@@ -187,6 +193,8 @@ export class PlanMap {
     if (!svg) return;
     svg.setAttribute("viewBox", this.view.map((n) => n.toFixed(1)).join(" "));
     svg.setAttribute("height", this.high.toFixed(0));
+    const [left, top, width, height] = this.view;
+    at("map-part").hidden = left <= 0.5 && top <= 0.5 && left + width >= this.size[0] - 0.5 && top + height >= this.size[1] - 0.5;
   }
 
   zoom(factor, [x, y] = [0.5, 0.5]) {
@@ -195,6 +203,7 @@ export class PlanMap {
     const most = Math.max(...this.size);
     const next = Math.min(Math.max(width * factor, 120), most * 2);
     const by = next / width;
+    this.moved = true;
     this.view = [left + x * width * (1 - by), top + y * height * (1 - by), next, height * by];
     this.look();
   }
@@ -213,6 +222,7 @@ export class PlanMap {
     const [left, top, width, height] = this.view;
     const from = [event.clientX, event.clientY];
     const move = ({ clientX, clientY }) => {
+      this.moved = true;
       this.view = [left - ((clientX - from[0]) * width) / area.width, top - ((clientY - from[1]) * height) / area.height, width, height];
       this.look();
     };

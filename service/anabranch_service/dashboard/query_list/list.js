@@ -1,6 +1,7 @@
 // The list of queries on the first page: searched and paged by the service, drawn anew only where a query has changed.
 
 import { read } from "../access.js";
+import { batches, completeFrom } from "../activation.js";
 import { breakable, make, say } from "../dom.js";
 import { ROWS, choices, counted, requestOf, searchOf, wanted } from "./view.js";
 
@@ -134,7 +135,6 @@ export class QueryList {
   }
 
   row(q) {
-    const complete = { always: "first result", never: "never" }[q.complete] ?? when(q.complete_from);
     const label = (name, text, what) => {
       const button = make("button", { type: "button", className: "label", text, title: `Queries of this ${name}` });
       button.addEventListener("click", () => this.choose(what));
@@ -160,13 +160,10 @@ export class QueryList {
       ),
       make("td", { className: "number", text: q.results.toLocaleString("en") }),
       make("td", {
-        text:
-          q.activated_batch === null
-            ? "–"
-            : `batch ${q.activated_batch}${q.expired_batch === null ? "" : ` to ${q.expired_batch}`}`,
-        title: q.earlier.map((a) => `before: batch ${a.activated_batch} to ${a.expired_batch}`).join("\n"),
+        text: batches(q),
+        title: q.earlier.map((a) => `before: ${batches(a)}`).join("\n"),
       }),
-      make("td", { text: complete || "–" }),
+      make("td", { text: completeFrom(q) }),
       make("td", { text: when(q.expires_at) || "never" }),
       definition(q),
     );

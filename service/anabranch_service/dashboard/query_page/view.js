@@ -1,5 +1,6 @@
 // A query for people: what its answers say, in words. No document, no requests.
 
+import { batches } from "../activation.js";
 import { percent } from "../dom.js";
 import { load, rate } from "../map/view.js";
 import { clock, length } from "../times.js";
@@ -106,7 +107,7 @@ export function whose(plan, { alias, substreams }) {
 export function activations(query) {
   const present = query.activated_batch === null ? [] : [{ ...query, results: query.results, now: query.expired_batch === null }];
   return [...present, ...[...query.earlier].reverse()].map((one) => ({
-    batches: one.now ? `from ${one.activated_batch} on` : `${one.activated_batch} to ${one.expired_batch - 1}`,
+    batches: batches(one),
     complete: completeness({ ...one, rationed: null }),
     visible: Object.entries(one.visible_from ?? {}).map(([alias, { batch, event_time }]) => `${alias}: batch ${batch}${event_time ? `, ${clock(event_time)}` : ""}`),
     results: one.results,

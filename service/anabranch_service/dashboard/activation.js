@@ -1,0 +1,15 @@
+// What an activation fixes of a query, in words. No document, no requests.
+
+import { clock } from "./times.js";
+
+/** The event time from which on results are complete; a dash until it is known. */
+export function completeFrom({ complete, complete_from: from }) {
+  return { always: "first result", never: "never" }[complete] ?? (from ? clock(from) : "–");
+}
+
+/** The batches of an activation, the last one included; the first batch after it is not one of them. */
+export function batches({ activated_batch: first, expired_batch: after }) {
+  if (first === null) return "–";
+  if (after === null) return `from ${first} on`;
+  return after > first ? `${first} to ${after - 1}` : "none";
+}

@@ -1,0 +1,54 @@
+// The cost of a plan beside that of others, and the CPU time that it saves.
+
+import { make, percent } from "./dom.js";
+import { short } from "./graph.js";
+import { length } from "./times.js";
+
+const compared = (share) => `${percent(Math.abs(share))} ${share < 0 ? "more" : "less"} CPU time than each alone`;
+
+/** CPU seconds for people. */
+function cpu(seconds) {
+  return `${Number(seconds.toPrecision(2))} s`;
+}
+
+/** The mean of the running plan over some minutes, with its range; of another epoch its own estimate. */
+export function savingText(epoch, saving) {
+  if (!epoch || !epoch.queries.length) return "";
+  if (saving) {
+    const range = saving.epochs > 1 ? ` (${percent(saving.lowest)} to ${percent(saving.highest)} by epoch)` : "";
+    return `${compared(saving.share)}${range}, estimated over ${length(saving.seconds)}: ${cpu(saving.cpu_seconds)} instead of ${cpu(saving.individual_cpu_seconds)}`;
+  }
+  const own = epoch.cpu;
+  return own?.individual > 0 ? `${compared(1 - own.plan / own.individual)}, estimated for this epoch` : "CPU time saved: not known yet";
+}
+
+/** Show the costs as bars in `list`, and what is saved in `text`; `saving` is of the plan that runs, null: another is shown. */
+export function showCost(list, text, epoch, saving) {
+  const lines = epoch
+    ? [
+        [`this plan (${epoch.optimizer})`, epoch.cost, true],
+        ["equal prefixes shared", epoch.shared_cost, false],
+        ["each query alone", epoch.individual_cost, false],
+      ]
+    : [];
+  const most = Math.max(1e-9, ...lines.map(([, cost]) => cost ?? 0));
+  list.replaceChildren(
+    ...lines.map(([name, cost, chosen]) => {
+      const fill = make("div", { className: "fill" });
+      fill.style.width = `${((cost ?? 0) / most) * 100}%`;
+      return make(
+        "div",
+        {
+          className: chosen ? "bar chosen" : "bar",
+          role: "listitem",
+          "aria-label": `${name}: ${cost === null ? "unknown" : cost}`,
+        },
+        make("span", { className: "name", text: name }),
+        make("div", { className: "track", "aria-hidden": "true" }, fill),
+        make("span", { className: "number", text: short(cost), title: String(cost ?? "unknown") }),
+      );
+    }),
+  );
+  text.textContent = savingText(epoch, saving);
+  text.classList.toggle("saving", (saving?.share ?? 0) > 0);
+}

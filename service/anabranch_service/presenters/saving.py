@@ -1,0 +1,60 @@
+"""The CPU time that the running plan saves, as a mean over a stated time.
+
+One epoch's estimate follows the rates of some seconds, and may be far from the next one's under the
+same plan. So the epochs of the last minutes that have the running plan are added up, and the range
+of their shares is shown beside the mean.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from anabranch_contract.rest.epochs import SavingOut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.rest.epochs import EpochSummary
+
+#: Seconds that are looked back, and epochs that are read for them.
+SECONDS, EPOCHS = 600.0, 200
+
+
+def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut | None:
+    """The saving of the plan of the newest epoch that has begun; None: it is not known.
+
+    Args:
+        newest_first: published epochs. Those that have not begun, and those of which nothing could
+            be estimated, are passed over.
+    """
+    begun = [one for one in newest_first if one.first_batch is not None]
+    if not begun or begun[0].plan is None:
+        return None
+    same = takewhile(
+        lambda one: one.plan == begun[0].plan and _age(one.published_at, now) <= SECONDS,
+        begun,
+    )
+    known = [(one, one.cpu) for one in same if one.cpu is not None and one.cpu.individual > 0]
+    if not known:
+        return None
+    plan = sum(cpu.plan for _, cpu in known)
+    individual = sum(cpu.individual for _, cpu in known)
+    shares = [1 - cpu.plan / cpu.individual for _, cpu in known]
+    since = known[-1][0].published_at
+    return SavingOut(
+        since=since,
+        seconds=_age(since, now),
+        epochs=len(known),
+        cpu_seconds=plan,
+        individual_cpu_seconds=individual,
+        share=1 - plan / individual,
+        lowest=min(shares),
+        highest=max(shares),
+    )
+
+
+def _age(moment: str, now: datetime) -> float:
+    """Seconds since a moment; clocks of two services may differ a little."""
+    return max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0)

@@ -1,0 +1,116 @@
+"""The cost of a plan on the first page, and its parts, or why they are not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from anabranch_contract.packed import pack, unpack
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_service.planning import epoch as planning
+from anabranch_service.planning import what_if
+from anabranch_service.registry.records import EpochRecord
+from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.service.pages.test_dashboard import browser, opened
+from tests.service.planning.test_costs import interim, snapshot
+from tests.support.worlds.service import serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from anabranch_service.settings import Settings
+    from tests.support.worlds.service import Service
+
+__all__ = ["browser"]
+
+
+def broken(*_: object, **__: object) -> None:
+    raise RuntimeError("no shares today")
+
+
+def test_costs_that_are_split_later_are_called_so(browser: Browser, shop: Service) -> None:
+    """As with many queries, whose epochs are explained after their publication."""
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    key = shop.keys.epoch(0)
+    record = EpochRecord.model_validate_json(unpack(str(shop.redis.get(key))))
+    changed = record.model_copy(update={"shares": None, "explained": False})
+    shop.redis.set(key, pack(changed.model_dump_json()))
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#shares")).to_contain_text("Not split yet.")
+        expect(page.locator("#shares-note")).to_contain_text("after publication")
+        assert complaints == []
+
+
+def test_costs_that_could_not_be_split_have_the_reason(
+    browser: Browser, shop: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    with monkeypatch.context() as patch:
+        patch.setattr(what_if, "shares", broken)
+        shop.plan(-1)
+    found = shop.get("/v1/epochs/0")
+    assert (found["shares"]["queries"], found["explained"]) == ([], True)
+    assert "no shares today" in found["shares"]["note"]
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#shares")).to_contain_text("Not known.")
+        expect(page.locator("#shares-note")).to_contain_text("no shares today")
+        assert complaints == []
+
+
+def test_a_plan_without_queries_has_no_cost_to_split(browser: Browser, shop: Service) -> None:
+    shop.plan(-1)
+    with opened(browser, shop) as (page, complaints):
+        expect(page.locator("#shares")).to_contain_text("No query is planned.")
+        expect(page.locator("#shares-note")).to_have_text("")
+        assert complaints == []
+
+
+def test_rules_that_go_on_unexplained_have_the_reason(
+    shop: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    key = shop.keys.epoch(0)
+    record = EpochRecord.model_validate_json(unpack(str(shop.redis.get(key))))
+    changed = record.model_copy(update={"shares": None, "explained": False})
+    shop.redis.set(key, pack(changed.model_dump_json()))
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "make_rules", broken)
+        shop.plan(0)
+    assert "planning failed" in shop.get("/v1/epochs/1")["shares"]["note"]
+
+
+def test_what_is_saved_is_a_mean_with_its_time_and_range(
+    browser: Browser, settings: Settings
+) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        for name, sql in {"pair": PAIR, "same": PAIR, "chain": CHAIN}.items():
+            service.post("/v1/queries", {"id": name, "sql": sql})
+        service.plan(-1)
+        for number in (1, 2, 3):
+            service.redis.rpush(service.keys.interims, interim(2 * number, number))
+        service.plan(0, next_batch=6, snapshot=snapshot())
+        service.redis.rpush(service.keys.interims, interim(8, 4))
+        service.plan(1, next_batch=8, snapshot=replace(snapshot(), epoch=1))
+        begun = Progress("running", 9, 3, epoch_starts={"0": 0, "2": 6, "3": 8}, ruleset_epoch=3)
+        service.progress(begun)
+        saving = service.get("/v1/epochs/current")["saving"]
+        assert (saving["epochs"], saving["share"]) == (2, pytest.approx(0.5, abs=0.4))
+        assert saving["lowest"] < saving["share"] < saving["highest"]
+        with opened(browser, service) as (page, complaints):
+            text = page.locator("#saving")
+            expect(text).to_contain_text(f"{100 * saving['share']:.1f} % less CPU time than each")
+            expect(text).to_contain_text(
+                f"({100 * saving['lowest']:.1f} % to {100 * saving['highest']:.1f} % by epoch)"
+            )
+            expect(text).to_contain_text("estimated over")
+            # Another epoch than the one that runs has its own estimate.
+            page.get_by_role("button", name="Show epoch 2").click()
+            expect(text).to_contain_text("estimated for this epoch")
+            assert complaints == []
