@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.expressions import Column
+from anabranch_runtime.views.event_time import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,8 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
         if mark is None or bound is None:
             return None
         found.append(mark - bound)
-    return min(found)
+    # A bound may be longer than all of time.
+    return max(min(found), FIRST)
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:

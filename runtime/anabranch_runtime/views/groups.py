@@ -1,9 +1,7 @@
 """Grouping and aggregating joined rows by Spark's stateful aggregation.
 
-The clock (see ``inputs``) becomes Spark's watermark by which it lets old windows go. Spark's own,
-the greatest event time less a delay, would let go what slower streams still add to; so rows are
-given a delay beyond all times, the clock none, and the greater of the two is taken, which is the
-clock's.
+Windows are grouped by as they are, and by the places of their ends (``event_time``) beside them,
+which follow from them: by these Spark lets go the windows that end before the clock.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, Function
 from anabranch_runtime.sinks.view_inputs import CLOCK
+from anabranch_runtime.views.event_time import END, micros_of, moving, never_late, place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,10 +38,8 @@ SETTINGS = {
 }
 #: Whether Spark looks at its state where the watermark has moved and nothing else is new.
 WITHOUT_ROWS = "spark.sql.streaming.noDataMicroBatches.enabled"
-#: The delay of a watermark that no row is ever behind.
-NEVER_LATE = "36500 days"
-#: Before all event times; a comparison that the optimiser does not see through.
-BEFORE_ALL = "timestamp'0001-01-01 00:00:00'"
+#: The column of windows.
+_WINDOW = "anabranch_window"
 
 
 def view_session(session: SparkSession) -> SparkSession:
@@ -73,21 +70,25 @@ def _literal(path: Path) -> str:
 
 
 def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """The joined rows that are released to ``source``, as they come."""
+    """The joined rows that are released to ``source``, as they come; once for each window that they
+    fall into.
+    """
     assert query.view is not None
     frame = released(session, query, source)
     rows = frame.where(f"{CLOCK} is null").drop(CLOCK)
     window = query.view.window
     if window is None:
         return rows.coalesce(1)
-    others = [f"`{o.name}`" for o in query.projection if o.name != window.column]
-    clock = (
-        frame.where(f"{CLOCK} is not null")
-        .selectExpr(*others, f"{CLOCK} as `{window.column}`")
-        .withWatermark(window.column, "0 seconds")
-        .where(f"`{window.column}` < {BEFORE_ALL}")
+    columns = [f"`{o.name}`" for o in query.projection]
+    ends = rows.withColumn(_WINDOW, _window(window)).selectExpr(
+        *columns, _WINDOW, f"{place(micros_of(f'{_WINDOW}.end'))} as {END}"
     )
-    return rows.withWatermark(window.column, NEVER_LATE).unionByName(clock).coalesce(1)
+    clocks = frame.where(f"{CLOCK} is not null").selectExpr(
+        *columns,
+        f"cast(null as struct<start: timestamp, end: timestamp>) as {_WINDOW}",
+        f"{place(micros_of(CLOCK))} as {END}",
+    )
+    return never_late(ends).unionByName(moving(clocks)).coalesce(1)
 
 
 def grouped(rows: DataFrame, query: QuerySpec) -> DataFrame:
@@ -98,14 +99,14 @@ def grouped(rows: DataFrame, query: QuerySpec) -> DataFrame:
     assert view is not None
     keys: list[Any] = [sf.col(f"`{name}`") for name, _ in view.keys]
     if view.window is not None:
-        keys.append(_window(view.window).alias("window"))
+        keys += [sf.col(_WINDOW), sf.col(END)]
     aggregates = [_aggregate(a).alias(a.name) for a in view.aggregates]
     if not aggregates:
         aggregates = [sf.count(sf.lit(1)).alias("anabranch_rows")]
     shown: list[Any] = [sf.col(f"`{name}`") for name, _ in view.keys]
     if view.window is not None:
-        shown.append(sf.col("window.start").alias(WINDOW_START))
-        shown.append(sf.col("window.end").alias(WINDOW_END))
+        shown.append(sf.col(f"{_WINDOW}.start").alias(WINDOW_START))
+        shown.append(sf.col(f"{_WINDOW}.end").alias(WINDOW_END))
     shown += [sf.col(f"`{a.name}`") for a in view.aggregates]
     if not shown:
         shown = [sf.lit(1).alias("anabranch_rows")]
@@ -118,9 +119,8 @@ def _window(window: TimeWindow) -> SparkColumn:
     def text(micros: int) -> str:
         return f"{micros} microseconds"
 
-    return sf.window(
-        f"`{window.column}`", text(window.length), text(window.slide), text(window.start)
-    )
+    column = sf.col(f"`{window.column}`").cast("timestamp")
+    return sf.window(column, text(window.length), text(window.slide), text(window.start))
 
 
 def _aggregate(aggregate: Aggregate) -> SparkColumn:

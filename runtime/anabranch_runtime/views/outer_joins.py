@@ -23,7 +23,16 @@ from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks.outer_rows import BATCH, FLOOR
 from anabranch_runtime.sinks.view_inputs import CLOCK, LEFT_PREFIX
-from anabranch_runtime.views.groups import BEFORE_ALL, NEVER_LATE, released
+from anabranch_runtime.views.event_time import (
+    END,
+    FIRST,
+    LAST,
+    micros_of,
+    moving,
+    never_late,
+    place,
+)
+from anabranch_runtime.views.groups import released
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +44,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.outer_joins import OuterJoin
     from anabranch_runtime.views.undecided import Undecided
 
-_END, _LEFT, _PAIRS = "anabranch_end", "anabranch_left", "anabranch_pairs"
-#: Spark's watermark has milliseconds, and lets go what ends at it.
-_TICK = 1000
+_LEFT, _PAIRS = "anabranch_left", "anabranch_pairs"
 
 
 def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
@@ -54,33 +61,32 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     frame = released(session, query, source, *declared)
     left = [f"`{name}`" for name, _ in outer.left]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
-    limits = [f"timestamp_micros(unix_micros(`{n}`) + {micros})" for n, micros in outer.times]
+    # A bound beyond the axis is as good as its end, and its sum with a time does not overflow.
+    limits = [f"{micros_of(f'`{n}`')} + {_cut(bound)}" for n, bound in outer.times]
     floor = (
-        f"`{FLOOR}`"
+        micros_of(FLOOR)
         if outer.by_batch
-        else "timestamp_micros(cast(nullif(regexp_extract(_metadata.file_path, "
-        "'@(-?[0-9]*)/', 1), '') as bigint))"
+        else "cast(nullif(regexp_extract(_metadata.file_path, '@(-?[0-9]*)/', 1), '') as bigint)"
     )
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
     is_left = f"_metadata.file_name like '{LEFT_PREFIX}%'"
     rows = frame.where(f"{CLOCK} is null")
-    tagged = rows.selectExpr(
-        *left,
-        *apart,
-        f"coalesce(greatest({deadline}, {floor}), {BEFORE_ALL}) as {_END}",
-        f"cast({is_left} as int) as {_LEFT}",
-    ).withWatermark(_END, NEVER_LATE)
-    moment = f"timestamp_millis(floor((unix_micros({CLOCK}) - 1) / {_TICK}))"
-    clock = (
-        frame.where(f"{CLOCK} is not null")
-        .selectExpr(*left, *apart, f"{moment} as {_END}", f"0 as {_LEFT}")
-        .withWatermark(_END, "0 seconds")
-        .where(f"{_END} < {BEFORE_ALL}")
+    tagged = never_late(
+        rows.selectExpr(
+            *left,
+            *apart,
+            f"{place(f'coalesce(greatest({deadline}, {floor}), {FIRST})')} as {END}",
+            f"cast({is_left} as int) as {_LEFT}",
+        )
+    )
+    # A deadline at the clock has not passed: a partner may still have that time.
+    clocks = frame.where(f"{CLOCK} is not null").selectExpr(
+        *left, *apart, f"{place(f'{micros_of(CLOCK)} - 1')} as {END}", f"0 as {_LEFT}"
     )
     groups = (
-        tagged.unionByName(clock)
+        tagged.unionByName(moving(clocks))
         .coalesce(1)
-        .groupBy(*(name.strip("`") for name in (*left, *apart)), _END)
+        .groupBy(*(name.strip("`") for name in (*left, *apart)), END)
         .agg(sf.sum(_LEFT).alias(_LEFT), sf.sum(1 - sf.col(_LEFT)).alias(_PAIRS))
     )
     nothing = [
@@ -95,6 +101,11 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
         *left, *apart, *others, f"cast(0 as bigint) as {_LEFT}", f"cast(-1 as bigint) as {_PAIRS}"
     )
     return closed.unionByName(pairs.coalesce(1))
+
+
+def _cut(bound: int) -> int:
+    """A time bound in microseconds that says the same of all times that are supported."""
+    return max(FIRST // 2, min(bound, LAST // 2))
 
 
 def without_undecided(
@@ -112,7 +123,9 @@ def without_undecided(
     def column(name: str) -> pa.Array:
         return some[name].combine_chunks().cast(arrow_type(kinds[name]))
 
-    deadlines = [some[n].combine_chunks().cast(pa.int64()).to_numpy() + m for n, m in outer.times]
+    deadlines = [
+        some[n].combine_chunks().cast(pa.int64()).to_numpy() + _cut(m) for n, m in outer.times
+    ]
     came = some[BATCH].combine_chunks().to_numpy()
     found = undecided.among(some.num_rows, column, came, np.minimum.reduce(deadlines))
     if not found.any():

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TS = ("ts", parse_type("timestamp"))
-BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+#: Before 1970, where Spark's own watermark does not get.
+BEGIN = dt.datetime(1950, 1, 1, tzinfo=dt.UTC)
 LEFT = "orders o JOIN items i ON i.id = o.id AND i.ts BETWEEN o.ts AND o.ts + INTERVAL '10' MINUTE"
 ON = "s.id = o.id AND s.ts BETWEEN i.ts AND i.ts + INTERVAL '20' MINUTE AND s.n >= i.n"
 QUERIES = {

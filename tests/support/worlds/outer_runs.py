@@ -27,6 +27,7 @@ from anabranch_runtime.views.upkeep import Views
 from tests.support.worlds.view_runs import MINUTE, comparable, current_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.activations import ViewRows
 
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 COLUMNS = {"k": "int", "v": "bigint", "ts": "timestamp"}
 STREAMS = {
     name: Stream(
@@ -120,22 +122,23 @@ def draw(rng: Random) -> Drawn:
 
 @dataclass(slots=True)
 class OuterRun:
-    """A statement at work in ``folder``; three streams."""
+    """A statement at work in ``folder``; three streams, whose event times are given as moments, or
+    in microseconds where no moment of Python's is that early or late.
+    """
 
     session: SparkSession
     folder: Path
     drawn: Drawn
+    streams: Mapping[str, Stream] = field(default_factory=lambda: STREAMS)
     query: JoinQuery = field(init=False)
     views: Views = field(init=False)
-    #: (stream, batch, k, v, ts) of tuples that were not late.
-    rows: list[tuple[str, int, int | None, int, dt.datetime]] = field(
-        init=False, default_factory=list
-    )
+    #: (stream, batch, k, v, ts in microseconds) of tuples that were not late.
+    rows: list[tuple[str, int, int | None, int, int]] = field(init=False, default_factory=list)
     marks: dict[str, int] = field(init=False, default_factory=dict)
     next_batch: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.query = parse_sql("v", self.drawn.spark, STREAMS)
+        self.query = parse_sql("v", self.drawn.spark, self.streams)
         self.begin()
 
     def begin(self) -> None:
@@ -151,7 +154,7 @@ class OuterRun:
         assert self.drawn.above is not None, "an outer join is no table"
 
     def _committed(self) -> None:
-        streams = tuple(STREAMS.values())
+        streams = tuple(self.streams.values())
         relations = tuple({r.id: r for q in self.query.planned for r in q.relations}.values())
         ruleset = Ruleset(0, streams, relations, (self._spec(self.query),), (), (), (), ())
         self.views.committed(self.next_batch, self.marks, ruleset)
@@ -168,31 +171,32 @@ class OuterRun:
             left_of=None if query is self.query else self.query.id,
         )
 
-    def feed(self, arriving: list[tuple[str, int | None, int, dt.datetime]]) -> None:
+    def feed(self, arriving: Sequence[tuple[str, int | None, int, dt.datetime | int]]) -> None:
         """One batch of (stream, k, v, ts), which commits."""
-        batch, least = self.next_batch, dt.datetime.min.replace(tzinfo=dt.UTC)
+        batch = self.next_batch
         for name, k, v, ts in arriving:
-            mark = self.marks.get(name)
-            late = least if mark is None else dt.datetime.fromtimestamp(mark / 1e6, dt.UTC)
-            if ts >= late:
-                self.rows.append((name, batch, k, v, ts))
+            moment = ts if isinstance(ts, int) else (ts - EPOCH) // dt.timedelta(microseconds=1)
+            if moment >= self.marks.get(name, moment):
+                self.rows.append((name, batch, k, v, moment))
         files = [self._found(query, batch) for query in self.query.planned]
         inputs.stage(inputs.home_of(self.folder / "results", "v"), batch, [files[0]], [files[1]])
-        for name in STREAMS:
-            seen = [int(r[4].timestamp() * 1e6) for r in self.rows if r[0] == name]
-            if seen:
-                self.marks[name] = max(seen) - 5 * MINUTE
+        for name, stream in self.streams.items():
+            seen = [r[4] for r in self.rows if r[0] == name]
+            if seen and stream.lateness is not None:
+                self.marks[name] = max(seen) - stream.lateness
         self.next_batch += 1
         self._committed()
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
         connection.execute("SET TimeZone = 'UTC'")
-        for name in STREAMS:
+        for name in self.streams:
             connection.execute(f"CREATE TABLE {name} (batch INT, k INT, v BIGINT, ts TIMESTAMPTZ)")
             own = [list(r[1:]) for r in self.rows if r[0] == name]
             if own:
-                connection.executemany(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", own)
+                connection.executemany(
+                    f"INSERT INTO {name} VALUES (?, ?, ?, make_timestamptz(?))", own
+                )
         return connection
 
     def _found(self, query: JoinQuery, batch: int) -> Path:
@@ -233,6 +237,11 @@ class OuterRun:
             return should_be(self.drawn, connection, self.marks.get("c"))
 
 
+def _passed(mark: int) -> int:
+    """The least deadline that a watermark has not passed."""
+    return (mark - 1) // 1000 * 1000 + 1
+
+
 def emitted(results: Path, query: JoinQuery) -> list[tuple[Any, ...]]:
     """What a query's sink has; of a view, its rows."""
     if query.view is not None:
@@ -255,10 +264,10 @@ def should_be(
     """What a statement gives over the tables ``a``, ``b`` and ``c``.
 
     Args:
-        mark: the watermark of ``c`` in microseconds.
+        mark: the watermark of ``c`` in microseconds. Deadlines in its millisecond have not passed.
         pair_kept, left_kept: conditions on pairs and on left rows that are given to anybody.
     """
-    over = "false" if mark is None else f"epoch_us({drawn.deadline}) < {mark}"
+    over = "false" if mark is None else f"epoch_us({drawn.deadline}) < {_passed(mark)}"
     where = f"WHERE {drawn.where or 'true'}"
     exists = f"EXISTS (SELECT 1 FROM c WHERE {drawn.on})"
     left = f"FROM {drawn.left} {where} AND {over} AND {left_kept} AND"
