@@ -7,15 +7,14 @@ line per run of one benchmark, and shows the newest of each. Equal lines give eq
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.cluster import changes, hosts, media, meeting, traffic
-from benchmarks.report.figures import ROOT, newest, tell
-from benchmarks.report.grids import Grid
+from benchmarks.report.figures import ROOT, Spread, newest, tell
 from benchmarks.report.sections import section
+from benchmarks.report.targets import SIZES, Figure, Target, grid, paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(f"{docs / 'benchmarks'} has no figures of clusters")
         return 1
     parts = [_INTRODUCTION]
-    if rows := targets(found):
-        grid = Grid("targets", ("target", "wanted", "found", "held"), rows)
-        parts += ["## Targets\n", grid.markdown()]
+    if wanted := targets(found):
+        parts += ["## Targets\n", *paragraphs(grid(wanted))]
     for heading, part in PARTS.items():
         if part.name in found:
             parts += section(docs, heading, part, found[part.name], {})
@@ -56,85 +54,78 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def targets(found: dict[str, dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """What was wanted, what was found, and whether that holds; of the benchmarks there are."""
-    rows: list[tuple[str, ...]] = []
+def targets(found: dict[str, dict[str, Any]]) -> tuple[Target, ...]:
+    """The targets of the benchmarks that there are figures of."""
+    targets: list[Target] = []
     for part, of_part in (
         (hosts.BENCHMARK, _of_hosts),
         (changes.BENCHMARK, _of_changes),
         (traffic.BENCHMARK, _of_traffic),
     ):
         if part.name in found:
-            rows += of_part(found[part.name])
-    return tuple(rows)
+            targets += of_part(found[part.name])
+    return tuple(targets)
 
 
-def _of_hosts(entry: dict[str, Any]) -> list[tuple[str, ...]]:
+def _of_hosts(entry: dict[str, Any]) -> list[Target]:
     """With the most hosts that were measured, against the fewest."""
     runs = entry["runs"]
     most, least = (pick(runs["large"], key=int) for pick in (max, min))
     pairs = {size: list(zip(some[most], some[least], strict=True)) for size, some in runs.items()}
-    share = [one["largest_share"] * int(most) for one in runs["large"][most]]
+    share = Figure.of(
+        Spread.of(one["largest_share"] * int(most) for one in runs["large"][most]).rounded(4),
+        len(runs["large"][most]),
+        noise=SIZES,
+    )
     pair = f"{most} hosts against {least}"
+    cpu = Figure.median(a["cpu_ms"] / b["cpu_ms"] for a, b in pairs["large"])
+    longer = Figure.median(a["batch_ms"] - b["batch_ms"] for a, b in pairs["small"])
     return [
-        _row(
-            f"{pair}: state of the largest host, of an equal share", "≤ 1.15 ×", share, 1.15, " ×"
+        Target(
+            f"{pair}: state of the largest host, of an equal share", share, 1.15, False, 2, " ×"
         ),
-        _row(
-            f"{pair}: CPU, same work, large batches",
-            "≤ 1.4 ×",
-            [a["cpu_ms"] / b["cpu_ms"] for a, b in pairs["large"]],
-            1.4,
-            " ×",
-        ),
-        _row(
-            f"{pair}: a small batch takes longer by",
-            "≤ 150 ms",
-            [a["batch_ms"] - b["batch_ms"] for a, b in pairs["small"]],
-            150,
-            " ms",
-        ),
+        Target(f"{pair}: CPU, same work, large batches", cpu, 1.4, False, 2, " ×"),
+        Target(f"{pair}: a small batch takes longer by", longer, 150, False, 0, " ms"),
     ]
 
 
-def _of_changes(entry: dict[str, Any]) -> list[tuple[str, ...]]:
+def _of_changes(entry: dict[str, Any]) -> list[Target]:
     """Of batches after a host has come or gone, against their neighbours."""
-    rows = []
-    for kind, runs in entry["runs"].items():
+    return [
+        Target(
+            f"a host was {kind}: {name}",
+            Figure.median(run[figure] for run in runs),
+            most,
+            False,
+            2,
+            " ×",
+        )
+        for kind, runs in entry["runs"].items()
         for figure, name, most in (
             ("first", "first batch", 2.0),
             ("dealt", "batch in which partitions are dealt anew", 2.0),
             ("next", "next ten batches, median", 1.1),
-        ):
-            found = [run[figure] for run in runs]
-            rows.append(_row(f"a host was {kind}: {name}", f"≤ {most:g} ×", found, most, " ×"))
-    return rows
+        )
+    ]
 
 
-def _of_traffic(entry: dict[str, Any]) -> list[tuple[str, ...]]:
+def _of_traffic(entry: dict[str, Any]) -> list[Target]:
     """Of bytes between hosts, by edge and in all."""
     shares = traffic.compared(entry)
-    rows: list[tuple[str, ...]] = [
-        (
-            f"bytes of edges to {name}",
-            "within 15 %",
-            f"{shares[kind]:.0%}",
-            _told(shares[kind] == 1),
+    within = [
+        Target(
+            f"edges to {name} whose bytes are within 15 % of the prediction",
+            Figure.counted(100 * shares[kind], 1),
+            100,
+            True,
+            0,
+            " %",
         )
         for kind, name in (("relations", "relations"), ("results", "intermediate results"))
     ]
-    ratio = [shares["ratio"]]
-    rows.append(_row("bytes, of those of attributes at random", "≤ 0.6 ×", ratio, 0.6, " ×"))
-    return rows
-
-
-def _row(name: str, wanted: str, found: Sequence[float], most: float, unit: str) -> tuple[str, ...]:
-    median = statistics.median(found)
-    return name, wanted, f"{median:.{2 if most < 10 else 0}f}{unit}", _told(median <= most)
-
-
-def _told(held: bool) -> str:
-    return "yes" if held else "no"
+    ratios = [one["joint"] / one["random"] for some in entry["plans"].values() for one in some]
+    name = "bytes, of those of attributes at random, median of the problems"
+    return [*within, Target(name, Figure.median(ratios), 0.6, False, 2, " ×")]
 
 
 if __name__ == "__main__":

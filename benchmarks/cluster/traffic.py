@@ -199,7 +199,7 @@ def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dic
 
 def compared(entry: dict[str, Any]) -> dict[str, float]:
     """Of the edges that send enough, the share that is predicted well: of those by forecasts that
-    probe relations and intermediate results, and of all; and what joint plans send.
+    probe relations and intermediate results, and of all.
     """
     misses: dict[str, list[float]] = {"relations": [], "results": [], "all": []}
     for epochs in entry["epochs"].values():
@@ -209,9 +209,7 @@ def compared(entry: dict[str, Any]) -> dict[str, float]:
                 misses["all"].append(miss)
                 if epoch >= FORECAST:
                     misses["results" if _probes_result(name) else "relations"].append(miss)
-    ratios = [one["joint"] / one["random"] for some in entry["plans"].values() for one in some]
-    shares = {kind: _within(found) for kind, found in misses.items()}
-    return {**shares, "ratio": statistics.median(ratios)}
+    return {kind: _within(found) for kind, found in misses.items()}
 
 
 def _probes_result(edge: str) -> bool:

@@ -7,15 +7,21 @@ each. Equal lines give equal bytes.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.dppick import ablations, decisions, drifting, orders, sweeps
 from benchmarks.dppick.targets import targets
 from benchmarks.report.figures import tell
 from benchmarks.report.sections import section
+from benchmarks.report.targets import paragraphs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from benchmarks.report.grids import Grid
 
 PARTS = {
     "TPC-DS from 24 initial orders": orders,
@@ -25,20 +31,23 @@ PARTS = {
     "Decisions": decisions,
 }
 _INTRODUCTION = """\
-# Benchmarks of probe orders
+# Benchmarks of one operator's probe orders
+
+No figure of this page is of the pipeline. All of them are of one multi-way join operator that only
+benchmarks have, in one process without Spark. In a pipeline the joint plan has the probe orders;
+it is replaced at an epoch or by a revision, not by this search.
 
 Made by `make bench-dppick` (`python -m benchmarks.dppick --report`) from the lines in
 [`benchmarks/dppick.jsonl`](benchmarks/dppick.jsonl), the newest of each benchmark. Change the
 benchmarks, not this file.
 
-One multi-way join operator (`benchmarks.umjoin`, state in memory) whose probe orders are chosen
-while it runs: dpPick, its rivals and the exact search over visited sets
-(`anabranch_planner.order`), on forecasts of what was counted (`anabranch_planner.forecast`). The
-cost is probes plus matches. A period is a number of batches, so that counts and orders repeat. Run
-times are CPU seconds of the one process, since others worked on the same machine; they include
-statistics and decisions. Every run's
-number of results is compared with DuckDB's; a run with another reports nothing. What shares a table
-was measured in one run, in turns, so compare within tables.
+The operator (`benchmarks.umjoin`, state in memory) has its probe orders chosen while it runs: by
+dpPick, its rivals and the exact search over visited sets (`anabranch_planner.order`), on forecasts
+of what was counted (`anabranch_planner.forecast`). The cost is probes plus matches. A period is a
+number of batches, so that counts and orders repeat. Run times are CPU seconds of the one process,
+since others worked on the same machine; they include statistics and decisions. Every run's number
+of results is compared with DuckDB's; a run with another reports nothing. What shares a table was
+measured in one run, in turns, so compare within tables.
 """
 _EXPLAINED = """\
 Where one is missed:
@@ -92,13 +101,22 @@ def report(docs: Path) -> int:
     if not found:
         tell(f"{docs / 'benchmarks'} has no figures: run make bench-dppick")
         return 1
-    parts = [_INTRODUCTION, "## Targets\n", targets(found).markdown(), _EXPLAINED]
+    parts = [_INTRODUCTION, "## Targets of the operator\n", *paragraphs(targets(found)), _EXPLAINED]
     for heading, module in PARTS.items():
         entry = found.get(module.PART.name)
         if entry is not None:
             charts = module.charts(entry) if hasattr(module, "charts") else {}
-            parts += section(docs, heading, module.PART, entry, charts)
+            part = replace(module.PART, tables=partial(_titled, module.PART.tables))
+            parts += section(docs, f"{heading} (one operator)", part, entry, charts)
     if len(drifts) > 1:
-        parts += ["## All lines of drifting streams\n", drifting.history(drifts).markdown()]
+        parts += [
+            "## All lines of drifting streams (one operator)\n",
+            drifting.history(drifts).markdown(),
+        ]
     (docs / "benchmarks-dppick.md").write_text("\n".join(parts), encoding="utf-8")
     return 0
+
+
+def _titled(tables: Callable[[dict[str, Any]], list[Grid]], entry: dict[str, Any]) -> list[Grid]:
+    """Tables whose titles say that they are not of the pipeline."""
+    return [replace(grid, title=f"one operator: {grid.title}") for grid in tables(entry)]

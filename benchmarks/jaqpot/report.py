@@ -24,6 +24,7 @@ from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
+from benchmarks.report.targets import paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         newest[one["part"], one["settings"].get("workload", "")] = one
     simulated = newest.get(("simulation", ""))
     measured = [newest[key] for part in MEASURED for key in sorted(newest) if key[0] == part]
-    parts = [_INTRODUCTION, "## Targets\n", all_targets(simulated, measured).markdown()]
+    parts = [_INTRODUCTION, "## Targets\n", *paragraphs(all_targets(simulated, measured))]
     parts += [_SIMULATED + _EXPLAINED] if simulated else []
     for entry in measured:
         heading, benchmark = MEASURED[entry["part"]]

@@ -55,9 +55,9 @@ def _shape(shape: Shape, seeds: int) -> dict[str, Any]:
         for place in range(len(SHARES))
     ]
     ratios = [
-        jaqpots / rivals
+        (seed, results["JAQPOT"][place][seed] / rivals)
         for place in range(len(SHARES))
-        for jaqpots, rivals in zip(results["JAQPOT"][place], best[place], strict=True)
+        for seed, rivals in enumerate(best[place])
         if rivals
     ]
     means = {policy: [mean(one) for one in found] for policy, found in results.items()}
@@ -65,7 +65,7 @@ def _shape(shape: Shape, seeds: int) -> dict[str, Any]:
     return {
         "shape": shape,
         "results": {policy: [total(one, 4) for one in found] for policy, found in results.items()},
-        "ratio": total(ratios, 3),
+        "ratio": total((ratio for _, ratio in ratios), 3, (seed for seed, _ in ratios)),
         "ratio to leading": round(
             mean(ours / theirs for ours, theirs in zip(means["JAQPOT"], leading, strict=True)), 3
         ),

@@ -186,7 +186,7 @@ def _judge(
         alone = [float(t.proven) for p, t in zip(printed, tight, strict=True) if not p.proven]
         if alone:
             share = sum(alone) / len(alone)
-            found = Spread(share, min(alone), max(alone)).rounded(4)
+            found = Spread.of([share]).rounded(4)
             met = target.met(share) and limit >= target.within
             tried = replace(target, within=limit)
             return verdict(tried, found, met=met, **about, runs=len(alone))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.planner.runs import PHASES
-from benchmarks.planner.targets import MEBI, Kind
+from benchmarks.planner.targets import MEBI, Kind, judged
 from benchmarks.report.grids import Grid, columns, middle, percent, spread
 
 if TYPE_CHECKING:
@@ -26,14 +26,18 @@ def figures_of(entry: dict[str, Any]) -> list[Grid]:
 
 def verdicts(entries: Iterable[dict[str, Any]]) -> list[Grid]:
     """Targets beside what was found, over parts; nothing where no part has targets."""
-    rows = [_verdict(v) for entry in entries for v in entry.get("verdicts", ())]
+    rows = [
+        _verdict(v, entry["settings"]["seeds"])
+        for entry in entries
+        for v in entry.get("verdicts", ())
+    ]
     if not rows:
         return []
-    head = ("target", "measured with", "wanted", "found", "CPU", "met")
+    head = ("target", "measured with", "wanted", "found", "CPU", "runs or cases", "interval", "met")
     return [Grid("Targets", head, tuple(rows), texts=2)]
 
 
-def _verdict(found: dict[str, Any]) -> tuple[str, ...]:
+def _verdict(found: dict[str, Any], seeds: int) -> tuple[str, ...]:
     kind, shape, wanted = Kind(found["kind"]), found["shape"], found["wanted"]
     within, median = found["within"], found["found"]
     match kind:
@@ -76,7 +80,14 @@ def _verdict(found: dict[str, Any]) -> tuple[str, ...]:
     about = [f"parallelism {found['parallelism']}"]
     about += [f"{found['objective']} objective"] if "objective" in found else []
     cpu = _seconds(found["cpu"]) if "cpu" in found else ""
-    return (cells[0], ", ".join(about), cells[1], cells[2], cpu, "yes" if found["met"] else "no")
+    figure, verdict = judged(found, seeds)
+    percents = kind in (Kind.CERTIFIED, Kind.SAVED, Kind.ALONE)
+    unit = 0.01 if percents else MEBI if kind is Kind.MEMORY else 1
+    digits = 0 if kind is Kind.MEMORY else 1 if kind in (Kind.SAVED, Kind.FASTER) else 2
+    _, runs, interval = figure.map(lambda value: value / unit).shown(
+        digits if figure.value >= 1 or percents else 3, ""
+    )
+    return (cells[0], ", ".join(about), cells[1], cells[2], cpu, runs, interval, str(verdict))
 
 
 def _seconds(found: dict[str, float]) -> str:

@@ -1,13 +1,15 @@
-"""What the planner has to reach, as data, and whether it does."""
+"""Targets of the planner, as data, and the verdicts on them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.planner.runs import Shape
 from benchmarks.report.figures import Spread
+from benchmarks.report.targets import SIZES, Figure, Verdict, keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +39,10 @@ class Kind(StrEnum):
     MEMORY = "memory"
 
 
+#: Kinds whose figure has to be at least what is wanted.
+AT_LEAST = (Kind.SAVED, Kind.FASTER, Kind.ALONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One target; ``shape`` is None where it is about all of them."""
@@ -48,9 +54,7 @@ class Target:
 
     def met(self, median: float) -> bool:
         """Whether ``median`` reaches it."""
-        if self.kind in (Kind.SAVED, Kind.FASTER, Kind.ALONE):
-            return median >= self.wanted
-        return median <= self.wanted
+        return keeps(median, self.wanted, self.kind in AT_LEAST)
 
 
 TARGETS = (
@@ -87,7 +91,8 @@ def verdict(
 
     Args:
         found: a rounded spread.
-        met: where more than the median decides.
+        met: whether the median meets it, where more than the median decides; the table's verdict
+            is that of its interval (:func:`judged`).
         about: under which settings it was found.
     """
     return {
@@ -99,6 +104,36 @@ def verdict(
         "met": target.met(found["median"]) if met is None else met,
         **about,
     }
+
+
+def judged(saved: dict[str, Any], runs: int) -> tuple[Figure, Verdict]:
+    """A saved target's figure with its interval, and the verdict.
+
+    Args:
+        saved: what :func:`verdict` made.
+        runs: problems of the line, where the target does not say how many it is of.
+    """
+    kind, wanted, found = Kind(saved["kind"]), saved["wanted"], saved["found"]
+    count = saved.get("problems", saved.get("runs", runs))
+    match kind:
+        case Kind.MEMORY:
+            figure = Figure.once(found["high"], SIZES)
+        case Kind.ALONE:
+            figure = Figure.counted(found["median"], count)
+        case _:
+            figure = Figure.of(found, count)
+    unproven = kind is Kind.PROVEN and saved["proven"] < count
+    if saved.get("at_least") or unproven:
+        # The greatest times are those at which the limit stopped a run.
+        figure = replace(figure, interval=(figure.interval[0], math.inf))
+    least = kind in AT_LEAST
+    conditions = [figure.verdict(wanted, least=least)]
+    if kind is Kind.CERTIFIED:
+        conditions.append(Figure.of(saved["seconds"], count).verdict(saved["within"], least=False))
+    if not saved["met"] and keeps(figure.value, wanted, least):
+        # The figure keeps its limit, so something else failed: too few problems were proven.
+        conditions.append(Verdict.NO)
+    return figure, Verdict.all(conditions)
 
 
 def memory_verdicts(

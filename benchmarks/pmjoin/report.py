@@ -26,8 +26,8 @@ from benchmarks.pmjoin import (
 from benchmarks.pmjoin.several_keys import SELECTIONS
 from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, newest, tell
-from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
+from benchmarks.report.targets import Figure, Target, grid, paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,11 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     entry = found[part.name]
     there = [one for one in _measured() if one.benchmark.name in found]
-    rows = targets(entry)
+    wanted = targets(entry)
     for one in there:
-        rows += one.targets(found[one.benchmark.name])
-    grid = Grid("targets", ("target", "wanted", "found", "held"), rows)
-    parts = [_INTRODUCTION, "## Targets\n", grid.markdown()]
+        wanted += one.targets(found[one.benchmark.name])
+    parts = [_INTRODUCTION, "## Targets\n", *paragraphs(grid(wanted))]
     notes = [
         note(entry)
         for note in (note_on_optimum, note_on_groups, note_on_routing, note_on_selections)
@@ -130,7 +129,7 @@ class _Part(NamedTuple):
 
     title: str
     benchmark: Benchmark
-    targets: Callable[[dict[str, Any]], tuple[tuple[str, ...], ...]]
+    targets: Callable[[dict[str, Any]], tuple[Target, ...]]
     notes: tuple[str, ...] = ()
 
 
@@ -261,119 +260,129 @@ def _points(
     return tuple((round(math.log10(row[across]), 2), row[name]) for row in rows)
 
 
-def targets(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """What was wanted, what was found, and whether that holds."""
+def targets(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of the simulation: means over figures, which hang on the draws, and seconds."""
     figures = entry["figures"]
-    compared = [row for figure in ("5", "6", "7") for row in figures[figure]]
-    ratio = statistics.fmean(row["ratio"] for row in compared)
+    compared = [row["ratio"] for figure in ("5", "6", "7") for row in figures[figure]]
     seconds = {row["streams"]: row["exact_seconds"] for row in figures["6"]}
     rows = [
-        _row("StreamJoinOpt, of the optimum, mean", "≤ 1.05 ×", ratio, 1.05, " ×"),
-        _row("exact, ten streams", "≤ 1 s", seconds[10], 1.0, " s"),
-        _row("exact, 14 streams", "≤ 10 s", seconds[14], 10.0, " s"),
+        _at_most("StreamJoinOpt, of the optimum, mean", Figure.mean(compared), 1.05),
+        _at_most("exact, ten streams", Figure.once(seconds[10]), 1.0, " s"),
+        _at_most("exact, 14 streams", Figure.once(seconds[14]), 10.0, " s"),
     ]
     different = [row for row in figures["8"] if row["kind"].startswith("different")]
     alone = {row["kind"]: row["plan"] for row in different if row["groups"] == 1}
     for groups, most in ((2, 0.5), (1000, 0.1)):
-        left = statistics.fmean(
-            row["plan"] / alone[row["kind"]] for row in different if row["groups"] == groups
-        )
-        name = f"different distributions, {groups} groups, of one plan"
-        rows.append(_row(name, f"≤ {most:g} ×", left, most, " ×"))
+        left = [row["plan"] / alone[row["kind"]] for row in different if row["groups"] == groups]
+        name = f"different distributions, {groups} groups, of one plan, mean"
+        rows.append(_at_most(name, Figure.mean(left), most))
     ways = [name for name in figures["8"][0] if name not in ("kind", "groups", "plan")]
+    # Tuples a second are saved to three digits behind the point.
     worst = max(row["plan"] / min(row[way] for way in ways) for row in figures["8"])
-    rows.append(_row("chosen groups, of the best others", "≤ 1 ×", worst, 1.0005, " ×"))
+    name = "chosen groups, of the best others, worst"
+    rows.append(_at_most(name, Figure.counted(round(worst, 3)), 1.0))
     return tuple(rows)
 
 
-def targets_apart(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of substreams: four kinds at most where large batches have few results, which are
+def targets_apart(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of substreams: four kinds at most where large batches have few results, which are
     those of *different* and of the chain; eight for batches with little in them.
     """
-    rows = [row for row in entry["rows"] if row["mir"]]
+    rows, rounds = [row for row in entry["rows"] if row["mir"]], entry["settings"]["rounds"]
     targets = []
     for row in rows:
         few = row["heavy"] in ("different", "chain") and row["exponent"] == 1.2
         if row["most"] != 4 or not few or row["size"] < 100_000:
             continue
         name = f"four kinds, {row['heavy']}, {row['size']:,} tuples, {row['values']:,} values"
-        targets.append(_row(f"{name}, work", "≤ 0.5 ×", row["work"], 0.5, " ×"))
-        targets.append(_row(f"{name}, time", "≤ 0.67 ×", row["seconds"]["median"], 0.67, " ×"))
+        targets.append(_at_most(f"{name}, work", Figure.counted(row["work"]), 0.5))
+        time = Figure.of(row["seconds"], rounds)
+        targets.append(_at_most(f"{name}, time", time, 0.67))
         if "each" in row:
-            own = row["work"] / row["each"]
-            targets.append(_row(f"{name}, work, of own orders", "≤ 1.1 ×", own, 1.1, " ×"))
+            own = Figure.counted(row["work"] / row["each"])
+            targets.append(_at_most(f"{name}, work, of own orders", own, 1.1))
     found = {(row["heavy"], row["exponent"], row["size"], row["most"]): row for row in rows}
     heavy, equal = (found[name, z, 100_000, 4] for name, z in (("different", 1.2), ("equal", 0.3)))
     many = found["different", 1.2, 100_000, 8]
+    times = (
+        ("equal distributions, time", equal["seconds"], 1.01),
+        ("eight kinds, empty batch", many["empty"], 1.1),
+        ("four kinds, planning", heavy["planning"], 2.0),
+    )
     return (
         *targets,
-        _row("equal distributions, time", "≤ 1.01 ×", equal["seconds"]["median"], 1.01, " ×"),
-        _row("eight kinds, empty batch", "≤ 1.1 ×", many["empty"]["median"], 1.1, " ×"),
-        _row("four kinds, planning", "≤ 2 ×", heavy["planning"]["median"], 2.0, " ×"),
+        *(_at_most(name, Figure.of(ratio, rounds), most) for name, ratio, most in times),
     )
 
 
-def targets_defaults(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of four kinds where little is expected of them."""
+def targets_defaults(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of four kinds where little is expected of them."""
     found = {
-        row["workload"]: row["seconds"]["median"]
+        row["workload"]: row
         for row in entry["rows"]
         if (row["most"], row["partitions"], row["tasks"]) == (4, 1, 1)
     }
     return tuple(
-        _row(f"four kinds, {name}, time", "≤ 1.01 ×", found[name], 1.01, " ×")
+        _at_most(
+            f"four kinds, {name}, {figure}",
+            Figure.of(found[name][key], entry["settings"]["rounds"]),
+            1.01,
+        )
         for name in ("TPC-H", "TPC-DS")
         if name in found
+        for figure, key in (("time", "seconds"), ("CPU", "cpu"))
     )
 
 
-def targets_kept(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of intermediate results that keep only what pays: the worst of all sizes."""
+def targets_kept(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of intermediate results that keep only rows that pay: the worst of all sizes."""
     found = {(row["rows"], row["side"]): row for row in entry["rows"]}
     sizes = sorted({rows for rows, _ in found})
 
-    def ratio(name: str) -> float:
-        return max(float(found[n, "partial"][name] / found[n, "whole"][name]) for n in sizes)
+    def ratio(name: str) -> Figure:
+        worst = max(float(found[n, "partial"][name] / found[n, "whole"][name]) for n in sizes)
+        return Figure.counted(worst)
 
     return (
-        _row("partial intermediate results, rows", "≤ 0.5 ×", ratio("stored"), 0.5, " ×"),
-        _row("the same, work", "≤ 1.1 ×", ratio("work"), 1.1, " ×"),
+        _at_most("partial intermediate results, rows", ratio("stored"), 0.5),
+        _at_most("the same, work", ratio("work"), 1.1),
     )
 
 
-def targets_ahead(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of looking ahead."""
-    rows = []
+def targets_ahead(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of looking ahead."""
+    rows, rounds = [], entry["settings"]["rounds"]
     for workload, sides in ((one["workload"], one["sides"]) for one in entry["workloads"]):
         kind = ", with MIRs" if workload == "TPC-H" else ""
         on, off = (sides[f"{side}{kind}"] for side in ("on", "off"))
-        time = on["seconds"]["median"] / off["seconds"]["median"]
+        after, before = (Figure.of(side["seconds"], rounds) for side in (on, off))
+        time = after.over(before)
         if kind:
-            rows.append(_row(f"looking ahead, {workload}, time", "≤ 1.01 ×", time, 1.01, " ×"))
+            rows.append(_at_most(f"looking ahead, {workload}, time", time, 1.01))
             continue
         work = [side["probes"]["median"] + side["matches"]["median"] for side in (on, off)]
-        found = work[0] / work[1]
-        rows.append(_row(f"looking ahead, {workload}, work", "≤ 0.5 ×", found, 0.5, " ×"))
-        rows.append(_row(f"looking ahead, {workload}, time", "≤ 0.67 ×", time, 0.67, " ×"))
+        found = Figure.counted(work[0] / work[1])
+        rows.append(_at_most(f"looking ahead, {workload}, work", found, 0.5))
+        rows.append(_at_most(f"looking ahead, {workload}, time", time, 0.67))
     return tuple(rows)
 
 
-def targets_hot(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of hot keys: the worst of all seeds, by the greatest exponent that was measured."""
+def targets_hot(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of hot keys: the worst of all seeds, by the greatest exponent that was measured."""
     greatest = max(run["exponent"] for run in entry["runs"])
     runs = [run for run in entry["runs"] if run["exponent"] == greatest]
     rows = []
     for shape in hot_keys.SHAPES:
-        worst = max(run["on"]["busiest"] for run in runs if run["workload"] == shape)
-        name = f"hot keys, Zipf {greatest:g}, {shape}, busiest host of three, of the mean"
-        rows.append(_row(name, "≤ 1.3 ×", worst, 1.3, " ×"))
+        busiest = [run["on"]["busiest"] for run in runs if run["workload"] == shape]
+        name = f"hot keys, Zipf {greatest:g}, {shape}, busiest host of three, of the mean, worst"
+        rows.append(_at_most(name, _worst(busiest), 1.3))
     moved = float(max(run["on"]["moved"] for run in entry["runs"]))
-    rows.append(_row("the same, partitions moved", "0", moved, 0.0, ""))
+    rows.append(_at_most("the same, partitions moved", Figure.counted(moved), 0.0, ""))
     return tuple(rows)
 
 
-def targets_placed(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The same of streams with sites: the worst of all seeds, by the greatest exponent."""
+def targets_placed(entry: dict[str, Any]) -> tuple[Target, ...]:
+    """Targets of streams with sites: the worst of all seeds, by the greatest exponent."""
     runs = [run for run in entry["runs"] if run["values"] == "different" and not run["hot"]]
     greatest = max(run["exponent"] for run in runs)
     ratios: dict[tuple[str, int], list[float]] = {}
@@ -382,19 +391,22 @@ def targets_placed(entry: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
             known = ratios.setdefault((run["workload"], run["partitions"]), [])
             known.append(run["placed"]["sent"] / run["hashed"]["sent"])
     return tuple(
-        _row(
-            f"streams at sites, {shape}, {partitions} partitions, bytes between hosts",
-            "≤ 0.6 ×",
-            max(found),
+        _at_most(
+            f"streams at sites, {shape}, {partitions} partitions, bytes between hosts, worst",
+            _worst(found),
             0.6,
-            " ×",
         )
         for (shape, partitions), found in ratios.items()
     )
 
 
-def _row(name: str, wanted: str, found: float, most: float, unit: str) -> tuple[str, ...]:
-    return name, wanted, f"{found:.3g}{unit}", "yes" if found <= most else "no"
+def _worst(counts: Sequence[float]) -> Figure:
+    """The greatest of counts over seeds; each repeats exactly."""
+    return Figure(max(counts), min(counts), max(counts), len(counts), (max(counts), max(counts)))
+
+
+def _at_most(name: str, found: Figure, most: float, unit: str = " ×") -> Target:
+    return Target(name, found, most, False, 3, unit)
 
 
 if __name__ == "__main__":

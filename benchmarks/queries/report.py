@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.queries import batches, churn, epochs, live, registration
 from benchmarks.report.figures import ROOT, tell
-from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
+from benchmarks.report.targets import SIZES, Figure, Target, Verdict, grid, paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from benchmarks.report.grids import Grid
 
 PARTS = {
     "Registration": registration.BENCHMARK,
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not found:
         tell(f"{docs / 'benchmarks'} has no figures of many queries")
         return 1
-    parts = [_INTRODUCTION, "## Targets\n", targets(found).markdown()]
+    parts = [_INTRODUCTION, "## Targets\n", *paragraphs(targets(found)), *_beyond(found)]
     for heading, part in PARTS.items():
         if part.name in found:
             runs = [entry for _, entry in sorted(found[part.name].items())]
@@ -70,93 +72,108 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _beyond(found: dict[str, dict[float, dict[str, Any]]]) -> list[str]:
+    """A sentence for each run with more queries than there are targets for."""
+    return [
+        f"There is no target for {queries:,.0f} queries: with"
+        f" {run['settings']['rate']:,.0f} rows/s the lag was {run['half']['lag_s']:.1f} s at half"
+        f" time and {run['end']['lag_s']:.1f} s at the end, so the system"
+        f" {'kept' if run['keeps_up'] else 'did not keep'} up.\n"
+        for queries, run in sorted(found.get("live", {}).items())
+        if queries > KEPT_UP
+    ]
+
+
 def _made(grids: list[Grid], _: dict[str, Any]) -> list[Grid]:
     """Tables that are made already, of several runs."""
     return grids
 
 
 def targets(found: dict[str, dict[float, dict[str, Any]]]) -> Grid:
-    """What was wanted, and what was found at the largest number of queries that was measured."""
-    rows: list[tuple[str, ...]] = []
+    """Every target, at the largest number of queries that was measured; most were measured once."""
+    wanted: list[Target] = []
     levels = found.get("registration", {}).get(0, {}).get("levels", [])
     if levels:
-        least, most = levels[0], levels[-1]
-        at = f"{least['queries']:,} → {most['queries']:,} queries"
-        growth = most["cpu_ms"] / least["cpu_ms"]
-        rows += [
-            (f"CPU of a registration, {at}", "≤ 1.5 ×", f"{growth:.2f} ×", _met(growth <= 1.5)),
-            _row(f"CPU of a registration at {most['queries']:,}, ms", 20, most["cpu_ms"]),
-            (
-                f"registrations of 8 clients at {most['queries']:,}, per second",
-                "≥ 50, none fails",
-                f"{most['per_second']:.0f}, {most['failed']} failed",
-                _met(most["per_second"] >= 50 and not most["failed"]),
-            ),
-            _row(
-                f"CPU of a page of 100 queries at {most['queries']:,}, ms",
-                20,
-                most["page_cpu_ms"][registration.PAGE],
-            ),
-            _row("list of 200 epochs, ms", 50, most["lists_ms"]["/v1/epochs?limit=200"]),
-        ]
+        wanted += _of_registration(levels[0], levels[-1])
     levels = found.get("epochs", {}).get(0, {}).get("levels", [])
     if levels:
         most = levels[-1]
         at = f"{most['queries']:,} queries"
-        rows += [
-            _row(f"an epoch without a change, {at}, s", 0.1, most["same"]["seconds"]),
-            _row(f"one query more, {at}, s", 0.3, most["one more"]["seconds"]),
-            _row(f"all rates change, {at}, s", 5, most["rates"]["seconds"]),
-            _row(f"its gap, {at}, %", 1, 100 * (1.0 if most["gap"] is None else most["gap"])),
-            _row(f"other requests meanwhile, {at}, p99, ms", 50, most["waits_ms"]["p99"]),
+        gap = Figure.counted(100 * (1.0 if most["gap"] is None else most["gap"]))
+        wanted += [
+            _at_most(f"an epoch without a change, {at}", 0.1, most["same"]["seconds"], " s"),
+            _at_most(f"one query more, {at}", 0.3, most["one more"]["seconds"], " s"),
+            _at_most(f"all rates change, {at}", 5, most["rates"]["seconds"], " s"),
+            Target(f"its gap, {at}", gap, 1, False, 2, " %"),
+            _at_most(f"other requests meanwhile, {at}, p99", 50, most["waits_ms"]["p99"], " ms"),
         ]
     busy = [c for c in found.get("batches", {}).get(0, {}).get("cases", ()) if c["case"] == "busy"]
     if busy:
-        what = f"CPU of a batch that concerns all of {busy[-1]['queries']:,} queries, s"
-        rows.append(_row(what, 1, busy[-1]["cpu_s"]["median"]))
+        what = f"CPU of a batch that concerns all of {busy[-1]['queries']:,} queries"
+        cpu = Figure.of(busy[-1]["cpu_s"], batches.ROUNDS)
+        wanted.append(Target(what, cpu, 1, False, 2, " s"))
     for _, run in sorted(found.get("live", {}).items()):
-        rows += _of_load(run)
+        if run["settings"]["queries"] <= KEPT_UP:
+            wanted += _of_load(run)
     for minutes, run in sorted(found.get("churn", {}).items()):
         what = f"{minutes:g} minutes of {churn.STEADY} queries" if minutes else "churn"
-        rows += [
-            (
+        wanted += [
+            Target(
                 f"{what}: growth of {name}",
-                f"≤ {churn.FLAT} ×",
-                f"{ratio:.2f} ×",
-                _met(ratio <= churn.FLAT),
+                Figure.once(ratio, SIZES),
+                churn.FLAT,
+                False,
+                2,
+                " ×",
             )
             for name, ratio in churn.grown(run).items()
         ]
-    return Grid("targets", ("target", "wanted", "found", "met"), tuple(rows), texts=1)
+    return grid(wanted)
 
 
-def _of_load(run: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Above :data:`KEPT_UP` there are figures and nothing is wanted."""
-    settings, wanted = run["settings"], run["settings"]["queries"] <= KEPT_UP
-    at = f"{settings['queries']:,} queries, {settings['rate']:,.0f} rows/s"
-    keeps, share = run["keeps_up"], run["planning"]
+def _of_registration(least: dict[str, Any], most: dict[str, Any]) -> list[Target]:
+    at = f"{least['queries']:,} → {most['queries']:,} queries"
+    growth = Figure.once(most["cpu_ms"]).over(Figure.once(least["cpu_ms"]))
+    queries, epochs_list = f"{most['queries']:,}", most["lists_ms"]["/v1/epochs?limit=200"]
     return [
-        (
-            f"{at}: lag at the end, s",
-            "it keeps up" if wanted else "–",
-            f"{run['end']['lag_s']:.1f}, {run['half']['lag_s']:.1f} at half time",
-            _met(keeps) if wanted else "–",
+        Target(f"CPU of a registration, {at}", growth, 1.5, False, 2, " ×"),
+        _at_most(f"CPU of a registration at {queries}", 20, most["cpu_ms"], " ms"),
+        Target(
+            f"registrations of 8 clients at {queries}, per second, and none fails",
+            Figure.once(most["per_second"]),
+            50,
+            True,
+            0,
+            also=Verdict.NO if most["failed"] else Verdict.YES,
+            note=f"{most['failed']} failed",
         ),
-        (
-            f"{at}: planning's part of CPU",
-            f"≤ {live.PLANNING:.0%}" if wanted else "–",
-            f"{share:.1%}",
-            _met(share <= live.PLANNING) if wanted else "–",
+        _at_most(
+            f"CPU of a page of 100 queries at {queries}",
+            20,
+            most["page_cpu_ms"][registration.PAGE],
+            " ms",
         ),
+        _at_most("list of 200 epochs", 50, epochs_list, " ms"),
     ]
 
 
-def _row(what: str, most: float, found: float) -> tuple[str, ...]:
-    return what, f"≤ {most:g}", f"{found:.3g}", _met(found <= most)
+def _of_load(run: dict[str, Any]) -> list[Target]:
+    """Of a run with few enough queries to keep up with."""
+    settings = run["settings"]
+    at = f"{settings['queries']:,} queries, {settings['rate']:,.0f} rows/s"
+    lag, before = run["end"]["lag_s"], run["half"]["lag_s"]
+    allowed = round(live.GROWTH * before + live.MORE, 1)
+    note = f"{before:.1f} s at half time"
+    planning = Figure.once(100 * run["planning"])
+    what = f"{at}: planning's part of CPU"
+    return [
+        Target(f"{at}: lag at the end", Figure.once(lag), allowed, False, 1, " s", note=note),
+        Target(what, planning, 100 * live.PLANNING, False, 1, " %"),
+    ]
 
 
-def _met(met: bool) -> str:
-    return "yes" if met else "no"
+def _at_most(what: str, most: float, found: float, unit: str) -> Target:
+    return Target(what, Figure.once(found), most, False, 2 if found < 10 else 0, unit)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.planner.tables import figures_of, verdicts
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.provenance import provenance
+from benchmarks.report.targets import paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,7 +128,7 @@ def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[st
         return []
     parts = [_PLANNING]
     for grid in verdicts(found):
-        parts += [_TARGETS, grid.markdown()]
+        parts += [_TARGETS, *paragraphs(grid)]
     for entry in found:
         parts += [_NOTES[entry["part"]].format(**entry), provenance(entry)]
         if entry["part"] == "figure9":

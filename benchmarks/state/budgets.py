@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from benchmarks.umjoin.operators.binary_tree import Tree
 
     #: Seconds, name, the tree, bytes of intermediate state.
-    _Timed = tuple[float, str, Tree, int]
+    Timed = tuple[float, str, Tree, int]
 
 #: Of the tuples, for a first look at all trees.
 _FIRST = 0.2
@@ -53,9 +53,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE, patience=options.patience)
 
     state = run_worker(plain, wanted).last["state"]
-    batches = max(1, round(_FIRST * sum(tpcds.rows_of(folder).values()) / options.batch))
-    tried = _timed(replace(plain, only=batches), list(trees(tpcds.join_of(folder))), None)
-    found = _timed(plain, [t for _, _, t, _ in tried[: options.finalists]], wanted)
+    tried, found = ranked(plain, wanted, options.finalists)
     best = found[0]
     runs = []
     for share in options.shares:
@@ -89,7 +87,15 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     }
 
 
-def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[_Timed]:
+def ranked(plain: Run, wanted: int, finalists: int) -> tuple[list[Timed], list[Timed]]:
+    """All trees over the first fifth, and the best of them over all tuples; the fastest first."""
+    rows = sum(tpcds.rows_of(plain.data).values())
+    first = replace(plain, only=max(1, round(_FIRST * rows / plain.batch)))
+    tried = _timed(first, list(trees(tpcds.join_of(plain.data))), None)
+    return tried, _timed(plain, [tree for _, _, tree, _ in tried[:finalists]], wanted)
+
+
+def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[Timed]:
     """What each tree takes that comes to its end, the fastest first."""
     found = []
     for tree in candidates:
@@ -100,7 +106,7 @@ def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[_Ti
     return sorted(found, key=lambda t: t[:2])
 
 
-def _told(one: _Timed) -> dict[str, Any]:
+def _told(one: Timed) -> dict[str, Any]:
     seconds, name, _, intermediate = one
     return {"tree": name, "seconds": seconds, "intermediate": intermediate}
 

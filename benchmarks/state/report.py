@@ -14,18 +14,26 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import ROOT, newest, tell
 from benchmarks.report.sections import section
-from benchmarks.state import amplification, budgets, caps, operations, sensitivity
+from benchmarks.report.targets import paragraphs
+from benchmarks.state import amplification, budgets, caps, crossover, operations, sensitivity
 from benchmarks.state.targets import targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 PARTS = {
     "Operations": operations.PART,
     "Amplification": amplification.PART,
     "Complete results with little memory": caps.PART,
     "Multi-way join and binary joins": budgets.PART,
+    "Crossover": crossover.PART,
     "Batches and caches": sensitivity.PART,
+}
+#: Part -> the paper's figures beside its own.
+NOTES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "caps": caps.note,
+    "crossover": crossover.note,
+    "sensitivity": sensitivity.note,
 }
 _INTRODUCTION = """\
 # Benchmarks of the state store
@@ -75,12 +83,13 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
     parts = [_INTRODUCTION]
     wanted = targets(found)
     if wanted.rows:
-        parts += ["## Targets\n", wanted.markdown(), _EXPLAINED]
+        parts += ["## Targets\n", *paragraphs(wanted), _EXPLAINED]
     for heading, part in PARTS.items():
         entry = found.get(part.name)
         if entry is None:
             continue
-        parts += section(docs, heading, part, entry, charts(part.name, entry))
+        notes = [NOTES[part.name](entry)] if part.name in NOTES else []
+        parts += section(docs, heading, part, entry, charts(part.name, entry), notes)
     (docs / "benchmarks-state.md").write_text("\n".join(parts), encoding="utf-8")
 
 

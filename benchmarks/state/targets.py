@@ -1,10 +1,11 @@
-"""What the state store is to reach, and what the newest figures say about it."""
+"""Targets of the state store."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.report.targets import Target, table
+from benchmarks.report.targets import Figure, Target, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,28 +22,40 @@ def targets(newest: Mapping[str, dict[str, Any]]) -> Grid:
 
 
 def _operations(entry: dict[str, Any]) -> Iterator[Target]:
+    rounds = entry["settings"]["rounds"]
+
+    def speed(found: dict[str, Any], kind: str, what: str) -> Figure:
+        return Figure.of(found["per_second"][kind][what], rounds, 1000)
+
     for one in entry["sizes"]:
-        batch = f"batches of {one['batch']:,}"
-        over = one["fits"]["lsm_over"]
+        batch, fits = f"batches of {one['batch']:,}", one["fits"]
         for what in ("hit", "miss"):
             name = f"{batch}: probes/s that {what}, lsm over"
-            yield Target(f"{name} rocksdb", over["rocksdb"][what], 10, True, 1, " ×")
-            yield Target(f"{name} memory", over["memory"][what], 0.8, True, 2, " ×")
-            capped = one.get("capped", {}).get("lsm_over")
-            if capped is not None:
-                figure = capped["rocksdb"][what]
+            ours = speed(fits, "lsm", what)
+            yield Target(
+                f"{name} rocksdb", ours.over(speed(fits, "rocksdb", what)), 10, True, 1, " ×"
+            )
+            yield Target(
+                f"{name} memory", ours.over(speed(fits, "memory", what)), 0.8, True, 2, " ×"
+            )
+            capped = one.get("capped", {})
+            if "lsm_over" in capped:
+                figure = speed(capped, "lsm", what).over(speed(capped, "rocksdb", what))
                 yield Target(f"{name} rocksdb, where state does not fit", figure, 3, True, 1, " ×")
-        speeds = one["fits"]["per_second"]["lsm"]
-        share = speeds["hit"]["median"] / speeds["miss"]["median"]
-        yield Target(f"{batch}: a miss, of what a hit takes", share, 0.2, False)
+        share = speed(fits, "lsm", "hit").over(speed(fits, "lsm", "miss"))
+        yield Target(f"{batch}: a miss, of the time of a hit", share, 0.2, False)
 
 
 def _amplification(entry: dict[str, Any]) -> Iterator[Target]:
     for one in entry["kept"]:
         kept = "rows needed " + ("for ever" if one["window"] is None else "for a window")
-        yield Target(f"{kept}: write amplification", one["write"], 6, False)
-        yield Target(f"{kept}: space amplification", one["space"]["median"], 1.3, False, 3)
-        yield Target(f"{kept}: the same at its peak", one["space"]["high"], 1.3, False, 3)
+        found = {
+            "write amplification": (one["write"], 6, 2),
+            "space amplification": (one["space"]["median"], 1.3, 3),
+            "the same at its peak": (one["space"]["high"], 1.3, 3),
+        }
+        for what, (figure, limit, digits) in found.items():
+            yield Target(f"{kept}: {what}", Figure.counted(figure), limit, False, digits)
 
 
 def _caps(entry: dict[str, Any]) -> Iterator[Target]:
@@ -50,7 +63,7 @@ def _caps(entry: dict[str, Any]) -> Iterator[Target]:
         if one["kind"] == "lsm":
             of = "data" if one.get("of") == "data" else "need of the operator in memory"
             name = f"results that lsm has with {one['share']:g} of the {of}"
-            yield Target(name, 100 * one["complete"], 100, True, 1, " %")
+            yield Target(name, Figure.counted(100 * one["complete"], 1), 100, True, 1, " %")
 
 
 def _budgets(entry: dict[str, Any]) -> Iterator[Target]:
@@ -60,10 +73,26 @@ def _budgets(entry: dict[str, Any]) -> Iterator[Target]:
     for share, both in sorted(by_share.items()):
         multi, tree = both["multi-way"], both["best tree"]
         if share < _SCARCE and multi["ended"] == "done":
-            # Who did not come to its end would have taken longer.
-            ratio = tree["seconds"] / multi["seconds"] if tree["ended"] == "done" else float("inf")
+            took = {
+                "done": tree["seconds"],
+                "stopped": entry["settings"]["patience"],
+                # Without enough memory it has no results, however long it runs.
+                "killed": math.inf,
+            }[tree["ended"]]
+            note = "" if tree["ended"] == "done" else f"the tree was {tree['ended']}"
+            ratio = took / multi["seconds"]
             name = f"with {share:g} of its state: the best tree's time over the multi-way join's"
-            yield Target(name, ratio, 1, True, 2, " ×")
+            yield Target(name, Figure.once(ratio), 1, True, 2, " ×", note=note)
+
+
+def _crossover(entry: dict[str, Any]) -> Iterator[Target]:
+    for one in entry["ample"]:
+        name = (
+            f"without a cap, batches of {one['batch']:,}: the best tree's CPU over the"
+            " multi-way join's"
+        )
+        ratio = Figure.of(one["cpu_ratio"], entry["settings"]["rounds"])
+        yield Target(name, ratio, 1, True, 2, " ×")
 
 
 _READERS = {
@@ -71,4 +100,5 @@ _READERS = {
     "amplification": _amplification,
     "caps": _caps,
     "budgets": _budgets,
+    "crossover": _crossover,
 }

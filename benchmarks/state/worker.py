@@ -187,7 +187,7 @@ def _work(wanted: Run) -> None:
 
 def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
     tuples = results = 0
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     with open_backend(wanted.state, operator.tables, wanted.limit, wanted.kind) as backend:
         batches = islice(tpcds.batches(wanted.data, wanted.batch), wanted.only)
         for number, arrivals in enumerate(batches):
@@ -198,8 +198,10 @@ def _run(wanted: Run, operator: MultiJoin | BinaryTree) -> dict[str, Any]:
             seconds = round(time.perf_counter() - began, 3)
             _say({"seconds": seconds, "tuples": tuples, "results": results})
         told = backend.statistics()
+    spent = time.process_time() - used
     between = operator.intermediate if isinstance(operator, BinaryTree) else ()
     return {
+        "cpu_seconds": round(spent, 3),
         "state": told.bytes,
         "memory": told.memory,
         "intermediate": sum(told.tables[name].bytes for name in between),

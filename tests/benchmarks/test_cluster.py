@@ -52,9 +52,10 @@ def test_figures_are_held_to_their_targets(tmp_path: Path) -> None:
     text = (tmp_path / "benchmarks-cluster.md").read_text()
     pair = "| 3 hosts against 1: "
     share = "state of the largest host, of an equal share"
-    assert f"{pair}{share} | ≤ 1.15 × | 1.08 × | yes |" in text
-    assert f"{pair}CPU, same work, large batches | ≤ 1.4 × | 1.50 × | no |" in text
-    assert f"{pair}a small batch takes longer by | ≤ 150 ms | 110 ms | yes |" in text
+    assert f"{pair}{share} | ≤ 1.15 × | 1.08 × | 3 | 1.08–1.08 | yes |" in text
+    cpu = "CPU, same work, large batches"
+    assert f"{pair}{cpu} | ≤ 1.4 × | 1.50 × | 3 | 1.50–1.50 | no |" in text
+    assert f"{pair}a small batch takes longer by | ≤ 150 ms | 110 ms | 3 | 110–110 | yes |" in text
     assert "| rows | lz4 | 0.50 | 2.5 |" in text
     # Six times a megabyte in 50 ms.
     assert "| 1 | flight | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 120 | 8.33 |" in text

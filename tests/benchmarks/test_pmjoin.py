@@ -148,8 +148,8 @@ def test_every_figure_in_small(
     drawings = report.charts(line)
     assert len(drawings) == 9
     assert all(svg.startswith("<svg") for svg in drawings.values())
-    rows = report.targets(line)
-    assert [row[-1] for row in rows if row[0].startswith("chosen")] == ["yes"]
+    wanted = report.targets(line)
+    assert [str(one.verdict) for one in wanted if one.what.startswith("chosen")] == ["yes"]
     assert report.main(["--docs", str(tmp_path)]) == 1
     assert "no figures of placement" in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
     assert on["probes"] + on["matches"] < off["probes"] + off["matches"]
     grids = looking_ahead.tables(found)
     assert [len(grid.rows) for grid in grids] == [8, 4]
-    assert len(report.targets_ahead(found)) == 4
+    assert len(report.targets_ahead(found | {"settings": vars(options)})) == 4
 
 
 def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert rows["equal", 4, True]["chosen"] == 0
     (grid,) = skew.tables(found)
     assert len(grid.rows) == 10
-    assert len(report.targets_apart(found)) == 6
+    assert len(report.targets_apart(found | {"settings": vars(options)})) == 6
 
 
 def test_a_chain_of_two_keys_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert all(row["same"] for row in found["rows"] if row["partitions"] == 1)
     (grid,) = defaults.tables(found)
     assert len(grid.rows) == 3 * sides
-    assert len(report.targets_defaults(found)) == 2
+    assert len(report.targets_defaults(found | {"settings": vars(options)})) == 4
 
 
 def _tpcds(folder: Path) -> None:

@@ -16,7 +16,6 @@ the service's schedule from measurements of this run's steps.
 
 from __future__ import annotations
 
-import math
 import statistics
 import sys
 import time
@@ -37,7 +36,7 @@ from benchmarks.jaqpot.rations.policies import Calibrated
 from benchmarks.jaqpot.rations.random_forests import random_forest
 from benchmarks.jaqpot.rations.runs import Division, plan_once, run
 from benchmarks.jaqpot.rations.workloads import calm
-from benchmarks.report.figures import tell
+from benchmarks.report.figures import Spread, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.session import WrongResultError
@@ -114,7 +113,7 @@ def _batches(
         if pair >= 0 and place == 1 and (pair + 1) % 100 == 0:
             tell(f"{pair + 1} pairs: median ratio {statistics.median(ratios):.4f}")
     engine.finish()
-    low, high = interval(ratios)
+    low, high = Spread.of(ratios).interval
     medians = {on: statistics.median(found) for on, found in seconds.items()}
     return {
         "pairs": len(ratios),
@@ -125,21 +124,6 @@ def _batches(
         "high": round(high, 5),
         "ratio of medians": round(medians[True] / medians[False], 5),
     }
-
-
-def interval(figures: list[float]) -> tuple[float, float]:
-    """Between which two of the figures the median lies, with a confidence of about 95 %.
-
-    How many of n independent figures are below their median is binomial, so within
-    ``n/2 ± 0.98 √n``.
-
-    >>> interval([float(n) for n in range(101)])
-    (41.0, 59.0)
-    """
-    found, reach = sorted(figures), 0.98 * math.sqrt(len(figures))
-    middle = (len(found) - 1) / 2
-    low, high = max(math.ceil(middle - reach), 0), min(math.floor(middle + reach), len(found) - 1)
-    return found[min(low, high)], found[max(low, high)]
 
 
 def _random(edges: int) -> dict[str, Any]:

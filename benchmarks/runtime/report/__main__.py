@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.sections import section
+from benchmarks.report.targets import paragraphs
 from benchmarks.runtime import adaptation, pacing
 from benchmarks.runtime.__main__ import BENCHMARKS
 from benchmarks.runtime.newest import newest, runs_of
@@ -71,7 +72,7 @@ def write_report(docs: Path, found: dict[str, dict[str, Any]]) -> None:
     parts = [_INTRODUCTION]
     wanted = targets(found)
     if wanted.rows:
-        parts += ["## Targets\n", wanted.markdown()]
+        parts += ["## Targets\n", *paragraphs(wanted)]
     for benchmark in BENCHMARKS:
         if benchmark.name not in found:
             continue

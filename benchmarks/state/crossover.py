@@ -1,0 +1,206 @@
+"""Search for the budget from which on the best tree of binary joins is faster.
+
+``python -m benchmarks.state.crossover [--json]``
+
+Operators, backend, tuples and the choice of the tree are those of ``budgets``; budgets begin where
+those end. Without a cap the two take turns with batches of several sizes, which change how often a
+result of two inputs is looked up again, and ratios are of CPU seconds within a round: nothing is
+read from disk there, so if intermediate results save time at all, it is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.command import Benchmark, spread
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
+from benchmarks.session import WrongResultError
+from benchmarks.state import tpcds
+from benchmarks.state.budgets import ranked
+from benchmarks.state.command import mebi, run, tpcds_options
+from benchmarks.state.worker import AMPLE, PROGRAMS, Outcome, Run, base
+from benchmarks.state.worker import run as run_worker
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.umjoin.operators.binary_tree import Tree
+
+OPERATORS = ("multi-way", "best tree")
+#: Of the paper, section 4: the four tables together, the greatest budget at which the multi-way
+#: join is faster, the least at which the tree is, and the tree's intermediate results, in MB.
+PAPER_INPUT, PAPER_FASTER, PAPER_SLOWER, PAPER_BETWEEN = 1093, 10 * 1024, 11 * 1024, 5.03 * 1024
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    tpcds_options(parser)
+    parser.add_argument("--shares", type=float, nargs="*", default=[2.0, 4.0, 8.0])
+    parser.add_argument("--batches", type=int, nargs="+", default=[5_000, 20_000, 100_000])
+    parser.add_argument("--finalists", type=int, default=3, help="trees to try on all tuples")
+    parser.add_argument("--patience", type=float, default=1200, help="seconds for a run")
+    parser.add_argument("--rounds", type=int, default=5, help="without a cap")
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    folder = tpcds.data(options.scale, options.cache)
+    wanted = tpcds.expected(folder)
+    plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE, patience=options.patience)
+    _, finalists = ranked(plain, wanted, options.finalists)
+    _, name, tree, between = finalists[0]
+    state = run_worker(plain, wanted).last["state"]
+    bare = base(folder, home, options.batch) if options.shares else 0
+    return {
+        "results": wanted,
+        "data": sum(r.nbytes for b in tpcds.batches(folder, options.batch) for r in b.values()),
+        "state": state,
+        "best": name,
+        "intermediate": between,
+        "capped": [
+            {"share": share, **_capped(plain, tree, wanted, round(share * state), bare)}
+            for share in options.shares
+        ],
+        "ample": [
+            {"batch": size, **_in_turns(replace(plain, batch=size), tree, wanted, options.rounds)}
+            for size in options.batches
+        ],
+    }
+
+
+def _capped(plain: Run, tree: Tree, wanted: int, budget: int, bare: int) -> dict[str, Any]:
+    """One run of each with ``budget`` bytes, divided as in ``budgets``."""
+    one = replace(plain, limit=max(1 << 20, budget // 2), cap=bare + budget + PROGRAMS)
+    found = {name: (done.ended, done.seconds) for name, done in _both(one, tree, wanted)}
+    tell(f"{mebi(budget)} MiB: {found}")
+    return {
+        "budget": budget,
+        **{n: {"ended": ended, "seconds": s} for n, (ended, s) in found.items()},
+    }
+
+
+def _in_turns(one: Run, tree: Tree, wanted: int, rounds: int) -> dict[str, Any]:
+    """Both without a cap; ratios are the tree's over the multi-way join's, within rounds."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in OPERATORS}
+    for number in range(rounds):
+        for name, done in _both(one, tree, wanted):
+            if done.ended != "done":
+                raise WrongResultError(f"{name} without a cap: {done.ended}")
+            found[name].append((done.seconds, done.last["cpu_seconds"]))
+        tell(f"round {number + 1}, batches of {one.batch:,}: {[found[n][-1] for n in OPERATORS]}")
+    pairs = list(zip(*(found[name] for name in OPERATORS), strict=True))
+    return {
+        **{
+            name: {
+                "seconds": spread((seconds for seconds, _ in times), 2),
+                "cpu_seconds": spread((cpu for _, cpu in times), 2),
+            }
+            for name, times in found.items()
+        },
+        "ratio": spread((tree[0] / multi[0] for multi, tree in pairs), 3),
+        "cpu_ratio": spread((tree[1] / multi[1] for multi, tree in pairs), 3),
+    }
+
+
+def _both(one: Run, tree: Tree, wanted: int) -> Iterator[tuple[str, Outcome]]:
+    for name, chosen in zip(OPERATORS, (None, tree), strict=True):
+        yield name, run_worker(replace(one, tree=chosen), wanted)
+
+
+def faster_at(entry: dict[str, Any]) -> list[float]:
+    """Shares of the state at which the tree is faster, infinity where that is without a cap."""
+    found = [
+        float(one["share"])
+        for one in entry["capped"]
+        if one["best tree"]["ended"] == "done"
+        and one["best tree"]["seconds"] < one["multi-way"]["seconds"]
+    ]
+    ample = any(one["cpu_ratio"]["median"] < 1 for one in entry["ample"])
+    return [*found, *([float("inf")] if ample else [])]
+
+
+def note(entry: dict[str, Any]) -> str:
+    """The crossover, or that there is none, beside the paper's figures."""
+    found, data, between = faster_at(entry), entry["data"], entry["intermediate"]
+    most = max((one["share"] for one in entry["capped"]), default=0.0)
+    searched = (
+        f"budgets up to {most:g} times the multi-way join's state,"
+        f" {most * entry['state'] / data:.1f} times the input, and no cap at all"
+    )
+    without = ", ".join(
+        f"{shown(one['cpu_ratio'], 2)} with batches of {one['batch']:,}" for one in entry["ample"]
+    )
+    here = (
+        "Here the tree is faster "
+        + " and ".join(
+            "without a cap" if share == float("inf") else f"at {share:g} times the state"
+            for share in found
+        )
+        if found
+        else f"Here there is no crossover in {searched}"
+    )
+    return (
+        "*Beside the paper's figures.* The paper (TPC-DS at scale 10, four tables of"
+        f" {PAPER_INPUT:,} MB together, parallelism 32) has the multi-way join faster with 1 to"
+        f" {PAPER_FASTER // 1024} GB of memory, {1024 / PAPER_INPUT:.1f} to"
+        f" {PAPER_FASTER / PAPER_INPUT:.1f} times the input, and the best tree with"
+        f" {PAPER_SLOWER // 1024} and 12 GB; it prints no run times. Its tree keeps 5.03 GB of"
+        f" intermediate results, {PAPER_BETWEEN / PAPER_INPUT:.1f} times the input; here it keeps"
+        f" {mebi(between)} MiB, {between / data:.1f} times the input of {mebi(data)} MiB. {here}."
+        f" Without a cap the tree takes {without} times the multi-way join's CPU seconds."
+        " A batch of tuples probes at once here, so computing a result of two inputs again costs"
+        " less than storing it; tuple by tuple, as in the paper's operator, that may turn."
+    )
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Run time by budget, and without a cap in turns."""
+    capped = tuple(
+        (
+            f"{one['share']:g}",
+            mebi(one["budget"]),
+            *(
+                f"{one[name]['seconds']:.1f}"
+                if one[name]["ended"] == "done"
+                else f"{one[name]['ended']} after {one[name]['seconds']:.1f}"
+                for name in OPERATORS
+            ),
+        )
+        for one in entry["capped"]
+    )
+    ample = tuple(
+        (
+            f"{one['batch']:,}",
+            *(shown(one[n][w], 1) for n in OPERATORS for w in ("seconds", "cpu_seconds")),
+            shown(one["ratio"], 2),
+            shown(one["cpu_ratio"], 2),
+        )
+        for one in entry["ample"]
+    )
+    head = (
+        *("batch", "multi-way, s", "CPU s", "best tree, s", "CPU s"),
+        *("tree / multi-way, s", "tree / multi-way, CPU"),
+    )
+    by_budget = ("share", "budget, MiB", "multi-way, s", "best tree, s")
+    return [
+        *([Grid("by memory budget, one run each", by_budget, capped)] if capped else []),
+        Grid("without a cap, in turns", head, ample),
+    ]
+
+
+PART = Benchmark(
+    "crossover", "where the best tree is faster than the multi-way join", _options, _measure, tables
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run(PART, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
