@@ -85,8 +85,8 @@ def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
     def period(number: int) -> Interim:
         noise = Random(seed + number) if number == PERIODS else Random(number)
         measures = tuple(
-            StepMeasures(
-                *step,
+            StepMeasures.of(
+                step,
                 EdgeStatistics(
                     1000, int(n), 0.001, 10**6, int(n * noise.uniform(0.9, 1.1)), min(int(n), 1000)
                 ),

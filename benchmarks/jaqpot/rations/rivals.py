@@ -30,7 +30,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.steps import steps_of
+from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_planner.allocation.printed.grepp import check_resources
 from anabranch_planner.allocation.printed.rivals import Rival
 from anabranch_runtime.epochs.rationing import Rationing
@@ -73,7 +74,9 @@ class HalfWay:
 def half_ways(ruleset: Ruleset, period: Interim) -> tuple[HalfWay, ...]:
     """All edges, parents first, with the costs of ``period``, per second of it."""
     found, steps = flows(ruleset, [period]), steps_of(ruleset)
-    counts = {(one.joined, one.head, one.target): one.counts for one in period.steps}
+    counts: dict[Step, EdgeStatistics] = {}
+    for one in period.steps:
+        counts[one.step.whole] = counts.get(one.step.whole, EdgeStatistics()) + one.counts
     rows = period.results.rows
     each = period.results.seconds / rows if rows else 0.0
     results: dict[Edge, int] = defaultdict(int)
@@ -82,7 +85,7 @@ def half_ways(ruleset: Ruleset, period: Interim) -> tuple[HalfWay, ...]:
     made = {rule.out for rule in ruleset.paths}
     halves = []
     for rule in ruleset.paths:
-        joined, head, target = steps[rule.out]
+        joined, head, target, _ = steps[rule.out]
         measured, flow = counts.get(steps[rule.out]), found[rule.out]
         pairs = 0 if measured is None else measured.pairs
         halves.append(

@@ -108,8 +108,9 @@ def series_detail(found: SeriesOut) -> RenderableType:
     steps = table_of("step", *figures, "course of the hit ratio", right=figures)
     for one in found.steps:
         awaited = one.forecast.hit_ratio.value if one.forecast else None
+        part = f" ({one.part})" if one.part else ""
         steps.add_row(
-            escape(f"{', '.join(one.head)} → {', '.join(one.target)}"),
+            escape(f"{', '.join(one.head)} → {', '.join(one.target)}{part}"),
             number(_newest(one.probes)),
             percent(_newest(one.hit_ratio)),
             percent(awaited),

@@ -3,13 +3,20 @@
 A probe rule says which labels it fills and by which keys, and so do the rules before it on the
 path from the arriving tuple. The keys on a path, closed under equality, are the key classes of the
 sub-join that the path has reached, hence its canonical id.
+
+Every edge is counted. Counts of the edges by which all tuples of a start take a step add up, in
+however many substreams. Where only some substreams take it, or some of the tuples that could have
+taken it were dropped by a look-ahead, they are those of a :class:`Part`: its selectivity need not
+be that of all tuples.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from anabranch_contract.codec import Row
 from anabranch_contract.plans.ruleset import substream_counts
 from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, canonical
@@ -17,14 +24,80 @@ from anabranch_contract.queries.mirs import MirId, canonical
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
+    from anabranch_contract.plans.ruleset import (
+        Edge,
+        Presence,
+        ProbeRule,
+        Ruleset,
+        StoreId,
+        Substreams,
+    )
 
-#: The sub-join that a step leads to, and its labels before and in the target.
-Step = tuple[MirId, tuple[Label, ...], tuple[Label, ...]]
+
+class Part(Row, frozen=True):
+    """The tuples that a step is counted on, where they are not all tuples of its starts.
+
+    Attributes:
+        start: the label whose substreams take the step; empty where all tuples do.
+        function: :func:`function_digest` of the way in which they are told apart.
+        substreams: their numbers, ascending.
+        sifted: whether a look-ahead (``ProbeRule.ahead``) has dropped others before.
+    """
+
+    start: Label = Label("")
+    function: str = ""
+    substreams: tuple[int, ...] = ()
+    sifted: bool = False
+
+    def __str__(self) -> str:
+        """The part for people; empty for :data:`WHOLE`."""
+        numbers = ", ".join(map(str, self.substreams))
+        word = "substream" if len(self.substreams) == 1 else "substreams"
+        named = [f"{word} {numbers} of {self.start}"] if numbers else []
+        return ", ".join([*named, *(["after a look-ahead"] if self.sifted else [])])
+
+
+#: All tuples.
+WHOLE = Part()
+
+
+class Step(NamedTuple):
+    """A step, and the tuples that it is counted on.
+
+    Attributes:
+        joined: the sub-join that it leads to.
+        head, target: its labels, before and in the store that is probed; sorted.
+    """
+
+    joined: MirId
+    head: tuple[Label, ...]
+    target: tuple[Label, ...]
+    part: Part = WHOLE
+
+    @property
+    def whole(self) -> Step:
+        """The step of all tuples."""
+        return self._replace(part=WHOLE)
+
+    def __str__(self) -> str:
+        names = f"{', '.join(self.head)} to {', '.join(self.target)}"
+        return f"{names} ({self.part})" if self.part != WHOLE else names
+
+
+class CountedStep(NamedTuple):
+    """The step of an edge.
+
+    Attributes:
+        asked: the earlier edge whose look-ahead has looked for the key of its probe, and how many
+            keys it has looked for; None: no edge.
+    """
+
+    step: Step
+    asked: tuple[Edge, int] | None = None
 
 
 def steps_of(ruleset: Ruleset) -> dict[str, Step]:
-    """Edge -> the step that leads to it."""
+    """Edge -> the step that leads to it, of all tuples."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -36,33 +109,60 @@ def steps_of(ruleset: Ruleset) -> dict[str, Step]:
         labels = head | frozenset(rule.members)
         reached[rule.out] = labels, classes
         joined = canonical(classes, relation_of, labels).id
-        found[rule.out] = (joined, tuple(sorted(head)), tuple(sorted(rule.members)))
+        found[rule.out] = Step(joined, tuple(sorted(head)), tuple(sorted(rule.members)))
     return found
 
 
-def steps_of_all(ruleset: Ruleset) -> dict[str, Step]:
-    """Edge -> its step, without the steps that only some of a start's tuples take.
-
-    What is counted on the others says how selective a step is for their substreams, not for all.
-    Where every substream takes a step, be it on edges of their own, their counts add up. Where it
-    is asked ahead, those that are left find more than all would, so such a step and all behind it
-    are left out, too.
-    """
-    found = steps_of(ruleset)
-    chosen: dict[str, bool] = {}
-    for rule in ruleset.paths:
-        chosen[rule.out] = bool(rule.ahead) or chosen.get(rule.edge, False)
+def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
+    """Edge -> its step with the part that is counted on it; of every edge that is probed over."""
+    steps, takers = steps_of(ruleset), ruleset.takers
     counts = substream_counts(ruleset.substreams)
-    takers = ruleset.takers
-    taken: dict[tuple[Label, Step], set[int]] = defaultdict(set)
-    divided = [rule for rule in ruleset.probe_rules if rule.start in counts]
+    digests = {one.start: function_digest(one) for one in ruleset.substreams}
+    sifted: dict[Edge, bool] = {}
+    for rule in ruleset.paths:
+        sifted[rule.out] = bool(rule.ahead) or sifted.get(rule.edge, False)
+    taken: dict[tuple[Label, Step, bool], set[int]] = defaultdict(set)
+    divided = [rule for rule in ruleset.paths if rule.start in counts]
     for rule in divided:
         numbers = takers[rule.out] or range(counts[rule.start])
-        taken[rule.start, found[rule.out]].update(numbers)
-    partial = {
-        rule.out for rule in divided if len(taken[rule.start, found[rule.out]]) < counts[rule.start]
+        taken[rule.start, steps[rule.out], sifted[rule.out]].update(numbers)
+    parts = {edge: Part(sifted=True) if some else WHOLE for edge, some in sifted.items()}
+    for rule in divided:
+        some = taken[rule.start, steps[rule.out], sifted[rule.out]]
+        if len(some) < counts[rule.start]:
+            numbers = takers[rule.out]
+            parts[rule.out] = Part(rule.start, digests[rule.start], numbers, sifted[rule.out])
+    asked = _asked(ruleset)
+    return {
+        rule.out: CountedStep(steps[rule.out]._replace(part=parts[rule.out]), asked[rule.out])
+        for rule in ruleset.paths
     }
-    return {e: step for e, step in found.items() if e not in partial and not chosen[e]}
+
+
+def function_digest(function: Substreams) -> str:
+    """A name of the way in which ``function`` tells tuples apart."""
+    told = function.start, function.attribute, function.type, function.groups, function.others
+    return hashlib.blake2b(repr(told).encode(), digest_size=4).hexdigest()
+
+
+def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
+    """Edge -> :attr:`CountedStep.asked`."""
+    pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
+    found: dict[Edge, tuple[Edge, int] | None] = {}
+    for rule in ruleset.paths:
+        known = pending.get(rule.edge, {})
+        found[rule.out] = known.get(_question(rule))
+        asking = (rule.out, len(rule.ahead))
+        pending[rule.out] = known | {_question(one): asking for one in rule.ahead}
+    return found
+
+
+#: A store, and the attributes that are looked for there, with their key types.
+_Question = tuple["StoreId", frozenset[tuple[str, str]]]
+
+
+def _question(asked: Presence | ProbeRule) -> _Question:
+    return asked.store, frozenset((k.build.attribute, k.type) for k in asked.key)
 
 
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:

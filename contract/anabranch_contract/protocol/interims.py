@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
+from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -25,13 +26,25 @@ class StepMeasures:
     Attributes:
         joined: the canonical sub-join that the step leads to.
         head, target: its labels, cut in two; sorted.
-        counts: of the period.
+        counts: of the period; ``pairs`` as in :class:`~.measurements.JoinSample`.
+        part: the tuples that were counted.
     """
 
     joined: MirId
     head: tuple[Label, ...]
     target: tuple[Label, ...]
     counts: EdgeStatistics
+    part: Part = WHOLE
+
+    @classmethod
+    def of(cls, step: Step, counts: EdgeStatistics) -> StepMeasures:
+        """The counts of ``step``."""
+        return cls(step.joined, step.head, step.target, counts, step.part)
+
+    @property
+    def step(self) -> Step:
+        """The step, and the part that was counted."""
+        return Step(self.joined, self.head, self.target, self.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,7 @@ class DriftedStep:
         joined, head, target: as in :class:`StepMeasures`.
         figure: ``matches`` or ``found``.
         before, after: the figure per probe.
+        part: the tuples that were counted.
     """
 
     joined: MirId
@@ -77,11 +91,11 @@ class DriftedStep:
     figure: str
     before: float
     after: float
+    part: Part = WHOLE
 
     def __str__(self) -> str:
-        names = ", ".join(map(str, self.head)), ", ".join(map(str, self.target))
-        change = f"{self.before:.3g} to {self.after:.3g}"
-        return f"{names[0]} to {names[1]}: {self.figure} per probe from {change}"
+        step = Step(self.joined, self.head, self.target, self.part)
+        return f"{step}: {self.figure} per probe from {self.before:.3g} to {self.after:.3g}"
 
 
 @dataclass(frozen=True, slots=True)

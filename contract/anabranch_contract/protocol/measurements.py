@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import Message
+from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -24,8 +25,10 @@ class JoinSample:
         joined: the canonical sub-join over both.
         head, target: its labels, cut in two; sorted.
         probes: tuples that probed. Older ones may count for less than one, so not whole.
-        pairs: (probing tuple, stored tuple) combinations that were looked at.
+        pairs: (probing tuple, stored tuple) combinations that were looked at, and those that tuples
+            dropped by a look-ahead would have been in.
         hits: those of them whose keys agree, before any other check.
+        part: the tuples that were counted.
     """
 
     joined: MirId
@@ -34,6 +37,17 @@ class JoinSample:
     probes: float
     pairs: float
     hits: float
+    part: Part = WHOLE
+
+    @classmethod
+    def of(cls, step: Step, probes: float, pairs: float, hits: float) -> JoinSample:
+        """The measurements of ``step``."""
+        return cls(step.joined, step.head, step.target, probes, pairs, hits, step.part)
+
+    @property
+    def step(self) -> Step:
+        """The step, and the part that was counted."""
+        return Step(self.joined, self.head, self.target, self.part)
 
 
 @dataclass(frozen=True, slots=True)

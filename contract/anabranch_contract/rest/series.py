@@ -49,12 +49,14 @@ class StepSeriesOut(Document):
 
     ``hit_ratio`` is the share of the probing tuples that found a match (gamma of dpPick),
     ``matches_per_hit`` the matches of each that did (mu), ``cpu_microseconds`` the workers' time
-    per probing tuple.
+    per probing tuple. ``part`` names the tuples that were counted: some substreams of a start, or
+    those that a look-ahead has left; empty: all.
     """
 
     joined: str
     head: list[str]
     target: list[str]
+    part: str = ""
     probes: list[int | None]
     hit_ratio: list[float | None]
     matches_per_hit: list[float | None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.steps import Step
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.mirs import is_connected, join_keys, sub_join
 from anabranch_planner.cost.steps import SubJoins
@@ -17,7 +18,6 @@ from anabranch_planner.cost.steps import SubJoins
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_contract.plans.steps import Step
     from anabranch_contract.queries.joins import JoinQuery
 
 
@@ -35,7 +35,7 @@ class Inference:
         return self._known[step]
 
     def _find(self, step: Step) -> Step | None:
-        joined, head, target = step[0], frozenset(step[1]), frozenset(step[2])
+        joined, head, target = step.joined, frozenset(step.head), frozenset(step.target)
         query = self._subs.containing(head | target, joined)
         if query is None:
             return None
@@ -46,22 +46,26 @@ class Inference:
         # Either side has to be a sub-join by itself, or its pairs are not those of a store's rows.
         if not all(is_connected(query, part) for part in (heads, targets)):
             return None
-        return sub_join(query, heads | targets).id, tuple(sorted(heads)), tuple(sorted(targets))
+        if step.part.substreams and step.part.start not in heads:
+            # Its substreams are told apart where the start is joined.
+            return None
+        smaller = sub_join(query, heads | targets).id
+        return Step(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)
 
     def extend(self, samples: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
         """``samples`` of one time, and those that follow for sub-joins that none of them is of.
 
         Sorted by sub-join, then by head.
         """
-        known: dict[Step, JoinSample] = {(s.joined, s.head, s.target): s for s in samples}
+        known = {s.step: s for s in samples}
         seen = {s.joined for s in known.values()}
         found = dict(known)
         for step in sorted(known):
             smaller = self.smaller(step)
-            if smaller is None or smaller[0] in seen:
+            if smaller is None or smaller.joined in seen:
                 continue
-            one, old = known[step], found.get(smaller, JoinSample(*smaller, 0.0, 0.0, 0.0))
-            found[smaller] = JoinSample(
-                *smaller, old.probes + one.probes, old.pairs + one.pairs, old.hits + one.hits
+            one, old = known[step], found.get(smaller, JoinSample.of(smaller, 0.0, 0.0, 0.0))
+            found[smaller] = JoinSample.of(
+                smaller, old.probes + one.probes, old.pairs + one.pairs, old.hits + one.hits
             )
         return tuple(found[key] for key in sorted(found))

@@ -84,6 +84,7 @@ class CostModel:
         parts: the sub-joins' parts, where several models of them are made.
         substreams: how the tuples of some starts are told apart
             (:mod:`~anabranch_planner.cost.values`).
+        counted: how they were told apart where samples were counted; empty: as ``substreams``.
 
     Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
     the relation's cardinality (as if it were a key), which makes an unknown selectivity
@@ -101,6 +102,7 @@ class CostModel:
         bounds: LoosestBounds | None = None,
         parts: PartNames | None = None,
         substreams: Sequence[Substreams] = (),
+        counted: Sequence[Substreams] = (),
     ) -> None:
         if parallelism < 1:
             raise StatisticsError(
@@ -118,7 +120,8 @@ class CostModel:
         self.substreams = tuple(substreams)
         self._divided = SubstreamShares(self._figures.values, substreams)
         self.aside = self._set_aside(substreams)
-        self._selectivities = Selectivities(self._figures, statistics.samples(), parts)
+        samples = statistics.samples()
+        self._selectivities = Selectivities(self._figures, samples, parts, counted or substreams)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
         self._sent: dict[MirId, dict[Label, float]] = {}

@@ -24,6 +24,12 @@ one, so ``hits`` and ``pairs`` are scaled down together until there is at most o
 Steps of less than :data:`MIN_PROBES` probes are not used. Where ``X`` was reached by several
 steps, their results are averaged, weighted by their probes.
 
+**Substreams.** Counts of some substreams of a start say how selective the step is for these. By
+the shares of values (:mod:`~anabranch_planner.cost.values`) they send a share ``h`` of all that the
+start sends over ``H``, and a share ``x`` of all over ``X``. So the step is ``x / h`` times as
+selective for them as for all, and ``pairs`` are multiplied by that. Shares are estimates: probes of
+substreams have the weight :data:`PART_WEIGHT`.
+
 **Larger sub-joins** inherit: ``estimate(X)`` is multiplied by ``f(Y) / tree(Y)`` for sub-joins
 ``Y`` of ``X`` that were seen, the largest first (then by id), each only if its members lie in
 different groups so far, whereupon they become one group. So no predicate is corrected twice: two
@@ -35,15 +41,19 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.steps import function_digest
 from anabranch_contract.queries.mirs import canonical
 from anabranch_planner.cost.figures import sane
+from anabranch_planner.cost.values import SubstreamShares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_contract.queries.joins import AttrRef, Label
     from anabranch_contract.queries.mirs import Mir, MirId
@@ -54,6 +64,8 @@ if TYPE_CHECKING:
 MIN_PROBES = 30
 #: How many matches the estimate is worth against those that were seen.
 PRIOR_HITS = 10.0
+#: Weight of a probe of some substreams against one of all tuples.
+PART_WEIGHT = 0.1
 
 
 class PartNames:
@@ -73,18 +85,30 @@ class PartNames:
 
 
 class Selectivities:
-    """Selectivities of canonical sub-joins; memoised."""
+    """Selectivities of canonical sub-joins; memoised.
+
+    Args:
+        counted: the ways of telling tuples apart by which samples of substreams were counted;
+            samples by others are not used.
+    """
 
     def __init__(
-        self, figures: Figures, samples: Sequence[JoinSample], parts: PartNames | None = None
+        self,
+        figures: Figures,
+        samples: Sequence[JoinSample],
+        parts: PartNames | None = None,
+        counted: Sequence[Substreams] = (),
     ) -> None:
         self._figures = figures
+        self._counted = {
+            function_digest(one): SubstreamShares(figures.values, (one,)) for one in counted
+        }
         self._names = PartNames() if parts is None else parts
         self._factors: dict[MirId, tuple[float, ...]] = {}
         self._ratios: dict[MirId, float] = {}
         self._seen: dict[MirId, list[JoinSample]] = defaultdict(list)
-        usable = [s for s in samples if _checked(s).probes >= MIN_PROBES and s.pairs > 0]
-        for sample in sorted(usable, key=lambda s: (s.joined, s.head, s.target)):
+        usable = [s for s in samples if _checked(s).probes >= MIN_PROBES and self._is_usable(s)]
+        for sample in sorted(usable, key=lambda s: s.step):
             self._seen[sample.joined].append(sample)
         self._members = {
             joined: frozenset(found[0].head + found[0].target)
@@ -204,17 +228,39 @@ class Selectivities:
             group = {label: name if g in groups else g for label, g in group.items()}
         return chosen
 
+    def _is_usable(self, sample: JoinSample) -> bool:
+        known = not sample.part.substreams or sample.part.function in self._counted
+        return sample.pairs > 0 and known
+
     def _observed(self, mir: Mir, estimate: float, seen: Sequence[JoinSample]) -> float:
         total = weight = 0.0
         for sample in seen:
-            halves = [
-                self.of(self._names.of(mir, frozenset(labels)))
-                for labels in (sample.head, sample.target)
-            ]
-            before = halves[0] * halves[1]
-            total += sample.probes * before * _posterior(sample, before, estimate)
-            weight += sample.probes
-        return total / weight
+            head, target = (
+                self._names.of(mir, frozenset(labels)) for labels in (sample.head, sample.target)
+            )
+            before = self.of(head) * self.of(target)
+            of_all, counts = self._of_all(sample, head, mir), sample.probes
+            if of_all is None:
+                continue
+            if sample.part.substreams:
+                counts *= PART_WEIGHT
+            total += counts * before * _posterior(of_all, before, estimate)
+            weight += counts
+        return total / weight if weight else estimate
+
+    def _of_all(self, sample: JoinSample, head: Mir, mir: Mir) -> JoinSample | None:
+        """``sample`` as if all tuples had been counted; None: shares say that none can match."""
+        part = sample.part
+        if not part.substreams:
+            return sample
+        shares = self._counted[part.function]
+        sent, made = (
+            sum(shares.of(one, part.start, number) for number in part.substreams)
+            for one in (head, mir)
+        )
+        if sent <= 0 or made <= 0:
+            return None
+        return replace(sample, pairs=sample.pairs * made / sent)
 
 
 #: Fewer classes, unstated, stronger, by name: worse. Then the open classes that it spans.

@@ -58,7 +58,7 @@ class Steady:
         self.before = before
         self._ahead, self._constants = newest.ahead(), newest.constants()
         self._exchange = newest.exchange()
-        self._samples = {(s.joined, s.head, s.target): s for s in newest.samples()}
+        self._samples = {s.step: s for s in newest.samples()}
         self.moved: frozenset[str] | None = frozenset()
         if before is not None:
             self.moved = self._settle(before)

@@ -69,6 +69,7 @@ class Options:
             that saves seconds (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
             and not by the printed program.
         told_apart: how the tuples of starts are told apart now; that changes where much is saved.
+            By it samples of substreams were counted.
         look_ahead: whether the rules of revisions ask ahead where that pays
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
@@ -180,6 +181,7 @@ def cost_model(
         parallelism=options.parallelism,
         partitioning=options.partitioning,
         bounds=LoosestBounds(queries),
+        counted=options.told_apart,
     )
     if substreams is None:
         joint = options.optimizer is Optimizer.CLASH

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.plans.steps import CountedStep
     from anabranch_contract.protocol.activations import Failure
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.state.coverage import Access
@@ -48,7 +48,9 @@ class Batch:
     access: dict[str, Access]
 
 
-def enter_idle(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
+def enter_idle(
+    state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, CountedStep]
+) -> State:
     """The state once ``epoch`` has begun by ``ruleset`` without a batch; see :func:`begin`."""
     state = deal(_entered(state, ruleset, epoch, steps), ruleset)
     return drop_unused(state, ruleset, accesses(state, ruleset))
@@ -58,7 +60,7 @@ def begin(
     state: State,
     ruleset: Ruleset,
     epoch: int,
-    steps: Mapping[str, Step],
+    steps: Mapping[str, CountedStep],
     throttle: Throttle,
     *,
     rationed: bool = False,
@@ -88,7 +90,7 @@ def begin(
     return Batch(drop_unused(state, ruleset, access) if entered else state, ruleset, access)
 
 
-def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Step]) -> State:
+def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, CountedStep]) -> State:
     state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
     return forget(catch_up.owe_past(state, ruleset), ruleset)
 

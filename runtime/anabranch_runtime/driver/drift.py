@@ -39,7 +39,7 @@ from anabranch_contract.protocol.interims import DriftedRate, DriftedStep, Drift
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.plans.steps import CountedStep, Step
     from anabranch_contract.protocol.measurements import EdgeStatistics
 
     Array = npt.NDArray[np.float64]
@@ -144,11 +144,11 @@ class Edges:
     index: npt.NDArray[np.intp]
 
     @staticmethod
-    def of(steps: Mapping[str, Step]) -> Edges:
+    def of(steps: Mapping[str, CountedStep]) -> Edges:
         """The edges of a mapping from edge to step."""
-        found = tuple(sorted(set(steps.values())))
+        found = tuple(sorted({counted.step for counted in steps.values()}))
         places = {step: place for place, step in enumerate(found)}
-        index = np.fromiter((places[s] for s in steps.values()), np.intp, len(steps))
+        index = np.fromiter((places[c.step] for c in steps.values()), np.intp, len(steps))
         return Edges(tuple(steps), found, index)
 
 
@@ -253,7 +253,8 @@ def drifts(found: Watch) -> tuple[Drifts, int]:
             rates.append(DriftedRate(found.relations[place - 2 * n], after / before))
         else:
             figure = "matches" if place < n else "found"
-            steps.append(DriftedStep(*found.steps[place % n], figure, before, after))
+            step = found.steps[place % n]
+            steps.append(DriftedStep(*step[:3], figure, before, after, step.part))
     lasted = int(found.sums.rising[height > THRESHOLD].min())
     return Drifts(tuple(rates), tuple(sorted(steps))), lasted
 

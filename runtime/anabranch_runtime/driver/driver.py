@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from anabranch_contract.errors import StructuredError
     from anabranch_contract.plans.rations import PaidBatches
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.plans.steps import CountedStep
     from anabranch_contract.protocol.activations import Failure
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.attempts import Job
@@ -546,7 +546,7 @@ class Driver:
         answer = self.control.wait_for_answer(number, settings.patience)
         return self._revisions.newest(state, answer)
 
-    def _steps(self) -> Mapping[str, Step]:
+    def _steps(self) -> Mapping[str, CountedStep]:
         """Edge -> step, by the ruleset that the state goes by.
 
         Without the ruleset nothing can be said of its edges.

@@ -22,7 +22,7 @@ from anabranch_runtime.state.reads import sum_reads
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.plans.steps import CountedStep
     from anabranch_contract.protocol.activations import Activation
     from anabranch_contract.protocol.measurements import JoinSample
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -104,7 +104,7 @@ def without_batches(found: Snapshot) -> Snapshot:
     return replace(found, batches=0, edges={}, measured={}, stores=stores)
 
 
-def steps_seen(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample, ...]:
+def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
     """Samples of joins by the end of the epoch that ``state`` is in.
 
     ``steps``: edge -> step, by the ruleset that the state goes by.
@@ -112,7 +112,7 @@ def steps_seen(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample, ...
     return remember(state.steps, steps_of_epoch(state, steps))
 
 
-def steps_of_epoch(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample, ...]:
+def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
     """Samples of joins from the epoch that ``state`` is in, by whichever of its rulesets.
 
     ``steps``: as in :func:`steps_seen`.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.plans.steps import CountedStep
     from anabranch_contract.protocol.interims import Interim
     from anabranch_runtime.control import Control
     from anabranch_runtime.epochs.interims import Period
@@ -55,7 +55,7 @@ class _Commit:
     now: float
     until: float
     state: State
-    steps: Mapping[str, Step]
+    steps: Mapping[str, CountedStep]
     period: Period
     fresh: Written
     written: Written

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_runtime.epochs.join_samples import of_steps
 from anabranch_runtime.epochs.statistics import store_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_contract.plans.steps import Step
+    from anabranch_contract.plans.steps import CountedStep, Step
     from anabranch_runtime.state.manifest import State
 
 
@@ -43,7 +44,7 @@ def begin(state: State, now: float) -> Period:
     return Period(now, state, state.edges)
 
 
-def leave_ruleset(period: Period, last: State, steps: Mapping[str, Step]) -> Period:
+def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep]) -> Period:
     """The period after its epoch, or after its ruleset has been revised.
 
     Args:
@@ -54,7 +55,7 @@ def leave_ruleset(period: Period, last: State, steps: Mapping[str, Step]) -> Per
 
 
 def close(
-    period: Period, state: State, steps: Mapping[str, Step], now: float, until: float
+    period: Period, state: State, steps: Mapping[str, CountedStep], now: float, until: float
 ) -> Interim:
     """The measurements of a period that ends with ``state``.
 
@@ -77,7 +78,9 @@ def close(
         batches=state.next_batch - period.begun.next_batch,
         arrivals=arrived,
         steps=tuple(
-            StepMeasures(*step, counts) for step, counts in sorted(counted.items()) if counts.probes
+            StepMeasures.of(step, counts)
+            for step, counts in sorted(counted.items())
+            if counts.probes
         ),
         stores={
             name: StoreSize(store.rows, store.keys)
@@ -87,12 +90,13 @@ def close(
     )
 
 
-def _counted(period: Period, state: State, steps: Mapping[str, Step]) -> dict[Step, EdgeStatistics]:
+def _counted(
+    period: Period, state: State, steps: Mapping[str, CountedStep]
+) -> dict[Step, EdgeStatistics]:
     found = dict(period.steps)
-    for edge, counts in state.edges.items():
-        # A failed query's rules are gone, its counters stay until the epoch ends.
-        step = steps.get(edge)
-        if step is not None:
-            fresh = counts - period.edges.get(edge, EdgeStatistics())
-            found[step] = found.get(step, EdgeStatistics()) + fresh
+    # A failed query's rules are gone, its counters stay until the epoch ends.
+    known = {edge: counts for edge, counts in state.edges.items() if edge in steps}
+    fresh = {edge: c - period.edges.get(edge, EdgeStatistics()) for edge, c in known.items()}
+    for step, counts in of_steps(steps, fresh).items():
+        found[step] = found.get(step, EdgeStatistics()) + counts
     return found

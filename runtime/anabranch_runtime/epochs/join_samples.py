@@ -8,9 +8,10 @@ stood for and the hits among them, before time bounds and residuals are checked
 (``EdgeStatistics``). So ``hits / pairs`` depends on keys only: not
 on how long history is, on bounds, residuals, partitioning, or which start's path it was; samples of
 equal steps are added up. What the pairs stand for is what was stored: rows that retention keeps
-beyond a window are among them. Steps that only some substreams of a start take are left out: what
-holds for these need not hold for all. A probe of an MIR that is answered by its parts is not
-counted.
+beyond a window are among them. Counts of a step that only some substreams of a start take are those
+of a part (``contract.plans.steps.Part``). Where a look-ahead drops tuples, these would have found
+nothing at the step that it asked for: their pairs are added there. For other steps the tuples that
+are left stand for all. A probe of an MIR that is answered by its parts is not counted.
 
 What is remembered. A plan that changes because of what was seen may no longer take the step that
 was seen, so samples outlive their epoch. Where a step was seen again, what was known counts half
@@ -20,16 +21,16 @@ once found bad is worth another look. An epoch in which nothing was probed fades
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.steps import Step, steps_of_all
-from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.plans.steps import CountedStep, Step, counted_steps
+from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.measurements import EdgeStatistics
 
 #: Weight of an old sample where the step was seen again, and where it was not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
@@ -40,59 +41,73 @@ class Steps:
 
     def __init__(self) -> None:
         self._ruleset: Ruleset | None = None
-        self._steps: Mapping[str, Step] = {}
+        self._steps: Mapping[str, CountedStep] = {}
 
-    def of(self, ruleset: Ruleset) -> Mapping[str, Step]:
-        """Edge -> the step that leads to it, where all tuples of a start take it."""
+    def of(self, ruleset: Ruleset) -> Mapping[str, CountedStep]:
+        """Edge -> the step that leads to it."""
         if ruleset is not self._ruleset:
-            self._ruleset, self._steps = ruleset, steps_of_all(ruleset)
+            self._ruleset, self._steps = ruleset, counted_steps(ruleset)
         return self._steps
 
 
+def of_steps(
+    steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
+) -> dict[Step, EdgeStatistics]:
+    """The counts of ``edges`` by step, with the pairs of tuples that look-aheads have dropped.
+
+    Of several questions of one look-ahead each is taken to have dropped the same share.
+    """
+    found: dict[Step, EdgeStatistics] = {}
+    for edge, (step, asked) in steps.items():
+        counts = edges.get(edge)
+        if counts is None:
+            continue
+        asking = None if asked is None else edges.get(asked[0])
+        if asked is not None and asking is not None and 0 < asking.dropped < asking.asked:
+            passed = 1 - asking.dropped / asking.asked
+            counts = replace(counts, pairs=round(counts.pairs * passed ** (-1 / asked[1])))
+        found[step] = found.get(step, EdgeStatistics()) + counts
+    return found
+
+
 def step_samples(
-    steps: Mapping[str, Step], edges: Mapping[str, EdgeStatistics]
+    steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
 ) -> tuple[JoinSample, ...]:
     """The samples from ``edges``, the counters of an epoch whose ruleset has ``steps``."""
-    totals: dict[Step, tuple[int, int, int]] = {}
-    for edge, step in steps.items():
-        seen = edges.get(edge)
-        if seen is not None and seen.pairs:
-            probes, pairs, hits = totals.get(step, (0, 0, 0))
-            totals[step] = (probes + seen.probes, pairs + seen.pairs, hits + seen.hits)
-    return tuple(JoinSample(*step, *map(float, totals[step])) for step in sorted(totals))
+    return tuple(
+        JoinSample.of(step, float(counts.probes), float(counts.pairs), float(counts.hits))
+        for step, counts in sorted(of_steps(steps, edges).items(), key=lambda item: item[0])
+        if counts.pairs
+    )
 
 
 def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
     """Samples of equal steps as one."""
-    found = {_step(s): s for s in known}
+    found = {s.step: s for s in known}
     for sample in fresh:
-        before = found.get(_step(sample))
-        found[_step(sample)] = sample if before is None else _weighed(before, 1.0, sample)
+        before = found.get(sample.step)
+        found[sample.step] = sample if before is None else _weighed(before, 1.0, sample)
     return tuple(found[step] for step in sorted(found))
 
 
 def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
     """``known`` samples after an epoch in which ``fresh`` ones were taken."""
-    new = {_step(s): s for s in fresh}
+    new = {s.step: s for s in fresh}
     if not new:
         return tuple(known)
     kept = dict(new)
     for sample in known:
-        again = new.get(_step(sample))
+        again = new.get(sample.step)
         weight = UNSEEN if again is None else SEEN_AGAIN
-        kept[_step(sample)] = _weighed(sample, weight, again)
+        kept[sample.step] = _weighed(sample, weight, again)
     return tuple(kept[step] for step in sorted(kept) if kept[step].probes >= 1)
 
 
 def _weighed(sample: JoinSample, weight: float, more: JoinSample | None) -> JoinSample:
     """``sample`` for ``weight`` of it, and ``more`` of the same step."""
-    return JoinSample(
-        *_step(sample),
+    return JoinSample.of(
+        sample.step,
         sample.probes * weight + (more.probes if more else 0.0),
         sample.pairs * weight + (more.pairs if more else 0.0),
         sample.hits * weight + (more.hits if more else 0.0),
     )
-
-
-def _step(sample: JoinSample) -> Step:
-    return sample.joined, sample.head, sample.target

@@ -53,7 +53,7 @@ export function rates(series) {
 /** Steps by the CPU time that they have taken in all periods, the dearest first. */
 export function steps(series) {
   const found = (series?.steps ?? []).map((step) => ({
-    name: `${step.head.join(", ")} → ${step.target.join(", ")}`,
+    name: `${step.head.join(", ")} → ${step.target.join(", ")}${step.part ? ` (${step.part})` : ""}`,
     values: step.hit_ratio,
     now: newest(step.hit_ratio),
     matches: newest(step.matches_per_hit),

@@ -64,27 +64,23 @@ def measured(interim: Interim, inference: Inference) -> Measured:
     """The samples of a period."""
     samples = inference.extend(
         [
-            JoinSample(
-                s.joined,
-                s.head,
-                s.target,
-                float(s.counts.probes),
-                float(s.counts.pairs),
-                float(s.counts.hits),
+            JoinSample.of(
+                s.step, float(s.counts.probes), float(s.counts.pairs), float(s.counts.hits)
             )
             for s in interim.steps
             if s.counts.pairs
         ]
     )
     counts = np.array([(s.probes, s.pairs, s.hits) for s in samples], float).reshape(-1, 3)
-    return Measured(interim, tuple((s.joined, s.head, s.target) for s in samples), counts)
+    return Measured(interim, tuple(s.step for s in samples), counts)
 
 
 def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
     """``snapshot`` with the steps that were measured lately as these periods have them.
 
     A measurement fades with the batches since, in units of the median period, and by much where
-    steps have drifted since.
+    steps have drifted since. Samples of substreams take the place of earlier ones of all tuples
+    only where steps have drifted.
     """
     found: dict[Step, JoinSample] = {}
     for steps, counts in _faded(periods):
@@ -92,11 +88,16 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
             old = found.get(step)
             if old is not None:
                 probes, pairs, hits = probes + old.probes, pairs + old.pairs, hits + old.hits
-            found[step] = JoinSample(*step, probes, pairs, hits)
-    known = {(s.joined, s.head, s.target): s for s in snapshot.steps}
-    lately = {s.joined for s in found.values() if s.probes >= MIN_PROBES}
+            found[step] = JoinSample.of(step, probes, pairs, hits)
+    known = {s.step: s for s in snapshot.steps}
+    drifted = any(period.interim.drifted.steps for period in periods)
+    lately = {
+        s.joined
+        for s in found.values()
+        if s.probes >= MIN_PROBES and (drifted or not s.part.substreams)
+    }
     chosen = {k: s for k, s in known.items() if s.joined not in lately}
-    chosen |= {k: s for k, s in found.items() if s.joined in lately}
+    chosen |= {k: s for k, s in found.items() if s.joined in lately or s.part.substreams}
     return replace(snapshot, steps=tuple(chosen[key] for key in sorted(chosen)))
 
 

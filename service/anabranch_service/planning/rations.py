@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.plans.rations import Floor, Overload, RationSchedule
 from anabranch_contract.plans.ruleset import arrival_edge
-from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.plans.steps import Step, counted_steps
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import QueryId, StreamName
 from anabranch_contract.queries.outer_joins import registered
@@ -175,11 +175,13 @@ def may_ration(options: PlanningRecord, mode: Mode) -> bool:
 def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
     """The flows over all edges of ``ruleset``, by measurements of its steps under any ruleset.
 
-    A step that was never measured costs as much per tuple as all others do on average, and makes
-    as many tuples as it takes.
+    A step is measured on the substreams that take it, else on whichever tuples took it. One that
+    was never measured costs as much per tuple as all others do on average, and makes as many tuples
+    as it takes.
     """
-    known, steps = _figures(periods), steps_of(ruleset)
-    total = [sum(column) for column in zip(*known.values(), strict=True)] or [0.0, 0.0, 0.0]
+    known, steps = _figures(periods), counted_steps(ruleset)
+    of_all = {step: one for step, one in known.items() if step == step.whole}
+    total = [sum(column) for column in zip(*of_all.values(), strict=True)] or [0.0, 0.0, 0.0]
     usual = _Figures(1.0, total[1] / total[0] if total[0] else 0.0, 1.0)
     found = {
         arrival_edge(r.id): Flow(rate, 0.0)
@@ -191,14 +193,15 @@ def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
         sent = found[rule.edge].tuples
         if rule.substreams:
             sent *= functions[rule.start].share(rule.substreams)
-        step = known.get(steps[rule.out], usual)
+        counted = steps[rule.out].step
+        step = known.get(counted) or known.get(counted.whole, usual)
         made, seconds = sent * step.made / step.probes, sent * step.seconds / step.probes
         found[rule.out] = Flow(made, seconds)
     return found
 
 
 class _Figures(NamedTuple):
-    """Weighed counts of a step: tuples probed with, CPU seconds, tuples that passed."""
+    """Weighed counts of a step: tuples sent, CPU seconds, tuples that passed."""
 
     probes: float
     seconds: float
@@ -206,15 +209,16 @@ class _Figures(NamedTuple):
 
 
 def _figures(periods: Sequence[Interim]) -> dict[Step, _Figures]:
+    """The figures of each part of a step, and of the step as a whole."""
     found: dict[Step, _Figures] = {}
     for age, period in enumerate(reversed(periods)):
         weight = FADE**age
         for one in period.steps:
-            step, counts = (one.joined, one.head, one.target), one.counts
-            if counts.probes:
+            counts = one.counts
+            for step in {one.step, one.step.whole} if counts.probes else ():
                 known = found.get(step, _Figures(0.0, 0.0, 0.0))
                 found[step] = _Figures(
-                    known.probes + weight * counts.probes,
+                    known.probes + weight * (counts.probes + counts.dropped),
                     known.seconds + weight * counts.seconds,
                     known.made + weight * counts.made,
                 )

@@ -86,7 +86,7 @@ def _series(
 
 
 def _steps(interims: Sequence[Interim]) -> list[StepSeriesOut]:
-    by_period = [{(s.joined, s.head, s.target): s.counts for s in one.steps} for one in interims]
+    by_period = [{s.step: s.counts for s in one.steps} for one in interims]
 
     def each(
         counts: Sequence[EdgeStatistics | None], figure: Callable[[EdgeStatistics], T | None]
@@ -95,13 +95,13 @@ def _steps(interims: Sequence[Interim]) -> list[StepSeriesOut]:
 
     found = []
     for step in sorted(set().union(*by_period)):
-        joined, head, target = step
         counts = [period.get(step) for period in by_period]
         found.append(
             StepSeriesOut(
-                joined=joined,
-                head=list(head),
-                target=list(target),
+                joined=step.joined,
+                head=list(step.head),
+                target=list(step.target),
+                part=str(step.part),
                 probes=each(counts, lambda c: c.probes),
                 hit_ratio=each(counts, lambda c: _ratio(c.found, c.probes)),
                 matches_per_hit=each(counts, lambda c: _ratio(c.matches, c.found)),

@@ -1,17 +1,22 @@
-"""The steps of a ruleset, and which of them all of a start's tuples take."""
+"""The steps of a ruleset, and the tuples that each is counted on."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.ruleset import Edge, Substreams
-from anabranch_contract.plans.steps import steps_of, steps_of_all
+from anabranch_contract.plans.steps import WHOLE, Part, counted_steps, function_digest, steps_of
 from anabranch_contract.queries.joins import Label
 from tests.support.cases.states import RS, ST, rules
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.steps import Step
 
 R = Substreams(Label("R"), "a", "bigint", ((1, 2),))
 RULES = rules(0, {"rs": RS, "st": ST})
@@ -20,37 +25,49 @@ BOTH = rules(0, {"rst": "SELECT R.a FROM R, S, T WHERE R.a = S.a AND S.b = T.b"}
 OTHERS = tuple(rule for rule in RULES.probe_rules if rule != PROBE)
 
 
+def steps(ruleset: Ruleset) -> dict[str, Step]:
+    return {edge: counted.step for edge, counted in counted_steps(ruleset).items()}
+
+
 def test_without_substreams_all_tuples_take_all_steps() -> None:
-    assert steps_of_all(RULES) == steps_of(RULES)
+    assert steps(RULES) == steps_of(RULES)
 
 
-def test_a_step_that_some_substreams_take_is_left_out() -> None:
+def test_a_step_that_some_substreams_take_is_counted_on_these() -> None:
     some = replace(PROBE, substreams=(1,))
     divided = replace(RULES, substreams=(R,), probe_rules=(*OTHERS, some))
     divided.validate()
-    assert steps_of_all(divided).keys() == steps_of(divided).keys() - {PROBE.out}
+    part = Part(Label("R"), function_digest(R), (1,))
+    assert steps(divided)[PROBE.out] == steps_of(divided)[PROBE.out]._replace(part=part)
+    assert str(part) == "substream 1 of R"
+    assert {steps(divided)[rule.out].part for rule in OTHERS} == {WHOLE}
 
 
-def test_a_step_that_substreams_take_apart_is_left_in() -> None:
+def test_a_step_that_substreams_take_apart_is_counted_on_all() -> None:
     apart = (
         replace(PROBE, substreams=(1,)),
         replace(PROBE, substreams=(0,), out=Edge(f"{PROBE.out}%")),
     )
     divided = replace(RULES, substreams=(R,), probe_rules=(*OTHERS, *apart))
     divided.validate()
-    assert steps_of_all(divided) == steps_of(divided)
+    assert steps(divided) == steps_of(divided)
     assert len(steps_of(divided)) == len(RULES.probe_rules) + 1
 
 
-def test_steps_behind_a_question_ahead_are_left_out() -> None:
+def test_steps_behind_a_look_ahead_are_counted_by_themselves() -> None:
     known = askable(BOTH)
     asking = [r for r in BOTH.probe_rules if known.get(r.out)]
     assert asking
     for rule in asking:
-        probes = (replace(r, ahead=known[r.out] if r is rule else ()) for r in BOTH.probe_rules)
-        left = steps_of_all(replace(BOTH, probe_rules=tuple(probes)))
+        probes = tuple(
+            replace(r, ahead=known[r.out] if r is rule else ()) for r in BOTH.probe_rules
+        )
+        found = counted_steps(replace(BOTH, probe_rules=probes))
         behind = {r.out for r in BOTH.probe_rules if r.out.startswith(rule.out)}
-        assert left.keys() == steps_of(BOTH).keys() - behind
+        assert {edge for edge, one in found.items() if one.step.part.sifted} == behind
+        asked = {edge for edge, one in found.items() if one.asked == (rule.out, 1)}
+        assert len(asked) == 1
+        assert asked < behind
 
 
 @pytest.mark.parametrize(("functions", "number"), [((R,), 2), ((R,), -1), ((), 0), ((R, R), 0)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.errors import StatisticsError
-from anabranch_contract.plans.steps import steps_of
+from anabranch_contract.plans.steps import counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.mirs import is_connected, sub_join
@@ -71,7 +71,7 @@ def test_every_edge_belongs_to_the_sub_join_that_it_reaches(seed: int) -> None:
     ]
     ruleset = rules_of(queries, Random(seed))
     edges = {str(p.out): EdgeStatistics(1, 0, 0.0, 10, 3) for p in ruleset.probe_rules}
-    samples = step_samples(steps_of(ruleset), edges)
+    samples = step_samples(counted_steps(ruleset), edges)
     assert sum(s.probes for s in samples) == len(edges)
     assert sum(s.hits for s in samples) == 3 * len(edges)
     known = {
@@ -88,9 +88,9 @@ def test_every_edge_belongs_to_the_sub_join_that_it_reaches(seed: int) -> None:
 
 def test_edges_without_pairs_tell_nothing() -> None:
     ruleset = rules_of([QUERY], Random(1))
-    assert step_samples(steps_of(ruleset), {}) == ()
+    assert step_samples(counted_steps(ruleset), {}) == ()
     edges = {str(p.out): EdgeStatistics(5, 2, 0.1) for p in ruleset.probe_rules}
-    assert step_samples(steps_of(ruleset), edges) == ()
+    assert step_samples(counted_steps(ruleset), edges) == ()
 
 
 def test_much_that_was_seen_replaces_the_estimate() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from anabranch_contract.plans.steps import CountedStep, Step
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -25,12 +26,11 @@ from anabranch_runtime.driver.drift import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch_contract.plans.steps import Step
     from anabranch_contract.protocol.interims import Drifts
 
 R, S, T = Label("R"), Label("S"), Label("T")
-RS: Step = (MirId("R,S"), (R,), (S,))
-RT: Step = (MirId("R,T"), (R,), (T,))
+RS = CountedStep(Step(MirId("R,S"), (R,), (S,)))
+RT = CountedStep(Step(MirId("R,T"), (R,), (T,)))
 EDGES = Edges.of({"a": RS, "b": RT, "c": RT})
 
 
@@ -214,7 +214,7 @@ def test_steps_keep_their_sums_under_other_rules() -> None:
     for _ in range(30):
         feed.batch({"a": 1000, "b": 50}, {"R": 100, "S": 100})
     level = feed.watch.sums.level[0]
-    rules = Edges.of({"x": RS, "y": (MirId("S,T"), (S,), (T,))})
+    rules = Edges.of({"x": RS, "y": CountedStep(Step(MirId("S,T"), (S,), (T,)))})
     now = watch(feed.watch, rules, {}, {}, {"R": 100, "S": 100, "T": 100})
     assert now.steps == rules.steps
     assert now.sums.seen.tolist() == [30, 0, 30, 0, 31, 31, 1]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import redis as redis_client
 
+from anabranch_contract.plans.steps import CountedStep, Step
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import Step
     from anabranch_runtime.driver.attempts import Job
     from anabranch_runtime.epochs.join_samples import Steps
     from anabranch_runtime.epochs.task_report import TaskReport
@@ -120,8 +120,8 @@ class Told:
     def report_interim(self, *interims: Interim) -> None:
         self.interims.extend(interims)
 
-    def of(self, _: Ruleset) -> Mapping[str, Step]:
-        return {"a": (MirId("R,S"), (Label("R"),), (Label("S"),))}
+    def of(self, _: Ruleset) -> Mapping[str, CountedStep]:
+        return {"a": CountedStep(Step(MirId("R,S"), (Label("R"),), (Label("S"),)))}
 
 
 class Followed:

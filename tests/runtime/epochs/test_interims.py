@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.steps import CountedStep, Step
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
@@ -16,14 +16,14 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.interims import begin, close, leave_ruleset
 from anabranch_runtime.state.manifest import State
 
-if TYPE_CHECKING:
-    from anabranch_contract.plans.steps import Step
-
 R, S, T = Label("R"), Label("S"), Label("T")
-RS: Step = (MirId("R,S"), (R,), (S,))
-RST: Step = (MirId("R,S,T"), (R, S), (T,))
+RS = Step(MirId("R,S"), (R,), (S,))
+RST = Step(MirId("R,S,T"), (R, S), (T,))
 #: Epoch -> edge -> step: a label means something in its epoch only.
-RULES = ({"a": RS, "b": RST}, {"b": RS, "a": RST}, {"c": RS})
+RULES = tuple(
+    {edge: CountedStep(step) for edge, step in rules.items()}
+    for rules in ({"a": RS, "b": RST}, {"b": RS, "a": RST}, {"c": RS})
+)
 
 
 def history(rng: Random, batches: int) -> list[State]:
@@ -70,9 +70,8 @@ def test_periods_add_up_to_the_whole(seed: int, batches: int, ends: set[int]) ->
     assert sum(p.arrivals["R"] for p in periods) == whole.arrivals["R"]
     added: dict[Step, EdgeStatistics] = {}
     for one in (s for p in periods for s in p.steps):
-        step = (one.joined, one.head, one.target)
-        added[step] = added.get(step, EdgeStatistics()) + one.counts
-    assert added == {(s.joined, s.head, s.target): s.counts for s in whole.steps}
+        added[one.step] = added.get(one.step, EdgeStatistics()) + one.counts
+    assert added == {s.step: s.counts for s in whole.steps}
 
 
 def test_counts_go_to_the_step_that_the_edge_was_then() -> None:
@@ -82,8 +81,8 @@ def test_counts_go_to_the_step_that_the_edge_was_then() -> None:
     found = close(period, later, RULES[1], 13.0, 1_000.0)
 
     assert found.steps == (
-        StepMeasures(*RS, EdgeStatistics(5, 5, 0.0, 9, 5, 3)),
-        StepMeasures(*RST, EdgeStatistics(2, 1, 0.0, 4, 1, 1)),
+        StepMeasures.of(RS, EdgeStatistics(5, 5, 0.0, 9, 5, 3)),
+        StepMeasures.of(RST, EdgeStatistics(2, 1, 0.0, 4, 1, 1)),
     )
     assert (found.seconds, found.until, found.batches) == (3.0, 1_000.0, 2)
     assert Interim.loads(found.dumps()) == found

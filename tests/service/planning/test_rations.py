@@ -83,7 +83,9 @@ def period(
         next_batch=number + 1,
         batches=1,
         arrivals={str(r.id): arrivals for r in rules.relations},
-        steps=tuple(StepMeasures(*step, counts) for step in sorted(set(steps_of(rules).values()))),
+        steps=tuple(
+            StepMeasures.of(step, counts) for step in sorted(set(steps_of(rules).values()))
+        ),
         results=Writes(1, 100, 0.05),
     )
 
@@ -123,7 +125,7 @@ def test_a_step_that_was_never_measured_is_like_the_others() -> None:
     missing, *others = whole.steps
     found = flows(rules, [replace(whole, steps=tuple(others))])
     for rule in rules.probe_rules:
-        if steps_of(rules)[rule.out] == (missing.joined, missing.head, missing.target):
+        if steps_of(rules)[rule.out] == missing.step:
             assert found[rule.out].tuples == found[rule.edge].tuples
         assert found[rule.out].seconds == pytest.approx(0.01 * found[rule.edge].tuples)
     nothing = flows(rules, [replace(whole, steps=())])

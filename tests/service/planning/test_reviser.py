@@ -75,7 +75,7 @@ def interim(
 ) -> Interim:
     """A period of one batch; ``customers`` and ``items``: matches of an order."""
     steps: dict[object, StepMeasures] = {}
-    for joined, head, target in sorted(set(steps_of(rules).values())):
+    for joined, head, target, _ in sorted(set(steps_of(rules).values())):
         per = 1.0
         if "customers" in (*head, *target):
             per *= customers

@@ -1,0 +1,122 @@
+"""A live pipeline over a running service, without Spark: the real planner behind REST, the real
+driver and workers, one task, in this process. Nothing depends on how fast anything is: each batch
+begins when the measurements and boundaries before it have been answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from redis import Redis
+
+from anabranch_contract.packed import unpack
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.joins import StreamName
+from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.driver import driver as drivers
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.worker import run_task
+from anabranch_service.planning import reviser
+from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.service import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pytest
+
+    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.task.context import BatchContext
+    from tests.support.worlds.service import Service
+
+
+class LiveLoop:
+    """A driver that goes by what ``service`` (in live mode) plans and revises.
+
+    Args:
+        every: batches per epoch.
+        seconds: of a period; 0: every batch is one. Infinite: only drifts end one.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        folder: Path,
+        patch: pytest.MonkeyPatch,
+        *,
+        every: int = 4,
+        seconds: float = 1e9,
+    ) -> None:
+        patch.setattr(reviser, "REST", 0.0)
+        patch.setattr(drivers, "EARLY", 0.0)
+        settings = Settings(
+            folder / "state",
+            folder / "results",
+            epoch_batches=every,
+            epoch_seconds=1e9,
+            interim_seconds=seconds,
+            patience=20.0,
+            access=OPEN,
+        )
+        settings.state.mkdir(parents=True, exist_ok=True)
+        self.service = service
+        control = Control(service.settings.redis_url, service.keys.namespace)
+        self.driver = Driver(settings, control)
+        self.driver.announce()
+        self.redis = Redis.from_url(service.settings.redis_url)
+        service.answered()
+
+    def run(self, tables: Mapping[str, Mapping[str, Any]]) -> RulesetId:
+        """One batch of these columns; the ruleset that it went by."""
+        driver = self.driver
+        blocks = [
+            Block(StreamName(name), pa.record_batch({n: pa.array(c) for n, c in columns.items()}))
+            for name, columns in tables.items()
+        ]
+
+        def job(context: BatchContext) -> list[TaskReport]:
+            rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
+            return [run_task(context, rules, blocks, task=0, tasks=1, exchange=lambda m: [m])]
+
+        driver.run(driver.state.next_batch, job)
+        driver.tick()
+        self._settle()
+        return driver.state.ruleset
+
+    def _settle(self) -> None:
+        """Wait until boundaries and measurements have been answered."""
+        self.service.answered()
+        newest = self.redis.lindex(self.service.keys.interims, -1)
+        if newest is None:
+            return
+        wanted = Interim.loads(newest).next_batch
+
+        def is_answered() -> bool:
+            text = self.redis.get(self.service.keys.revision)
+            return text is not None and RevisionAnswer.loads(text).answered >= wanted
+
+        eventually(is_answered, f"the measurements before batch {wanted} are answered")
+
+    def revisions(self, epoch: int) -> list[dict[str, Any]]:
+        """The revisions of an epoch, as REST has them; none where it has not been published."""
+        answer = self.service.http.get(f"/v1/epochs/{epoch}/revisions")
+        return list(answer.json()["items"]) if answer.status_code == 200 else []
+
+    def rules(self) -> Ruleset:
+        """The ruleset of the last batch."""
+        return self.ruleset(self.driver.state.ruleset)
+
+    def ruleset(self, name: RulesetId) -> Ruleset:
+        """A published ruleset."""
+        return wire.loads(unpack(str(self.service.redis.get(self.service.keys.ruleset(name)))))
+
+    def interims(self) -> list[Interim]:
+        """All measurements so far."""
+        return [Interim.loads(x) for x in self.redis.lrange(self.service.keys.interims, 0, -1)]
