@@ -1,4 +1,4 @@
-"""What steps and inserts take, and how well the objective ``seconds`` explains it.
+"""CPU seconds of steps, inserts and merges, and the constants of ``seconds`` that explain them.
 
 ``python -m benchmarks.cost_constants [--json] [--scale 0.1] [--batches 24] [--rounds 3]``
 
@@ -6,8 +6,12 @@ The real driver and worker, one task, no Spark: the workloads of ``benchmarks.st
 with interim measurements of every batch. Constants are fitted to every other batch of a workload
 and checked with the rest of it and with the other workload. ``error`` is the sum of absolute errors
 of the predicted CPU times of single steps in single batches, as a share of their sum. Beside it
-stands the error of the objective ``default``, which counts tuples sent and inserted, at its best
-factor.
+stands the error of tuples sent and inserted, at their best factor.
+
+*Whole batches* are those of ``benchmarks.ranking``, other rows, each workload under some of its
+plans. The CPU time of a batch is explained by all that was done in it: besides the operations that
+plans differ in, the batch itself, the tuples that arrive and the results. Constants are fitted to
+every other batch, and ``error`` is of the CPU time of the others.
 """
 
 from __future__ import annotations
@@ -25,13 +29,17 @@ import structlog
 
 from anabranch_contract.protocol.interims import Interim
 from anabranch_planner.cost.constants import OPERATIONS, CostConstants
-from anabranch_planner.cost.fit import fit
+from anabranch_planner.cost.fit import factors_of, fit
+from benchmarks.ranking.plans import prepared
+from benchmarks.ranking.runs import Done
+from benchmarks.ranking.runs import run as run_plan
+from benchmarks.ranking.workloads import workloads
 from benchmarks.report.figures import Spread, document, line, tell
 from benchmarks.statistics_cost import KEYS, Workload, events, run, tpch_joins
 from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 def measure(workload: Workload, home: Path, url: str, batches: int) -> list[Interim]:
@@ -45,7 +53,8 @@ def measure(workload: Workload, home: Path, url: str, batches: int) -> list[Inte
 def fitted(periods: Sequence[Interim]) -> CostConstants:
     """The constants that explain ``periods``."""
     steps = [step.counts for period in periods for step in period.steps]
-    return fit(steps, [period.inserts for period in periods], CostConstants())
+    inserts, merges = [p.inserts for p in periods], [p.merges for p in periods]
+    return fit(steps, inserts, merges, CostConstants())
 
 
 def error(known: CostConstants, periods: Sequence[Interim]) -> float:
@@ -61,9 +70,10 @@ def error(known: CostConstants, periods: Sequence[Interim]) -> float:
             )
             missed += abs(time - counts.seconds)
             spent += counts.seconds
-        stored = period.inserts
+        stored, merged = period.inserts, period.merges
         missed += abs(stored.writes * known.write + stored.rows * known.row - stored.seconds)
-        spent += stored.seconds
+        missed += abs(merged.writes * known.merge + merged.rows * known.rewrite - merged.seconds)
+        spent += stored.seconds + merged.seconds
     return missed / spent
 
 
@@ -82,6 +92,48 @@ def _tuples(periods: Sequence[Interim]) -> tuple[np.ndarray, np.ndarray]:
         found.append((period.inserts.rows, period.inserts.seconds))
     counts, seconds = np.array(found, float).T
     return counts, seconds
+
+
+#: Operations of a whole batch -> the counts of :class:`Done`, and seconds to begin from where
+#: plans do not differ in it.
+COUNTS = {
+    "call": "calls",
+    "probe": "probes",
+    "look": "looked",
+    "match": "matches",
+    "write": "writes",
+    "row": "rows",
+    "merge": "merges",
+    "rewrite": "rewritten",
+    "batch": "batches",
+    "arrival": "arrived",
+    "result": "results",
+}
+ALIKE = {"batch": 1e-2, "arrival": 2e-7, "result": 5e-8}
+
+
+def whole_batches(batches: Sequence[Done]) -> dict[str, float]:
+    """Seconds per operation that explain the CPU times of every other of ``batches``, and the
+    ``error`` of the others.
+    """
+    counts = np.array([[getattr(b, name) for name in COUNTS.values()] for b in batches], float)
+    seconds = np.array([b.cpu for b in batches])
+    known = np.array([ALIKE.get(n) or getattr(CostConstants(), n) for n in COUNTS])
+    factors = factors_of(counts[::2], seconds[::2], known)
+    missed = np.abs(counts[1::2] @ factors - seconds[1::2]).sum()
+    found = dict(zip(COUNTS, factors.tolist(), strict=True))
+    return found | {"error": float(missed / seconds[1::2].sum())}
+
+
+def plans_run(options: argparse.Namespace, home: Path) -> Iterator[Done]:
+    """All batches but the first of each workload of the ranking, under some plans each."""
+    scales = options.scale / 2, 0.0
+    made = workloads(options.batch_rows, options.batches, scales, home, home, options.seed)
+    for one in made:
+        for rules in prepared(one, options.plans, home / "ranked").rules:
+            done = run_plan(one, home / "ranked", rules)
+            tell(f"{one.name}: {sum(b.cpu for b in done):.2f} s")
+            yield from done[1:]
 
 
 def compare(found: dict[str, list[Interim]]) -> list[dict[str, Any]]:
@@ -111,6 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=250_000, help="rows of each event stream")
     parser.add_argument("--batches", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch-rows", type=int, default=16_000, help="of whole batches")
+    parser.add_argument("--plans", type=int, default=4, help="of each workload of whole batches")
+    parser.add_argument("--seed", type=int, default=101)
     options = parser.parse_args(arguments)
     load = os.getloadavg()
     # The driver would log to standard output, which belongs to the figures.
@@ -119,21 +174,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as name, redis_url() as url:
             folder = Path(name)
-            workloads = [tpch_joins(folder / "tables", options.scale), events(options.rows)]
+            alone = [tpch_joins(folder / "tables", options.scale), events(options.rows)]
             for number in range(options.rounds):
-                run_of = {w.name: measure(w, folder, url, options.batches) for w in workloads}
+                run_of = {w.name: measure(w, folder, url, options.batches) for w in alone}
                 rounds.append(compare(run_of))
                 tell(f"round {number + 1} of {options.rounds}")
+            whole = whole_batches(list(plans_run(options, folder)))
     finally:
         structlog.reset_defaults()
     found = [_summary(same) for same in zip(*rounds, strict=True)]
     settings = {name: value for name, value in vars(options).items() if name != "json"}
-    everything = document("cost-constants", settings, load) | {"workloads": found}
+    everything = document("ranking", settings, load)
+    everything |= {"part": "constants", "workloads": found, "whole": whole}
     if options.json:
         sys.stdout.write(line(everything) + "\n")
         return 0
     for one in found:
         sys.stdout.write(f"{one['workload']}: " + ", ".join(_shown(one)) + "\n")
+    shown = [f"{name} {1e6 * whole[name]:.3g} us" for name in COUNTS]
+    sys.stdout.write(f"whole batches: {', '.join(shown)}, error {100 * whole['error']:.0f} %\n")
     return 0
 
 

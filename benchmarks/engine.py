@@ -17,7 +17,7 @@ import structlog
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     #: Task's number and number of tasks -> the blocks that it starts with.
     Blocks = Callable[[int, int], Iterable[Block]]
 
-_NAMESPACE = "engine"
+#: Namespace of the keys in Redis.
+NAMESPACE = "engine"
 
 
 @dataclass(slots=True)
@@ -76,6 +77,8 @@ class Engine:
             it. ``hot_keys``: whether rows of frequent values are dealt where that pays. ``near``:
             whether partitions move to where tuples arrive.
         blind: whether plans are made without knowing frequent values and measured steps.
+        objective: by which epochs are planned. ``merging``: whether merges are part of prices.
+        interim_seconds: length of a measured period.
         mode: live, batches may be rationed by measured time; then there is one epoch.
         reports: what the tasks of the last batch said. ``hot``: what the last plan deals.
     """
@@ -97,6 +100,9 @@ class Engine:
     near: bool = True
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
     rules: Ruleset | None = None
+    objective: Objective = Objective.DEFAULT
+    merging: bool = True
+    interim_seconds: float = 3.0
     mode: Mode = Mode.STEP
     reports: list[TaskReport] = field(init=False, default_factory=list)
     hot: HotKeys | None = field(init=False, default=None)
@@ -108,10 +114,17 @@ class Engine:
         fetch_ruleset.cache_clear()
         # The driver would log to standard output, which belongs to the figures.
         structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-        self._control = Control(self.redis_url, _NAMESPACE)
+        self._control = Control(self.redis_url, NAMESPACE)
         state = self.home / "state"
         state.mkdir(parents=True)
-        settings = Settings(state, self.home / "results", self.every, mode=self.mode, patience=5)
+        settings = Settings(
+            state,
+            self.home / "results",
+            self.every,
+            mode=self.mode,
+            patience=5,
+            interim_seconds=self.interim_seconds,
+        )
         self.driver = Driver(settings, self._control)
         self.driver.announce()
 
@@ -148,9 +161,12 @@ class Engine:
         found = codec.from_json(known, Snapshot)
         if self.blind:
             found = replace(found, steps=(), values={})
-        calls = CostConstants(calls=max(found.batches, 1) * self.tasks)
+        batches = float(max(found.total_batches, 1))
+        costs = CostConstants(
+            calls=batches * self.parallelism, batches=batches if self.merging else 1.0
+        )
         hosts = Exchange(self.hosts, locality=found.locality) if self.hosts > 1 else None
-        return ForecastStatistics(found, None, calls, hosts)
+        return ForecastStatistics(found, None, costs, hosts)
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""
@@ -159,7 +175,7 @@ class Engine:
 
     def _publish(self, epoch: int) -> None:
         rules = self._planned(epoch) if self.rules is None else self.rules
-        keys, server = Keys(_NAMESPACE), redis.Redis.from_url(self.redis_url)
+        keys, server = Keys(NAMESPACE), redis.Redis.from_url(self.redis_url)
         server.set(keys.ruleset(epoch), rulesets.dumps(rules))
         server.zadd(keys.published, {str(epoch): epoch})
 
@@ -168,6 +184,7 @@ class Engine:
         """How each epoch is planned."""
         return Options(
             optimizer=self.optimizer,
+            objective=self.objective,
             parallelism=self.parallelism,
             mir=self.mir,
             substreams=self.substreams,

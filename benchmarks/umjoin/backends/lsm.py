@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch_contract import codec
-from anabranch_runtime.epochs.merging import FANOUT, LARGEST, STALL, merge_groups, replaced
+from anabranch_contract.protocol.merging import FANOUT
+from anabranch_runtime.epochs.merging import LARGEST, STALL, merge_groups, replaced
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
 from anabranch_runtime.storage.segment import OFFSET_BITS, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import keep_open, open_segment

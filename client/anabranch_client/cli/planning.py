@@ -152,6 +152,10 @@ def settings_set(
     copies: Annotated[
         str | None, typer.Option(help="Copies of any store, or 'none' for any number.")
     ] = None,
+    intermediate_results: Annotated[
+        str | None,
+        typer.Option(help="Intermediate results kept, at most: a number, never or any."),
+    ] = None,
     solver: Annotated[
         str | None, typer.Option(help="branch, highs, cp-sat, mathopt or cbc.")
     ] = None,
@@ -215,6 +219,7 @@ def settings_set(
         "switching": switching,
         "memory": _limit(memory, "--memory", float),
         "copies": _limit(copies, "--copies", int),
+        "intermediate_results": _most(intermediate_results, "--intermediate-results"),
         "solver": solver,
         "backfill": backfill,
         "backfill_horizon": backfill_horizon,
@@ -317,6 +322,19 @@ def _query(text: str) -> dict[str, Any]:
             f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"
         )
     return query_body(rest, None, name or None)
+
+
+def _most(text: str | None, field: str) -> int | str | None:
+    """How many intermediate results may be kept; ``any`` lifts the limit."""
+    if text is None or text in ("any", "never"):
+        return text
+    if not text.isdecimal():
+        raise UsageError(
+            f"{text!r} is no number of intermediate results",
+            field=field,
+            remedy="give a whole number, never or any",
+        )
+    return int(text)
 
 
 def _limit(text: str | None, field: str, read: Callable[[str], float]) -> float | str | None:

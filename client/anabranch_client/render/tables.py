@@ -454,6 +454,7 @@ def settings_table(settings: SettingsOut) -> Table:
     unset = {
         "memory": "any",
         "copies": "any",
+        "intermediate_results": "any",
         "revision_gain": "no revisions",
         "capacity": "measured",
     }

@@ -116,6 +116,8 @@ def play(scenario: Scenario, pipeline: Pipeline, observer: Observer) -> Played:
     with pipeline.start_service() as client:
         if scenario.revision_gain is not None:
             client.update_settings(revision_gain=scenario.revision_gain)
+        if scenario.intermediate_results is not None:
+            client.update_settings(intermediate_results=scenario.intermediate_results)
         observer.started(pipeline.url)
         for stream in scenario.streams:
             register_stream(stream, client)

@@ -85,6 +85,7 @@ class Scenario:
         revision_gain: share of the plan's cost that it has to save; None: the service's default.
         optimizer: batch -> the optimiser that is switched on before it; has an entry for 0.
         parallelism: partitions per store.
+        intermediate_results: that a plan keeps, at most; None: any number.
     """
 
     streams: tuple[RecordedStream, ...]
@@ -94,6 +95,7 @@ class Scenario:
     parallelism: int
     revise: int | None = None
     revision_gain: float | None = None
+    intermediate_results: int | None = None
 
     @property
     def batches(self) -> int:
@@ -125,6 +127,7 @@ def load_scenario(path: Path) -> Scenario:
         revision_gain=None if entries.revisions is None else entries.revisions.gain,
         optimizer={0: Optimizer.CLASH} | dict(sorted(entries.optimizer.items())),
         parallelism=entries.parallelism,
+        intermediate_results=entries.intermediate_results,
     )
     end = scenario.batches
     late = [query for query in scenario.queries if query.register_at >= max(end, 1)]
@@ -259,6 +262,10 @@ class RevisionsEntry(Closed):
     gain: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
+#: How many intermediate results may be kept, by words.
+_MOST = {"never": 0, "any": None}
+
+
 class ScenarioEntries(Closed):
     """The whole file, before any of its streams has been looked at."""
 
@@ -268,6 +275,16 @@ class ScenarioEntries(Closed):
     revisions: RevisionsEntry | None = None
     optimizer: dict[BatchNumber, Optimizer] = Field(default_factory=dict)
     parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
+    intermediate_results: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] | None = None
+
+    @field_validator("intermediate_results", mode="before")
+    @classmethod
+    def _most(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            if value not in _MOST:
+                raise ValueError(f"{value!r} is no such number; write never, any or a number")
+            return _MOST[value]
+        return value
 
     @field_validator("optimizer", mode="before")
     @classmethod

@@ -414,6 +414,7 @@ class Calls:
         switching: float | None = None,
         memory: float | Literal["none"] | None = None,
         copies: int | Literal["none"] | None = None,
+        intermediate_results: int | Literal["never", "any"] | None = None,
         solver: str | None = None,
         backfill: str | None = None,
         backfill_horizon: float | None = None,
@@ -427,7 +428,12 @@ class Calls:
         look_ahead: str | None = None,
         hot_keys: str | None = None,
     ) -> Call[SettingsOut]:
-        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit."""
+        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit.
+
+        Args:
+            intermediate_results: kept at most; ``"never"`` is 0, ``"any"`` lifts the limit.
+        """
+        most = {"never": 0, "any": "none"}.get(str(intermediate_results), intermediate_results)
         given = _given(
             optimizer=optimizer,
             objective=objective,
@@ -435,6 +441,7 @@ class Calls:
             switching=switching,
             memory=memory,
             copies=copies,
+            intermediate_results=most,
             solver=solver,
             backfill=backfill,
             backfill_horizon=backfill_horizon,

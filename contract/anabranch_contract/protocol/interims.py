@@ -154,6 +154,7 @@ class Interim(Message):
         asks: whether the runtime waits for an answer (``revisions``); likewise.
         inserts: of all tasks into all stores, backfills left out; likewise.
         results: of all tasks and queries; likewise.
+        merges: of segments, by all hosts: how many, rows rewritten, CPU seconds; likewise.
         rationed: whether a batch of it withheld tuples from probes; likewise.
         drifted: what has changed with its first batch, which is why it ended early; likewise.
     """
@@ -173,6 +174,7 @@ class Interim(Message):
     drifted: Drifts = Drifts()
     results: Writes = field(default_factory=Writes)
     rationed: bool = False
+    merges: Writes = field(default_factory=Writes)
 
     @property
     def arrived(self) -> Arrivals:

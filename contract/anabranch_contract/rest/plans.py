@@ -21,7 +21,7 @@ from anabranch_contract.rest.documents import (
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Dialect, ProblemOut, QueryIn
-from anabranch_contract.rest.settings import Copies, Memory, Switching
+from anabranch_contract.rest.settings import Copies, IntermediateResults, Memory, Switching
 from anabranch_contract.rest.streams import RetentionIn
 
 Detail = Literal["full", "summary"]
@@ -89,6 +89,9 @@ class DryRunIn(Closed):
     switching: Switching | None = None
     memory: Memory | None = Field(default=None, description="Null: any amount.")
     copies: Copies | None = Field(default=None, description="Null: any number.")
+    intermediate_results: IntermediateResults | None = Field(
+        default=None, description="Intermediate results kept, at most; 0: none, null: any number."
+    )
     formulation: Formulation = Formulation.TIGHT
     solver: Solver | None = None
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
@@ -126,10 +129,13 @@ class CostsRecord(Document):
     """The cost constants of a plan under the objective ``seconds``.
 
     Attributes:
-        call, probe, look, match, write, row: CPU seconds per call of a step, probing tuple, segment
-            that one looks into, match, write of a store, and stored row.
+        call, probe, look, match, write, row, merge, rewrite: CPU seconds per call of a step,
+            probing tuple, segment that one looks into, match, write of a store, stored row, merge
+            of segments, and row that a merge rewrites.
         calls: calls of each step in the next epoch, and writes of each store.
-        measurements: to how many measurements of steps and inserts they were fitted; 0: none.
+        batches: of the history, by which merges are reckoned.
+        measurements: to how many measurements of steps, inserts and merges they were fitted; 0:
+            none.
         error: the sum of absolute errors over these, as a share of their CPU time.
     """
 
@@ -139,7 +145,10 @@ class CostsRecord(Document):
     match: float
     write: float
     row: float
+    merge: float
+    rewrite: float
     calls: float
+    batches: float
     measurements: int
     error: float | None
 
@@ -234,6 +243,7 @@ class DryRunOut(PlanFigures):
     switching: float
     memory: float | None
     copies: int | None
+    intermediate_results: int | None
     formulation: Open[Formulation]
     solver: Open[Solver]
     deadline: float

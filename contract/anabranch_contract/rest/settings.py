@@ -30,6 +30,7 @@ Switching = Annotated[
 ]
 Memory = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Copies = Annotated[int, Field(ge=1, le=1024)]
+IntermediateResults = Annotated[int, Field(ge=0, le=1_000_000)]
 Horizon = Annotated[
     float,
     Field(
@@ -80,6 +81,9 @@ class SettingsIn(Closed):
     switching: Switching | None = None
     memory: Memory | None = Field(default=None, description="Null: any amount.")
     copies: Copies | None = Field(default=None, description="Null: any number.")
+    intermediate_results: IntermediateResults | None = Field(
+        default=None, description="Intermediate results kept, at most; 0: none, null: any number."
+    )
     solver: Solver | None = None
     backfill: Backfilling | None = None
     backfill_horizon: Horizon | None = None
@@ -116,6 +120,7 @@ class SettingsOut(Document):
     switching: float
     memory: float | None
     copies: int | None
+    intermediate_results: int | None = None
     solver: Open[Solver]
     backfill: Open[Backfilling]
     backfill_horizon: float

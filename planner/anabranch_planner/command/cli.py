@@ -144,6 +144,12 @@ def plan(
         int | None,
         typer.Option(help="Copies of any store; default: the file's.", show_default=False),
     ] = None,
+    intermediate_results: Annotated[
+        int | None,
+        typer.Option(
+            help="Intermediate results kept, 0: none; default: the file's.", show_default=False
+        ),
+    ] = None,
     substreams: Annotated[
         int,
         typer.Option(min=1, max=16, help="Orders that frequent values of a key may have at most."),
@@ -167,6 +173,7 @@ def plan(
         problem.limits,
         memory=problem.limits.memory if memory is None else memory,
         copies=problem.limits.copies if copies is None else copies,
+        mirs=problem.limits.mirs if intermediate_results is None else intermediate_results,
     )
     base = _options(problem, charged, limits)
 
@@ -398,7 +405,7 @@ def convert(
 
 def _options(problem: Problem, objective: Objective, limits: Limits) -> Options:
     """By what the joint plan of ``problem`` is made, as far as the problem says."""
-    limited = limits.memory is not None or limits.copies is not None
+    limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))
     return Options(
         objective=objective,
         parallelism=problem.parallelism,

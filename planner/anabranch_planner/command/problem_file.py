@@ -74,7 +74,7 @@ _PARTS = (
 )  # fmt: skip
 _STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention", "host", "values")
 _RETENTION = ("ttl",)
-_LIMITS = ("memory", "copies")
+_LIMITS = ("memory", "copies", "intermediate_results")
 _COSTS = (*OPERATIONS, "calls")
 _QUERY = ("relations", "predicates", "window")
 _RELATION = ("stream", "as", "filter", "rate")
@@ -252,6 +252,7 @@ def _limits(
     """The limits of the plan, with the widths that streams state."""
     entry = mapping(value, "limits", _LIMITS, "write {memory: 1e9, copies: 2}")
     memory, copies = entry.get("memory"), entry.get("copies")
+    mirs = entry.get("intermediate_results")
     widths = {
         name: width(stream["width"], f"streams.{name}.width")
         for name, stream in streams.items()
@@ -260,6 +261,7 @@ def _limits(
     return Limits(
         memory=None if memory is None else amount(memory, "limits.memory"),
         copies=None if copies is None else count(copies, "limits.copies"),
+        mirs=None if mirs is None else count(mirs, "limits.intermediate_results", least=0),
         widths={
             relation.id: widths[relation.stream]
             for query in queries

@@ -1,8 +1,9 @@
 """Cost constants that fit what tasks have reported.
 
 The CPU time of a step in a period is ``call * calls + probe * probes + look * looked + match *
-matches``, that of inserts ``write * writes + row * rows``. The constants are those of least squared
-errors among all that are not negative, where
+matches``, that of inserts ``write * writes + row * rows``, that of merges ``merge * merges +
+rewrite * rows``. The constants are those of least squared errors among all that are not negative,
+where
 
 * each error counts relative to what was measured, by its share of all CPU time: a long period is
   as well explained as a short one, and what takes no time does not matter;
@@ -18,11 +19,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from anabranch_planner.cost.constants import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,38 +38,64 @@ PRIOR = 0.01
 
 
 def fit(
-    steps: Sequence[EdgeStatistics], inserts: Sequence[Writes], known: CostConstants
+    steps: Sequence[EdgeStatistics],
+    inserts: Sequence[Writes],
+    merges: Sequence[Writes],
+    known: CostConstants,
 ) -> CostConstants:
-    """The constants that explain these measurements best; ``calls`` and ``looks`` as ``known``.
+    """The constants that explain these measurements best; all else as ``known``.
 
     Args:
         steps: of one step and period each; those without calls (of earlier releases) or without
             CPU time are left out.
-        inserts: of one period each; likewise.
+        inserts, merges: of one period each; likewise.
         known: what the constants are taken to be before.
     """
     probing = [s for s in steps if s.calls > 0 and s.seconds > 0]
-    storing = [i for i in inserts if i.writes > 0 and i.seconds > 0]
-    done = np.array([[s.calls, s.probes, s.looked, s.matches] for s in probing], float)
-    stored = np.array([[i.writes, i.rows] for i in storing], float)
-    times = np.array([s.seconds for s in probing])
-    spent = np.array([i.seconds for i in storing])
-    step = _least(
-        done.reshape(-1, 4), times, np.array([known.call, known.probe, known.look, known.match])
+    parts = [
+        _Part(
+            np.array([[s.calls, s.probes, s.looked, s.matches] for s in probing], float),
+            np.array([s.seconds for s in probing]),
+            ("call", "probe", "look", "match"),
+        ),
+        _of_writes(inserts, ("write", "row")),
+        _of_writes(merges, ("merge", "rewrite")),
+    ]
+    found: dict[str, Any] = {}
+    total = missed = 0.0
+    for part in parts:
+        counts = part.counts.reshape(-1, len(part.names))
+        before = np.array([getattr(known, name) for name in part.names])
+        factors = factors_of(counts, part.seconds, before)
+        found |= dict(zip(part.names, factors.tolist(), strict=True))
+        total += float(part.seconds.sum())
+        missed += float(np.abs(counts @ factors - part.seconds).sum())
+    measurements = sum(len(part.seconds) for part in parts)
+    return replace(
+        known, **found, error=missed / total if total > 0 else None, measurements=measurements
     )
-    insert = _least(stored.reshape(-1, 2), spent, np.array([known.write, known.row]))
-    total = float(times.sum() + spent.sum())
-    error = None
-    if total > 0:
-        missed = np.abs(done.reshape(-1, 4) @ step - times).sum()
-        missed += np.abs(stored.reshape(-1, 2) @ insert - spent).sum()
-        error = float(missed) / total
-    found = dict(zip(OPERATIONS, (*step.tolist(), *insert.tolist()), strict=True))
-    return replace(known, **found, error=error, measurements=len(probing) + len(storing))
 
 
-def _least(counts: Array, seconds: Array, known: Array) -> Array:
-    """Factors per column of ``counts``, none negative."""
+class _Part(NamedTuple):
+    """Measurements of one kind of operation: counts per constant, and CPU seconds."""
+
+    counts: Array
+    seconds: Array
+    names: tuple[str, ...]
+
+
+def _of_writes(writes: Sequence[Writes], names: tuple[str, str]) -> _Part:
+    measured = [w for w in writes if w.writes > 0 and w.seconds > 0]
+    counts = np.array([[w.writes, w.rows] for w in measured], float)
+    return _Part(counts, np.array([w.seconds for w in measured]), names)
+
+
+def factors_of(counts: Array, seconds: Array, known: Array) -> Array:
+    """The factor per column of ``counts`` that explains ``seconds`` best, none negative.
+
+    Args:
+        known: what the factors are taken to be before.
+    """
     if not len(seconds):
         return known
     expected = float((counts @ known).sum())

@@ -6,7 +6,8 @@ last is made on this path, and ``chi`` is 1 where the probing tuple knows the st
 attribute, else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation
 short of what the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
-Under the default objective a store copy costs what is inserted into it per unit of time. Under the
+Under the default objective a store copy costs the rows that are written into it per unit of time,
+each as often as it is written: once when it is stored, and once per merge of segments. Under the
 objective ``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.constants`).
 On several hosts both cost what they send between these, too
 (:mod:`anabranch_planner.cost.exchange`): seconds per byte, or as many tuples as could be probed
@@ -44,6 +45,7 @@ import numpy as np
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
+from anabranch_contract.protocol.merging import rewrites
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.aside import SetAside
@@ -127,6 +129,9 @@ class CostModel:
         self._sent: dict[MirId, dict[Label, float]] = {}
         self._supplies: dict[tuple[RelationId, float], Supply] = {}
         self._left_out: dict[MirId, float] = {}
+        self._rewrites: dict[MirId, float] = {}
+        #: Batches of the history.
+        self.batches = (statistics.constants() or CostConstants()).batches
 
     def _charge(self, objective: Objective) -> None:
         self.objective = objective
@@ -304,15 +309,45 @@ class CostModel:
 
     def upkeep(self, mir: Mir) -> float:
         """The price of one copy's inserts per unit of time, whether or not they are charged."""
-        added = self.added(mir) * (1.0 - self.left_out(mir))
-        price = added if self.constants is None else self.constants.insert(added)
+        added, times = self.added(mir) * (1.0 - self.left_out(mir)), self.rewrites(mir)
+        if self.constants is None:
+            price = added * (1.0 + times)
+        else:
+            price = self.constants.insert(added, times)
         if self._crossing is not None:
             price += added * self._crossing.insert(mir) * self._byte
         return price
 
-    def stored(self, rows: float) -> float:
-        """The price of storing or indexing ``rows`` at once."""
-        return rows if self.constants is None else self.constants.row * rows
+    def stored(self, rows: float, mir: Mir | None = None) -> float:
+        """The price of storing or indexing ``rows``.
+
+        Args:
+            mir: whose store keeps them, which merges rewrite; None: they are stored at once.
+        """
+        times = 0.0 if mir is None else self.rewrites(mir)
+        if self.constants is None:
+            return rows * (1.0 + times)
+        return self.constants.stored(rows, times)
+
+    def rewrites(self, mir: Mir) -> float:
+        """Times that merges rewrite a row of the store of ``mir``."""
+        found = self._rewrites.get(mir.id)
+        if found is None:
+            found = self._rewrites[mir.id] = rewrites(self.batches, self._lifetime(mir))
+        return found
+
+    def _lifetime(self, mir: Mir) -> float | None:
+        """Batches for which a row of ``mir`` is needed, by the member that is needed longest of
+        those that expire (segments expire by any); None: none does, or spans are unknown.
+        """
+        if self._bounds is None:
+            return None
+        found: list[float] = []
+        for relation, reach in zip(mir.relations, self._bounds.reach(mir), strict=True):
+            span = self._figures.span(relation) if reach is not None else None
+            if reach is not None and span:
+                found.append(reach / span * self.batches)
+        return max(found, default=None)
 
     @property
     def by_start(self) -> bool:

@@ -32,6 +32,9 @@ _K = TypeVar("_K", bound=str)
 
 #: Figures that count tuples or values.
 _COUNTS = ("cardinality", "distinct")
+#: Fields of the constants that are no measured figures, or are compared otherwise. A store's levels
+#: grow by the logarithm of ``batches``, so while these have not doubled they stay.
+_APART = ("looks", "measurements", "error", "batches")
 #: Standard deviations of a count within which it has not moved.
 DEVIATIONS = 2.0
 #: How much longer or shorter the next period may be than the one that plans are made for.
@@ -176,8 +179,10 @@ class Steady:
         was, now = before._constants, self._constants
         if was is None or now is None:
             return was is now
-        figures = [f.name for f in fields(was) if f.name not in ("looks", "measurements", "error")]
+        figures = [f.name for f in fields(was) if f.name not in _APART]
         near = all(self._near(getattr(now, name), getattr(was, name)) for name in figures)
+        longer = now.batches / max(was.batches, 1.0)
+        near = near and 1 / LONGER <= longer <= LONGER
         if near and self._all_near(now.looks, was.looks):
             self._constants = was
             return True

@@ -54,10 +54,10 @@ from typing import TYPE_CHECKING
 from anabranch_planner.cost.users import Users
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_contract.queries.mirs import Mir
+    from anabranch_contract.queries.mirs import Mir, MirId
 
 #: (earlier, later) -> microseconds by which ``later`` may follow; a missing pair is unbounded.
 PairBounds = dict[tuple["Label", "Label"], int]
@@ -74,6 +74,7 @@ class LoosestBounds:
         self.users = Users(queries)
         self._pairs = {id(query): pair_bounds(query) for query in queries}
         self._bounded = any(self._pairs.values())
+        self._reaches: dict[MirId, tuple[int | None, ...]] = {}
 
     def of(self, mir: Mir) -> PairBounds:
         """The bounds between the members of ``mir``; empty where nothing is bounded."""
@@ -90,6 +91,42 @@ class LoosestBounds:
             if not loosest:
                 return {}
         return loosest or {}
+
+    def reach(self, mir: Mir) -> tuple[int | None, ...]:
+        """Per member of ``mir``: microseconds for which tuples outside of it may need a stored one.
+
+        None: for ever. Nothing is needed where no query goes on from ``mir``.
+        """
+        if not self._bounded:
+            return (None,) * len(mir.members)
+        found = self._reaches.get(mir.id)
+        if found is None:
+            found = self._reaches[mir.id] = self._reach(mir)
+        return found
+
+    def _reach(self, mir: Mir) -> tuple[int | None, ...]:
+        if mir.is_base:
+            (relation,) = mir.relations
+            needs = [
+                self._need(query, m.label, {m.label})
+                for query in self.users.queries
+                for m in query.members
+                if m.relation == relation
+            ]
+            return (_longest(needs),)
+        members, users = frozenset(mir.members), self.users.of(mir)
+        return tuple(_longest([self._need(q, m, members) for q in users]) for m in mir.members)
+
+    def _need(self, query: JoinQuery, label: Label, inside: Collection[Label]) -> int | None:
+        """Microseconds for which tuples of ``query`` outside of ``inside`` need ``label``'s."""
+        pairs = self._pairs[id(query)]
+        return _longest([pairs.get((label, x)) for x in query.labels if x not in inside])
+
+
+def _longest(times: Sequence[int | None]) -> int | None:
+    """The longest of ``times``, at least 0; None if one of them is."""
+    finite = [t for t in times if t is not None]
+    return max((0, *finite)) if len(finite) == len(times) else None
 
 
 def pair_bounds(query: JoinQuery) -> PairBounds:

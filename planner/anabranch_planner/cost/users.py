@@ -22,14 +22,15 @@ class Users:
         self._given = queries
 
     @cached_property
-    def _queries(self) -> list[JoinQuery]:
+    def queries(self) -> list[JoinQuery]:
+        """All queries, sorted by id."""
         return sorted(self._given, key=lambda q: q.id)
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
         """Label -> the numbers of its queries; nobody asks where nothing is bounded or travels."""
         found: dict[Label, set[int]] = defaultdict(set)
-        for number, query in enumerate(self._queries):
+        for number, query in enumerate(self.queries):
             for label in query.labels:
                 found[label].add(number)
         return found
@@ -39,7 +40,7 @@ class Users:
         members = frozenset(mir.members)
         found = set.intersection(*(self._with.get(label, set()) for label in mir.members))
         return [
-            self._queries[number]
+            self.queries[number]
             for number in sorted(found)
-            if restrict_classes(self._queries[number].classes, members) == mir.classes
+            if restrict_classes(self.queries[number].classes, members) == mir.classes
         ]

@@ -117,10 +117,11 @@ def width(value: Any, at: str) -> float:
     return found
 
 
-def count(value: Any, at: str) -> int:
-    """A whole number, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        raise refused(f"{shown(value)} is no such number", at, "use 1, 2, ... up to 1000000")
+def count(value: Any, at: str, least: int = 1) -> int:
+    """A whole number from ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
+        remedy = f"use {least}, {least + 1}, ... up to 1000000"
+        raise refused(f"{shown(value)} is no such number", at, remedy)
     return value
 
 

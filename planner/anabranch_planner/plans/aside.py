@@ -175,7 +175,7 @@ def _gain(
     key = next(m for m in whole.members if m.label in mir.members)
     weights = model.values.weights(joined_columns(mir, key), hashes)
     rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
-    gain: Costs = through - upkeep - model.stored(1.0) * rows
+    gain: Costs = through - upkeep - model.stored(1.0, mir) * rows
     return gain
 
 

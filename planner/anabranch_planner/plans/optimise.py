@@ -94,6 +94,14 @@ class Options:
     switching: Switching | None = None
 
     @property
+    def keeps_mirs(self) -> bool:
+        """Whether plans may have intermediate results. A limit above 0 is of the joint plan only:
+        optimisers that choose for every query by itself have none then.
+        """
+        most = None if self.limits is None else self.limits.mirs
+        return self.mir and (most is None or (most > 0 and self.optimizer is Optimizer.CLASH))
+
+    @property
     def settings(self) -> Settings:
         """The settings of each solve."""
         return Settings(self.solver, self.seed, self.threads, self.max_flows)
@@ -161,7 +169,7 @@ def build(queries: Sequence[JoinQuery], request: PlanRequest) -> Problem:
     """The graph of states of all queries."""
     options = request.options
     with options.deadline.phase("build"):
-        return build_problem(queries, cost_model(queries, request), mir=options.mir)
+        return build_problem(queries, cost_model(queries, request), mir=options.keeps_mirs)
 
 
 def cost_model(
@@ -193,7 +201,7 @@ def cost_model(
         earlier = options.told_apart
         chosen = choose(starts, options.substreams, earlier)
         substreams = [choice.function for choice in chosen]
-        if options.mir:
+        if options.keeps_mirs:
             substreams = set_aside(starts, substreams, options.substreams, earlier)
     return model.divided(substreams) if substreams else model
 

@@ -196,7 +196,7 @@ class Session:
         require_plannable(queries)
         request = PlanRequest(tuple(queries), statistics, options)
         with options.deadline.phase("build"):
-            builder = Builder(cost_model(queries, request), mir=options.mir)
+            builder = Builder(cost_model(queries, request), mir=options.keeps_mirs)
             builder.add(queries)
             problem = builder.problem()
         outcomes = solve(charge(problem, request), request)
@@ -249,7 +249,7 @@ def _settings(options: Options) -> tuple[object, ...]:
     return (
         options.objective,
         options.parallelism,
-        options.mir,
+        options.keeps_mirs,
         options.partitioning,
         options.max_flows,
         options.substreams,

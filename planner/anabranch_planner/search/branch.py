@@ -221,7 +221,7 @@ def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> boo
 
 def _cutoff(search: Search) -> float:
     if search.best.cost == float("inf"):
-        # No plan that fits the memory is known yet.
+        # No plan within the limits is known yet.
         return search.best.cost
     return search.best.cost - TOLERANCE * abs(search.best.cost)
 
@@ -312,6 +312,10 @@ def rounded(problem: Problem, made: Variables, values: NDArray[np.float64]) -> R
     cost, point = problem.graph.cost, values.tolist()
     prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}
     kept = [m for m, i in made.mirs.items() if values[i] >= 0.5]
+    if not problem.may_keep(kept):
+        counted = [m for m in kept if m not in problem.paid_mirs]
+        counted.sort(key=lambda m: -values[made.mirs[m]])
+        kept = [m for m in kept if m in problem.paid_mirs] + counted[: problem.most_mirs]
     return route_greedily(problem, kept, hints=prices)
 
 

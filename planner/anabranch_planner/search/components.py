@@ -35,7 +35,8 @@ class Part:
 def split(problem: Problem) -> list[Part]:
     """The components of ``problem``, in order of their first goals.
 
-    A memory budget concerns all stores, so a problem that has one is one component.
+    A memory budget concerns all stores, so a problem that has one is one component. A cap on
+    intermediate results ties all goals together that may probe one.
     """
     parent = list(range(len(problem.goals)))
 
@@ -66,6 +67,10 @@ def split(problem: Problem) -> list[Part]:
     for found in mirs.values():
         for g in found:
             join(found[0], g)
+    if problem.most_mirs is not None:
+        upkeep = [found[0] for found in mirs.values() if found]
+        for g in upkeep[1:]:
+            join(upkeep[0], g)
     if problem.memory is not None:
         for g in range(1, len(parent)):
             join(0, g)

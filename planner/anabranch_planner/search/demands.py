@@ -1,7 +1,8 @@
 """Limits of a plan, and charges for changing the running plan.
 
 **Limits** hold for the joint plan. A budget of memory counts the tuples that all store copies hold
-per unit of time, times their widths.
+per unit of time, times their widths. A cap on intermediate results counts those that the plan
+keeps, whatever their copies; with 0 every path goes over the stores of relations.
 
 **Switching.** A plan that is cheaper by next to nothing should not rewire an epoch. Every step and
 every store copy that the running plan does not have is charged once: a step ``weight`` times its
@@ -37,12 +38,14 @@ class Limits:
     Attributes:
         memory: bytes of all store copies together; None is no limit.
         copies: copies of any one store, at least 1; None is no limit.
+        mirs: intermediate results that are kept; None is no limit.
         widths: relation -> bytes per tuple; an intermediate result is as wide as its relations
             together. Unknown: :data:`DEFAULT_WIDTH`.
     """
 
     memory: float | None = None
     copies: int | None = None
+    mirs: int | None = None
     widths: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,6 +62,13 @@ class Limits:
                 f"at most {self.copies} copies of a store",
                 field="copies",
                 remedy="allow at least 1: what is probed has to be stored",
+            )
+        if self.mirs is not None and self.mirs < 0:
+            raise PlannerError(
+                "bad-limit",
+                f"at most {self.mirs} intermediate results",
+                field="intermediate_results",
+                remedy="give a whole number, 0 or more",
             )
         for relation, width in sorted(self.widths.items()):
             if not (math.isfinite(width) and width > 0):
@@ -93,7 +103,10 @@ def demand(problem: Problem, limits: Limits, switching: Switching | None) -> Pro
     Raises:
         PlannerError: one copy of every relation's store alone exceeds the memory.
     """
-    problem = replace(problem, most_copies=limits.copies)
+    most_mirs = limits.mirs
+    if most_mirs is not None and most_mirs >= len(problem.mirs):
+        most_mirs = None
+    problem = replace(problem, most_copies=limits.copies, most_mirs=most_mirs)
     if limits.memory is not None:
         sizes = {s: _bytes(problem, s, limits.widths) for s in problem.inserts}
         least = sum(sizes[s] for s in problem.required)

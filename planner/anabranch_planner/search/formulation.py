@@ -37,7 +37,7 @@ flows of different goals no longer meet), which has an integral optimum.
 Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out:
 a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
 copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and
-``sum bytes(M) p_{M,a} <= budget``.
+``sum bytes(M) p_{M,a} <= budget``. A cap on intermediate results is ``sum z_M <= n``.
 """
 
 from __future__ import annotations
@@ -104,6 +104,9 @@ def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
     for mir in problem.mirs:
         cost = 0.0 if problem.charged else problem.copy_price(mir, None)
         made.mirs[mir] = program.variable(cost, integer=True)
+    counted = [i for mir, i in made.mirs.items() if mir not in problem.paid_mirs]
+    if problem.most_mirs is not None and problem.most_mirs < len(counted):
+        program.row(-INFINITY, float(problem.most_mirs), counted, [1.0] * len(counted))
     for index in range(len(problem.goals)):
         _add_flow(problem, made, index, uses)
     if problem.charged:

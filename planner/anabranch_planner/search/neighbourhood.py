@@ -159,9 +159,18 @@ def _around(
         extra_steps={e: c for e, c in problem.extra_steps.items() if e not in paid},
         extra_copies=extra,
         memory=None,
+        most_mirs=_left(problem, kept),
+        paid_mirs=frozenset(kept),
         reduced=(),
     )
     return part, indices, fixed
+
+
+def _left(problem: Problem, kept: Collection[Sub]) -> int | None:
+    """How many intermediate results may be kept beside ``kept``."""
+    if problem.most_mirs is None:
+        return None
+    return max(problem.most_mirs - len(problem.mirs.keys() & set(kept) - problem.paid_mirs), 0)
 
 
 def search(

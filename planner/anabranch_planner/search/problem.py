@@ -184,6 +184,8 @@ class Problem:
         inserts: what one copy of a store costs.
         reduced: queries that exceeded the cap.
         most_copies: of one store, or None.
+        most_mirs: how many of ``mirs`` a plan may keep, or None; ``paid_mirs``, which others keep,
+            do not count.
         memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
         extra_steps, extra_copies: what switching from the running plan is charged, for what
             that plan does not have.
@@ -200,6 +202,8 @@ class Problem:
     inserts: dict[Sub, float]
     reduced: tuple[QueryId, ...] = ()
     most_copies: int | None = None
+    most_mirs: int | None = None
+    paid_mirs: frozenset[Sub] = frozenset()
     memory: float | None = None
     bytes: dict[Sub, float] = field(default_factory=dict)
     extra_steps: dict[EdgeId, float] = field(default_factory=dict)
@@ -212,6 +216,13 @@ class Problem:
         limited = self.given or self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
+
+    def may_keep(self, stores: Collection[Sub]) -> bool:
+        """Whether a plan with these stores has no more intermediate results than it may."""
+        if self.most_mirs is None:
+            return True
+        counted = self.mirs.keys() - self.paid_mirs
+        return sum(store in counted for store in stores) <= self.most_mirs
 
     def step_extra(self, edge: EdgeId) -> float:
         """The charge for a step that the running plan does not have."""

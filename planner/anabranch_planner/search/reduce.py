@@ -15,8 +15,8 @@ because equal steps are paid once (first term), and a path probes ``M`` at most 
 being disjoint (second term). Where that is not more than one copy's inserts, some optimal plan
 does not keep ``M``: it is dropped, with its goals and every edge that probes it. Dropping one MIR
 takes users from the smaller ones that its maintenance may have probed, so this is repeated until
-nothing changes. A plan within limits on copies or memory stays within them. The optimal cost stays
-the same; among plans of equal cost those without ``M`` are preferred.
+nothing changes. A plan within limits on copies, memory or MIRs stays within them. The
+optimal cost stays the same; among plans of equal cost those without ``M`` are preferred.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class Routing:
 def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = None) -> Routing:
     """Drop what no query needs from ``routes``, choose copies, and add up the cost.
 
-    The cost is infinite where the routing does not fit the memory.
+    The cost is infinite where the routing does not fit the memory, or keeps more intermediate
+    results than it may.
 
     Args:
         given: the copies to keep of these stores, instead of the cheapest.
@@ -62,7 +63,8 @@ def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = 
     cost += sum(problem.inserts[store] * len(kept) for store, kept in copies.items())
     switching = sum(problem.step_extra(e) for e in steps)
     switching += sum(problem.copy_extra(s, a) for s, kept in copies.items() for a in kept)
-    if problem.memory is not None and not fits(problem, copies):
+    fitting = problem.memory is None or fits(problem, copies)
+    if not (fitting and problem.may_keep(copies)):
         cost = float("inf")
     return Routing(needed, accesses, copies, cost + switching, switching)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.layout import Layout, layouts
 from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
@@ -31,7 +32,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Merge
-from anabranch_runtime.task.compact import Compaction, compact, merged_pack
+from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,7 @@ class Compactor:
     """
 
     root: Path
-    work: Callable[[Compaction], Segment] = compact
+    work: Callable[[Compaction], Merged] = compact
     beside: bool = False
     queue: Callable[[Compaction], str | None] = lambda _: None
     leaving: threading.Event = field(default_factory=threading.Event)
@@ -67,6 +68,8 @@ class Compactor:
     _seen: int = 0
     #: Bytes of the segments that were due to be merged when that was last looked at.
     due_bytes: int = 0
+    #: Merges that were done and not taken yet (:meth:`take_spent`); the thread adds to them.
+    _spent: list[Writes] = field(default_factory=list)
 
     def settle(self, state: State) -> State:
         """``state`` with merged segments in the place of their parts.
@@ -99,6 +102,18 @@ class Compactor:
         durable(self.root).discard(path for path in written if path not in named)
         del self._done[: self._seen]
         self._seen = 0
+
+    @property
+    def spent(self) -> Writes:
+        """The merges since :meth:`take_spent`: how many, rows written, CPU seconds."""
+        return sum(tuple(self._spent), Writes())
+
+    def take_spent(self) -> Writes:
+        """:attr:`spent`, which is 0 afterwards."""
+        total = Writes()
+        while self._spent:
+            total += self._spent.pop()
+        return total
 
     @property
     def pending(self) -> frozenset[str]:
@@ -172,7 +187,7 @@ class Compactor:
                 return
             merge, started = work.merge, time.perf_counter()
             try:
-                segment = self.work(work)
+                merged = self.work(work)
             except StateError as error:
                 self._done.append((merge, error))
             except Exception as error:
@@ -181,6 +196,8 @@ class Compactor:
                 # Spark's, say: nothing has been changed, and the next batch tries again.
                 _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
             else:
+                segment = merged.segment
+                self._spent.append(Writes(1, segment.rows, merged.seconds))
                 self._done.append((merge, segment))
                 _LOG.info(
                     "merged",

@@ -33,13 +33,18 @@ KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What tasks have written: into stores, and as results."""
+    """Rows written: into stores, as results, and by merges of segments."""
 
     inserts: Writes = field(default_factory=Writes)
     results: Writes = field(default_factory=Writes)
+    merges: Writes = field(default_factory=Writes)
 
     def __add__(self, other: Written) -> Written:
-        return Written(self.inserts + other.inserts, self.results + other.results)
+        return Written(
+            self.inserts + other.inserts,
+            self.results + other.results,
+            self.merges + other.merges,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ class InterimReporter:
         self._stale_until, self._stale = -1, False
 
     def wrote(self, written: Iterable[Written]) -> None:
-        """Take note of what a batch's tasks have written, before it is committed."""
+        """Add rows written by a batch's tasks, or by merges, before the batch is committed."""
         self._written = sum(written, self._written)
 
     @property
@@ -183,7 +188,8 @@ class InterimReporter:
 def _closed(last: _Commit) -> Interim:
     """The measurements of the period that ends with ``last``."""
     interim = close(last.period, last.state, last.steps, last.now, last.until)
-    return replace(interim, inserts=last.written.inserts, results=last.written.results)
+    written = last.written
+    return replace(interim, inserts=written.inserts, results=written.results, merges=written.merges)
 
 
 def _entering(before: State, after: State) -> bool:

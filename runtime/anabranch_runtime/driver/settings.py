@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.protocol.merging import FANOUT
 from anabranch_contract.protocol.progress import Mode
-from anabranch_runtime.epochs.merging import FANOUT
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.verify import Verify
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.merging import FANOUT, SPANS
 from anabranch_runtime.epochs.retention import needed_from
 from anabranch_runtime.storage.segment import Merge
 
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
     from anabranch_runtime.state.manifest import State
     from anabranch_runtime.storage.segment import Segment
 
-#: Segments of one level that become one of the next.
-FANOUT = 6
 #: So many times the fanout's segments of one level make the next commit wait for merges.
 STALL = 4
 #: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
 #: row), and one more segment of that size costs a probe little.
 LARGEST = 1 << 24
-#: Into so many spans at least the time is divided for which the rows of a store are needed.
-SPANS = 4
 
 
 def merges(

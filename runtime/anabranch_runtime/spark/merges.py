@@ -30,7 +30,7 @@ from anabranch_runtime.exchange.meeting import call_options, client_of, forget_c
 from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.segment import Merge, Segment
-from anabranch_runtime.task.compact import Compaction, compact, merged_pack
+from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ def lately() -> bool:
     return found
 
 
-def ask(location: str, token: str, work: Compaction) -> Segment:
+def ask(location: str, token: str, work: Compaction) -> Merged:
     """Have ``work`` done by who takes orders at ``location``.
 
     Raises:
@@ -103,19 +103,19 @@ def ask(location: str, token: str, work: Compaction) -> Segment:
     error = first_cause([answer["error"]] if "error" in answer else [])
     if error is not None:
         raise error
-    return codec.from_json(answer["segment"], Segment)
+    return Merged(codec.from_json(answer["segment"], Segment), answer["seconds"])
 
 
 def by_owner(
     office_of: Callable[[Compaction], str | None],
     token: str,
-    anywhere: Callable[[Compaction], Segment],
-) -> Callable[[Compaction], Segment]:
+    anywhere: Callable[[Compaction], Merged],
+) -> Callable[[Compaction], Merged]:
     """Merging by the owner's process, whose server ``office_of`` knows; else ``anywhere``."""
     # Not to be waited for again: a process that comes in the place of another has another port.
     gone = set[str]()
 
-    def work(compaction: Compaction) -> Segment:
+    def work(compaction: Compaction) -> Merged:
         location = office_of(compaction)
         if location is not None and location not in gone:
             try:
@@ -130,7 +130,7 @@ def by_owner(
     return work
 
 
-def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segment]:
+def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Merged]:
     """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
     has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
 
@@ -138,7 +138,7 @@ def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segme
         cache: of executors that share nothing but the object store (``apart``).
     """
 
-    def work(compaction: Compaction) -> Segment:
+    def work(compaction: Compaction) -> Merged:
         (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
         if isinstance(found, StateError):
             raise found
@@ -147,7 +147,7 @@ def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Segme
     return work
 
 
-def _compacted(cache: str, work: Compaction) -> Segment | StateError:
+def _compacted(cache: str, work: Compaction) -> Merged | StateError:
     try:
         if cache:
             work = replace(work, root=str(Path(cache).absolute()))
@@ -172,4 +172,5 @@ def _merged(context: BatchContext, body: bytes) -> bytes:
         return json.dumps({"error": complaint(error, "its host", Path(context.root))}).encode()
     finally:
         _LATELY.set()
-    return json.dumps({"segment": codec.to_json(found)}).encode()
+    answer = {"segment": codec.to_json(found.segment), "seconds": found.seconds}
+    return json.dumps(answer).encode()

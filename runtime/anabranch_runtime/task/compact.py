@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,20 +46,35 @@ class Compaction:
     objects: str | None = None
 
 
-def compact(work: Compaction) -> Segment:
-    """Do it; the result holds the needed rows of its parts and may take their place.
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A merge that is done.
+
+    Attributes:
+        segment: the needed rows of the parts; it may take their place.
+        seconds: of CPU, of the thread that merged: tasks may run beside it.
+    """
+
+    segment: Segment
+    seconds: float
+
+
+def compact(work: Compaction) -> Merged:
+    """Rewrite the parts of ``work`` as one segment.
 
     Raises:
         StateError: a part is damaged, or no longer there.
     """
+    began = time.thread_time()
     attach(work.root, work.objects)
     spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
-    return rewrite(
+    segment = rewrite(
         Path(work.root),
         work.pack,
         work.merge,
         lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
     )
+    return Merged(segment, time.thread_time() - began)
 
 
 def rewrite(

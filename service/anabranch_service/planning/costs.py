@@ -54,22 +54,29 @@ def timed(
     periods: Sequence[Interim],
     options: PlanningRecord,
 ) -> Statistics:
-    """``statistics`` with the cost constants that ``options`` need; as they are if it needs none.
+    """``statistics`` with the cost constants that ``options`` need, and the history's batches.
 
     Args:
         snapshot: the newest measurements of an epoch.
         periods: those to fit to; none in step mode.
     """
-    if not _needed(options) or snapshot is None:
+    if snapshot is None:
         return statistics
-    known = constants(snapshot, periods, options)
+    known = CostConstants(batches=float(max(snapshot.total_batches, 1)))
+    if _needed(options):
+        known = constants(snapshot, periods, options, ahead=statistics.ahead() is not None)
     return ForecastStatistics(statistics, statistics.ahead(), known, statistics.exchange())
 
 
 def constants(
-    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningRecord
+    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningRecord, *, ahead: bool
 ) -> CostConstants:
-    """The constants that explain ``periods``, per unit of time of ``snapshot``'s next epoch."""
+    """The constants that explain ``periods``.
+
+    Args:
+        ahead: whether plans are priced over the next epoch, as long as that of ``snapshot``; else
+            over the history.
+    """
     steps = [step.counts for period in periods for step in period.steps]
     looked: dict[MirId, list[int]] = {}
     for store in snapshot.stores.values():
@@ -77,11 +84,14 @@ def constants(
             counts = looked.setdefault(MirId(store.mir), [0, 0])
             counts[0] += reads.looked
             counts[1] += reads.probes
+    batches = snapshot.batches if ahead else snapshot.total_batches
     known = CostConstants(
-        calls=float(max(snapshot.batches, 1) * options.parallelism),
+        calls=float(max(batches, 1) * options.parallelism),
+        batches=float(max(snapshot.total_batches, 1)),
         looks={mir: looks / probes for mir, (looks, probes) in sorted(looked.items()) if probes},
     )
-    return fit(steps, [period.inserts for period in periods], known)
+    inserts, merges = [p.inserts for p in periods], [p.merges for p in periods]
+    return fit(steps, inserts, merges, known)
 
 
 def cpu_record(
@@ -109,6 +119,7 @@ def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | 
     return CostsRecord(
         **{name: getattr(known, name) for name in OPERATIONS},
         calls=known.calls,
+        batches=known.batches,
         measurements=known.measurements,
         error=known.error,
     )

@@ -71,8 +71,10 @@ async def plan_dry_run(
             )
     options = changed(found.options, body)
     if body.formulation is Formulation.PAPER:
-        # It knows neither limits nor the running plan.
+        # It knows neither limits nor the running plan, but can do without intermediate results.
         unlimited = {"switching": 0.0, "memory": None, "copies": None}
+        if options.intermediate_results:
+            unlimited["intermediate_results"] = None
         options = options.model_copy(update=unlimited)
     limit = settings.solve_seconds
     before = found.wanted

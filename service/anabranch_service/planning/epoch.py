@@ -321,6 +321,7 @@ def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
         parallelism=task.options.parallelism,
         formulation=task.formulation,
         solver=task.options.solver,
+        mir=task.options.intermediate_results != 0,
         substreams=task.options.substreams,
         told_apart=task.told_apart,
         limits=_limits(queries, task),
@@ -330,11 +331,12 @@ def _options(queries: Sequence[JoinQuery], task: Task, optimizer: Optimizer) -> 
 
 
 def _limits(queries: Sequence[JoinQuery], task: Task) -> Limits | None:
-    options = task.options
-    if options.memory is None and options.copies is None:
+    # Without intermediate results there is nothing to cap: plans can follow those before.
+    options, most = task.options, task.options.intermediate_results or None
+    if options.memory is None and options.copies is None and most is None:
         return None
     widths = relation_widths(queries, task.streams, task.widths)
-    return Limits(memory=options.memory, copies=options.copies, widths=dict(widths.items()))
+    return Limits(options.memory, options.copies, most, dict(widths.items()))
 
 
 def _switching(task: Task) -> Switching | None:

@@ -8,7 +8,7 @@ from anabranch_service.registry.records import PlanningRecord
 from anabranch_service.settings import Settings
 
 #: Settings that null lifts.
-LIFTED = ("memory", "copies", "revision_gain", "capacity")
+LIFTED = ("memory", "copies", "intermediate_results", "revision_gain", "capacity")
 
 
 def default_planning(settings: Settings) -> PlanningRecord:

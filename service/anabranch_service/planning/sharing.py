@@ -166,6 +166,7 @@ def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: Plannin
             optimizer=options.optimizer,
             objective=options.objective,
             parallelism=options.parallelism,
+            mir=options.intermediate_results != 0,
             deadline=Deadline(time.monotonic, seconds=PLAN_SECONDS),
         ),
     ).cost

@@ -181,6 +181,7 @@ class PlanningRecord(Closed):
             smaller gains are not worth a rewired epoch.
         memory: bytes that all store copies together may take in per unit of time; None: any.
         copies: of any one store; None: any number.
+        intermediate_results: that a plan keeps, at most; 0: none; None: any number.
         solver: of the joint plan.
         backfill: who decides whether the past of a new intermediate result is computed.
         backfill_horizon: for how long a plan is expected to use it, as multiples of the history
@@ -204,6 +205,7 @@ class PlanningRecord(Closed):
     switching: float = Field(default=0.1, ge=0, le=1000)
     memory: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     copies: int | None = Field(default=None, ge=1, le=1024)
+    intermediate_results: int | None = Field(default=None, ge=0, le=1_000_000)
     solver: Solver = Solver.BRANCH
     backfill: Backfilling = Backfilling.AUTO
     backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch_runtime.epochs.merging import FANOUT
+from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.errors import KeyTypeError, StateError
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.interface import BackendKind, Bounds, TableSpec

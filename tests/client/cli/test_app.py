@@ -600,15 +600,18 @@ def test_settings_are_shown_and_set(url: str, client: Client) -> None:
                    "--backfill-horizon", "2", "--substreams", "8", "--revision-gain", "0.2",
                    "--overload", "ration", "--allocation", "results", "--latency-goal", "3",
                    "--capacity", "0.5", "--look-ahead", "auto", "--hot-keys", "never",
-                   url=url)  # fmt: skip
+                   "--intermediate-results", "never", url=url)  # fmt: skip
     changed = {"memory": 2e9, "copies": 3, "switching": 0.0, "solver": "highs"}
     changed |= {"substreams": 8}
     changed |= {"backfill": "always", "backfill_horizon": 2.0, "revision_gain": 0.2}
     changed |= {"overload": "ration", "allocation": "results", "latency_goal": 3.0, "capacity": 0.5}
-    changed |= {"look_ahead": "auto", "hot_keys": "never"}
+    changed |= {"look_ahead": "auto", "hot_keys": "never", "intermediate_results": 0}
     assert after == before | changed | {"optimizer": "shared"}
     lifted = answer("settings", "set", "--memory", "none", "--copies", "none", url=url)
     assert lifted == after | {"memory": None, "copies": None}
+    for given, most in (("2", 2), ("any", None)):
+        one = answer("settings", "set", "--intermediate-results", given, url=url)
+        assert one == lifted | {"intermediate_results": most}
     shown = run("settings", "show", url=url)
     assert shown.exit_code == 0
     assert "shared" in shown.stdout
@@ -621,6 +624,8 @@ def test_settings_are_shown_and_set(url: str, client: Client) -> None:
         ([], 2, "nothing to change"),
         (["--memory", "lots"], 2, "'lots' is no limit"),
         (["--copies", "0"], 1, "copies"),
+        (["--intermediate-results", "none"], 2, "'none' is no number of intermediate results"),
+        (["--intermediate-results", "-1"], 2, "'-1' is no number of intermediate results"),
         (["--optimizer", "magic"], 1, "optimizer"),
         (["--switching", "-1"], 1, "switching"),
         (["--backfill", "maybe"], 1, "backfill"),

@@ -72,6 +72,18 @@ def test_a_good_scenario_is_read_with_the_columns_of_its_files(folder: Path) -> 
     assert (scenario.every, scenario.parallelism, scenario.batches) == (3, 2, 3)
 
 
+@pytest.mark.parametrize(
+    ("written", "most"), [("", None), ("any", None), ("never", 0), ("0", 0), ("3", 3)]
+)
+def test_intermediate_results_are_capped_by_word_or_number(
+    folder: Path, written: str, most: int | None
+) -> None:
+    line = f"intermediate_results: {written}\n" if written else ""
+    path = folder / "SCENARIO.yaml"
+    path.write_text(GOOD + line)
+    assert load_scenario(path).intermediate_results == most
+
+
 def test_one_optimizer_is_for_all_batches_and_clash_is_the_default(folder: Path) -> None:
     text = "streams: {w: {path: weather.parquet, rows_per_batch: 9}}\n"
     (folder / "a.yaml").write_text(text + "optimizer: individual\n")
@@ -178,6 +190,9 @@ BAD = [
     ("4: individual", "4: guess", "optimizer.4", "guess"),
     ("0: shared", "-3: shared", "optimizer.-3", "-3"),
     ("parallelism: 2", "parallelism: 0", "parallelism", "0"),
+    ("parallelism: 2", "intermediate_results: none", "intermediate_results", "never, any"),
+    ("parallelism: 2", "intermediate_results: -1", "intermediate_results", "-1"),
+    ("parallelism: 2", "intermediate_results: 1.5", "intermediate_results", "1.5"),
     ("parallelism: 2", "speed: 2", "speed", "the scenario has streams"),
     ("streams:", "streams: {}\nsteams:", "streams", "at least 1"),
     ("epochs: {every: 3}", "epochs: {every: 3", "", "line"),

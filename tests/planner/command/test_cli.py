@@ -189,6 +189,28 @@ parallelism: 4
 """
 
 
+SELECTIVE = """
+streams: {R: {rate: 100}, S: {rate: 100}, T: {rate: 100}, U: {rate: 100}, V: {rate: 100}}
+queries:
+  q1: {relations: [R, S, T], predicates: [R.a = S.a, S.b = T.b]}
+  q2: {relations: [T, U, V], predicates: [T.c = U.c, U.d = V.d]}
+selectivity: {R.a = S.a: 0.002, S.b = T.b: 0.05, T.c = U.c: 0.05, U.d = V.d: 0.002}
+"""
+
+
+def test_intermediate_results_are_limited_by_the_file_and_by_a_flag() -> None:
+    free, never = planned("-", stdin=SELECTIVE), planned("-", stdin=f"{SELECTIVE}mir: false\n")
+    assert free["cost"] < never["cost"]
+    for flags, limits in (
+        (["--intermediate-results", "0"], ""),
+        ([], "limits: {intermediate_results: 0}\n"),
+        (["--intermediate-results", "0"], "limits: {intermediate_results: 2}\n"),
+    ):
+        assert planned("-", *flags, stdin=SELECTIVE + limits)["cost"] == never["cost"]
+    one = planned("-", "--intermediate-results", "1", stdin=SELECTIVE)
+    assert free["cost"] < one["cost"] < never["cost"]
+
+
 def test_limits_of_the_file_and_of_flags() -> None:
     free = planned("-", stdin=SHARED_STORE)
     assert [c["store"].partition("[")[0] for c in free["copies"]].count("S") == 2
@@ -226,6 +248,11 @@ def test_no_queries_are_no_trouble() -> None:
         (["plan", "-", "--deadline", "nan"], SMALL, "--deadline: nan is no deadline"),
         (["plan", "-", "--memory", "-1"], SMALL, "memory: a memory budget of -1.0 bytes"),
         (["plan", "-", "--copies", "0"], SMALL, "copies: at most 0 copies of a store"),
+        (
+            ["plan", "-", "--intermediate-results", "-1"],
+            SMALL,
+            "intermediate_results: at most -1 intermediate results",
+        ),
         (
             ["plan", "-", "--copies", "1", "--formulation", "paper"],
             SMALL,

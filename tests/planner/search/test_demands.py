@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Formulation, Objective, Plan, Solver
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.cases.demands import Demanded, bytes_of, complaint, least_memory, plan_of
+from tests.support.cases.demands import Demanded, bytes_of, complaint, least_memory, plan_of, wrong
 from tests.support.cases.queries import FixedStatistics, chain
 from tests.support.cases.small_problems import SmallProblem, small_problem
 
@@ -28,6 +29,13 @@ QUERIES = (
 STATISTICS = FixedStatistics(
     cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
     selectivities={"R.a=S.a": 0.02, "S.b=T.b": 0.015, "T.c=U.c": 0.01},
+)
+#: Two queries that share nothing; each has an intermediate result that pays.
+APART = (chain("R.a=S.a", "S.b=T.b", id="q1"), chain("U.a=V.a", "V.b=W.b", id="q2"))
+SELECTIVE = FixedStatistics(
+    default=100.0,
+    selectivities={"R.a=S.a": 0.002, "U.a=V.a": 0.003},
+    selectivity_default=0.05,
 )
 NOTHING: Footprint = footprint(optimise([], STATISTICS, Options()), [])
 
@@ -84,6 +92,54 @@ def test_one_copy_of_a_store_where_two_would_be_cheaper() -> None:
     assert copies_of_s(Limits(copies=1)) == 1
 
 
+@given(keys, st.integers(0, 4))
+def test_the_optimum_under_a_cap_is_what_brute_force_finds(key: str, most: int) -> None:
+    """Proven, within the cap, and as cheap as the best of all plans within it."""
+    problem = small_problem(key)
+    demands = Demanded(problem, Limits(mirs=most), None)
+    assert wrong(demands, plan_of(demands)) == ""
+
+
+def test_caps_are_reached_one_by_one() -> None:
+    """As cheap as the cap lets it be: with every further intermediate result cheaper."""
+    problem = SmallProblem(APART, SELECTIVE, Objective.DEFAULT, 1, mir=True)
+    plans = [plan_of(Demanded(problem, Limits(mirs=most), None)) for most in (0, 1, 2)]
+    free = plan_of(Demanded(problem, Limits(), None))
+    kept = [sum(not m.is_base for m in plan.mirs) for plan in plans]
+    assert kept == [0, 1, 2]
+    assert plans[0].cost > plans[1].cost > plans[2].cost
+    assert plans[0].cost == optimise(APART, SELECTIVE, Options(mir=False)).cost
+    assert plans[2].cost == free.cost
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer.SHARED, Optimizer.INDIVIDUAL])
+def test_optimisers_of_single_queries_keep_nothing_under_a_cap(optimizer: Optimizer) -> None:
+    def kept(most: int | None) -> int:
+        options = Options(optimizer=optimizer, limits=Limits(mirs=most))
+        return sum(not m.is_base for m in optimise(APART, SELECTIVE, options).mirs)
+
+    assert kept(None) == 2
+    assert (kept(0), kept(1)) == (0, 0)
+
+
+def test_a_cap_holds_without_time_and_by_neighbourhoods() -> None:
+    """One query after the other: what others keep counts, once."""
+    joins = [f"{a}.k{at}={b}.k{at}" for at, (a, b) in enumerate(pairwise("ABCDEFGHI"))]
+    queries = [chain(*joins[n : n + 3], id=f"q{n}") for n in range(5)]
+    statistics = FixedStatistics(default=100.0, selectivity_default=0.005)
+    for most in (1, 2, 3):
+        for options in (
+            Options(limits=Limits(mirs=most), max_flows=1),
+            Options(limits=Limits(mirs=most), deadline=Deadline(seconds=0.0)),
+        ):
+            plan = optimise(queries, statistics, options)
+            validate_plan(plan, queries)
+            assert sum(not m.is_base for m in plan.mirs) <= most
+            proven = optimise(queries, statistics, Options(limits=Limits(mirs=most)))
+            assert plan.bound <= proven.cost * (1 + 1e-9)
+            assert proven.cost <= plan.cost * (1 + 1e-9)
+
+
 def test_wider_tuples_take_more_of_the_memory() -> None:
     problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
     budget = least_memory(problem, {})
@@ -100,6 +156,7 @@ def test_wider_tuples_take_more_of_the_memory() -> None:
         ("memory", lambda: Limits(memory=float("nan"))),
         ("memory", lambda: Limits(memory=float("inf"))),
         ("copies", lambda: Limits(copies=0)),
+        ("intermediate_results", lambda: Limits(mirs=-1)),
         ("widths", lambda: Limits(widths={"R": 0.0})),
         ("widths", lambda: Limits(widths={"R": float("inf")})),
         ("switching", lambda: Switching(NOTHING, -0.1)),

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.task.compact import Merged
 from tests.support.cases.states import RS, rules, segment
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Worker:
     done: list[Compaction] = field(default_factory=list)
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def __call__(self, work: Compaction) -> Segment:
+    def __call__(self, work: Compaction) -> Merged:
         self.begun.release()
         assert self.free.wait(PATIENCE)
         if self.error is not None:
@@ -64,7 +66,7 @@ class Worker:
         self.done.append(work)
         span = (parts[0].first_batch, parts[-1].last_batch)
         found = segment(parts[0].store, span, level=1 + parts[0].level)
-        return replace(found, path=work.pack)
+        return Merged(replace(found, path=work.pack), 0.5)
 
 
 @pytest.fixture
@@ -118,6 +120,17 @@ def test_without_a_thread_a_merge_is_done_at_once(worker: Worker, tmp_path: Path
     compactor = Compactor(tmp_path, worker)
     begin(compactor, stored(range(3)))
     assert spans(commit(compactor, stored(range(5)))) == [(0, 2), (3, 3), (4, 4)]
+
+
+def test_merges_are_counted_once(worker: Worker, tmp_path: Path) -> None:
+    worker.free.set()
+    compactor = Compactor(tmp_path, worker)
+    state = stored(range(6))
+    begin(compactor, state)
+    begin(compactor, commit(compactor, state))
+    rows = segment("R/1", (0, 2)).rows
+    assert compactor.take_spent() == Writes(2, 2 * rows, 1.0)
+    assert compactor.take_spent() == Writes()
 
 
 @pytest.mark.parametrize("gone", [0, 2])

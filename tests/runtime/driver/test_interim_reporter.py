@@ -148,7 +148,11 @@ class Followed:
                 arrivals={"R": arrived.get("R", 0) + of_r, "S": arrived.get("S", 0) + 100},
             )
             self.reporter.wrote(
-                [Written(Writes(1, 60, 0.0)), Written(Writes(1, of_r + 40, 0.0), Writes(1, 7))]
+                [
+                    Written(Writes(1, 60, 0.0)),
+                    Written(Writes(1, of_r + 40, 0.0), Writes(1, 7)),
+                    Written(merges=Writes(1, 600, 0.5)),
+                ]
             )
             self.reporter.committed(self.state, cast("Ruleset", None))
 
@@ -168,6 +172,7 @@ def test_a_drift_ends_the_period_where_it_began() -> None:
     old, new = one.told.interims
     assert [old.steps[0].counts.matches, new.steps[0].counts.matches] == [3000, 4000]
     assert [old.inserts, new.inserts] == [Writes(60, 6000, 0.0), Writes(4, 400, 0.0)]
+    assert [old.merges, new.merges] == [Writes(30, 18_000, 15.0), Writes(2, 1200, 1.0)]
     assert (old.until <= new.until, new.seconds >= 0) == (True, True)
     (drifted,) = new.drifted.steps
     assert (drifted.joined, drifted.figure) == ("R,S", "matches")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.protocol.merging import FANOUT
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import parse_sql
@@ -20,7 +21,6 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.backfill import advance, begin, gaps, next_slice, progress
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.merging import FANOUT
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.protocol.merging import FANOUT, SPANS, rewrites
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.merging import FANOUT, LARGEST, SPANS, backlog, go_together, merges
+from anabranch_runtime.epochs.merging import LARGEST, backlog, go_together, merges
 from anabranch_runtime.epochs.retention import expire
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import MINUTE, RS, rules, segment
@@ -108,6 +109,23 @@ def test_a_store_with_a_window_keeps_little_more_than_its_window(window: int, de
     most = SPANS * FANOUT + (FANOUT - 1) * len(levels) + 1
     assert max(len(segments) for segments in steady) <= most
     assert life.written <= 10 * batches * len(levels)
+
+
+@pytest.mark.parametrize("batches", [60, 200, 1000])
+def test_plans_expect_as_many_rewrites_as_there_are(batches: int) -> None:
+    """Per row, over the second half of a store's life; merges of whole levels come in jumps."""
+    known = rules(0, {"q": RS})
+    half, whole = (live(known, n).written / 10 for n in (batches // 2, batches))
+    rows = batches - batches // 2
+    assert (whole - half - rows) / rows == pytest.approx(rewrites(batches), abs=1.0)
+
+
+@pytest.mark.parametrize("window", [12, 19, 25, 100, 150, 800])
+def test_plans_expect_as_many_rewrites_of_rows_that_expire(window: int) -> None:
+    batches = 6 * window + 300
+    life = live(rules(0, {"q": RS}, window=window * MINUTE), batches)
+    rewritten = life.written / 10 / batches - 1
+    assert rewritten == pytest.approx(rewrites(batches, window), abs=0.35)
 
 
 def test_segments_that_live_for_a_few_batches_are_never_merged() -> None:

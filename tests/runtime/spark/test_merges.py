@@ -26,7 +26,7 @@ from anabranch_runtime.state.placement import place
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.segment import SIGMA, Merge, PackWriter
 from anabranch_runtime.storage.segment_cache import close_all, open_segment
-from anabranch_runtime.task.compact import Compaction, compact, merged_pack
+from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.stores import insert
 from tests.support.cases.random_plans import random_plan
@@ -106,7 +106,9 @@ def test_who_is_asked_merges_in_its_cache(
 ) -> None:
     work = order(layout, written(layout, tmp_path), tmp_path)
     merges.lately()
-    found = merges.ask(office.location, TOKEN, work)
+    merged = merges.ask(office.location, TOKEN, work)
+    found = merged.segment
+    assert merged.seconds > 0
     assert (found.path, found.rows, found.level) == (work.pack, 6, 1)
     assert (tmp_path / "cache" / work.pack).exists()
     assert (tmp_path / "store" / work.pack).exists()
@@ -133,7 +135,7 @@ def test_another_merges_under_another_name_where_the_owner_has_gone(
 ) -> None:
     asked: list[Compaction] = []
 
-    def anywhere(work: Compaction) -> Segment:
+    def anywhere(work: Compaction) -> Merged:
         asked.append(work)
         return compact(work)
 
@@ -145,7 +147,7 @@ def test_another_merges_under_another_name_where_the_owner_has_gone(
         office.requests[merges.REQUEST] = lost
     location = {"nobody": None, "refused": "grpc://127.0.0.1:1", "lost": office.location}[gone]
     work = order(layout, written(layout, tmp_path), tmp_path)
-    found = merges.by_owner(lambda _: location, TOKEN, anywhere)(work)
+    found = merges.by_owner(lambda _: location, TOKEN, anywhere)(work).segment
     assert (found.rows, found.level) == (6, 1)
     assert [one.merge for one in asked] == [work.merge]
     assert found.path == asked[0].pack != work.pack
@@ -157,7 +159,7 @@ def test_merges_of_one_process_come_one_after_the_other(
     running, most = 0, 0
     lock = threading.Lock()
 
-    def counted(work: Compaction) -> Segment:
+    def counted(work: Compaction) -> Merged:
         nonlocal running, most
         with lock:
             running += 1

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import redis as redis_client
 
+from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.merging import FANOUT, backlog, merges
+from anabranch_runtime.epochs.merging import backlog, merges
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.task.memory import (

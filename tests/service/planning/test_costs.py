@@ -22,6 +22,7 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.statistics import Ahead, ForecastStatistics
 from anabranch_service.planning.costs import costs_record, newest, timed
 from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import PAIR, STREAMS
@@ -30,7 +31,9 @@ from tests.support.worlds.service import serving
 if TYPE_CHECKING:
     from anabranch_service.settings import Settings
 
-TRUE = CostConstants(call=2e-3, probe=4e-6, look=1e-6, match=3e-6, write=5e-3, row=6e-6)
+TRUE = CostConstants(
+    call=2e-3, probe=4e-6, look=1e-6, match=3e-6, write=5e-3, row=6e-6, merge=4e-3, rewrite=2e-6
+)
 SECONDS = PlanningRecord(optimizer="clash", objective=Objective.SECONDS, parallelism=2)
 
 
@@ -46,7 +49,10 @@ def interim(batch: int, seed: int) -> str:
         steps.append(StepMeasures(name, (Label(head),), (Label(target),), counts))
     rows = rng.randint(1, 10_000)
     inserts = Writes(4, rows, 4 * TRUE.write + rows * TRUE.row)
-    return dumps(Interim(batch, 3.0, 0, 0, batch, 2, {"orders": 20}, tuple(steps), inserts=inserts))
+    anew = 6 * rng.randint(1, 10_000)
+    merges = Writes(1, anew, TRUE.merge + anew * TRUE.rewrite)
+    found = Interim(batch, 3.0, 0, 0, batch, 2, {"orders": 20}, tuple(steps), inserts=inserts)
+    return dumps(replace(found, merges=merges))
 
 
 def snapshot() -> Snapshot:
@@ -70,12 +76,13 @@ def test_live_constants_are_fitted_to_the_newest_periods() -> None:
     periods = newest(texts, SECONDS, Mode.LIVE)
     found = timed(snapshot(), snapshot(), periods, SECONDS).constants()
     assert found is not None
-    assert found.measurements == 15  # two steps and the inserts of each of five periods
+    assert found.measurements == 20  # two steps, inserts and merges of each of five periods
     assert found.error is not None
     assert found.error < 0.05
-    for name in ("call", "probe", "match", "write", "row"):
+    for name in ("call", "probe", "match", "write", "row", "merge", "rewrite"):
         assert getattr(found, name) == pytest.approx(getattr(TRUE, name), rel=0.25), name
     assert found.calls == 12.0  # six batches, two partitions
+    assert found.batches == 6.0
     assert found.looks == {MirId("orders"): 2.5}
 
 
@@ -89,12 +96,23 @@ def test_a_replay_takes_constants_that_no_clock_decides() -> None:
     assert found.calls == 12.0
 
 
+def test_calls_are_of_the_time_that_plans_are_priced_over() -> None:
+    known = replace(snapshot(), batches=2)
+    history = timed(known, known, [], SECONDS).constants()
+    ahead = ForecastStatistics(known, Ahead(1 / 3))
+    epoch = timed(ahead, known, [], SECONDS).constants()
+    assert history is not None
+    assert epoch is not None
+    assert (history.calls, epoch.calls) == (12.0, 4.0)
+
+
 @pytest.mark.parametrize("objective", [Objective.DEFAULT, Objective.PAPER])
 def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Objective) -> None:
     known = snapshot()
     alike = SECONDS.model_copy(update={"objective": objective, "substreams": 1})
     assert newest(["{"], alike, Mode.LIVE) == []
-    assert timed(known, known, [], alike) is known
+    assert timed(known, known, [], alike).constants() == CostConstants(batches=6.0)
+    assert timed(known, None, [], alike) is known
     apart = alike.model_copy(update={"substreams": 2})
     assert (
         timed(known, known, [], apart).constants() == timed(known, known, [], SECONDS).constants()
@@ -113,7 +131,7 @@ def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:
             service.redis.rpush(service.keys.interims, interim(2 * number, number))
         service.plan(0, next_batch=6, snapshot=snapshot())
         epoch: dict[str, Any] = service.get("/v1/epochs/2")
-        assert (epoch["objective"], epoch["costs"]["measurements"]) == ("seconds", 9)
+        assert (epoch["objective"], epoch["costs"]["measurements"]) == ("seconds", 12)
         assert 0 <= epoch["costs"]["error"] < 0.2
         assert epoch["cpu"] == {
             "plan": pytest.approx(epoch["cost"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -368,6 +368,32 @@ def test_an_epoch_is_not_rewired_for_next_to_nothing(shop: Service) -> None:
     assert third["diff"]["steps"]["added"]
     listed = {e["epoch"]: e["switching_cost"] for e in shop.get("/v1/epochs")["items"]}
     assert listed == {0: 0, 1: 0, 2: third["switching_cost"]}
+
+
+def test_no_more_intermediate_results_are_kept_than_may_be(shop: Service) -> None:
+    """Set, and assumed in a dry run; whatever optimiser plans."""
+    shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+    shop.plan(-1)
+    selective = {"orders.customer_id = customers.customer_id": 1e-4}
+    assumed: dict[str, Any] = {
+        "statistics": dict.fromkeys(("orders", "customers", "items"), 1000.0)
+    }
+    assumed |= {"selectivity": selective, "switching": 0.0}
+
+    def kept(**given: object) -> int:
+        answer = shop.post("/v1/plans:dry-run", {**assumed, **given}, 200)
+        assert answer["intermediate_results"] == given.get("intermediate_results")
+        most: int = answer["explain"]["totals"]["intermediate_results"]
+        return most
+
+    assert kept() == kept(intermediate_results=1) == 1
+    assert kept(intermediate_results=0) == 0
+    assert kept(intermediate_results=0, formulation="paper") == 0
+    for optimizer in ("shared", "individual"):
+        assert kept(optimizer=optimizer) == 1
+        assert kept(optimizer=optimizer, intermediate_results=1) == 0
+    shop.call("PATCH", "/v1/settings", 200, {"intermediate_results": 0})
+    assert shop.post("/v1/plans:dry-run", assumed, 200)["intermediate_results"] == 0
 
 
 def test_the_paper_formulation_is_asked_without_limits(shop: Service) -> None:

@@ -71,6 +71,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         "switching": 0.1,
         "memory": None,
         "copies": None,
+        "intermediate_results": None,
         "solver": "branch",
         "backfill": "auto",
         "backfill_horizon": 1.0,
@@ -95,6 +96,8 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
         ({"switching": -0.1}, "switching"),
         ({"memory": -1}, "memory"),
         ({"copies": 0}, "copies"),
+        ({"intermediate_results": -1}, "intermediate_results"),
+        ({"intermediate_results": "none"}, "intermediate_results"),
         ({"solver": "gurobi"}, "solver"),
         ({"backfill": "sometimes"}, "backfill"),
         ({"backfill_horizon": -1}, "backfill_horizon"),
@@ -119,6 +122,7 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
     limits = {
         "memory": 1e9,
         "copies": 2,
+        "intermediate_results": 3,
         "switching": 0.25,
         "solver": "highs",
         "backfill": "never",
@@ -135,7 +139,9 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
     assert service.call("PUT", "/v1/settings", 200, limits) == before | limits
     lifted = dict.fromkeys(limits)
     after = service.call("PUT", "/v1/settings", 200, lifted)
-    nothing = dict.fromkeys(("memory", "copies", "revision_gain", "capacity"))
+    nothing = dict.fromkeys(
+        ("memory", "copies", "intermediate_results", "revision_gain", "capacity")
+    )
     assert after == before | limits | nothing
 
 

@@ -37,7 +37,8 @@ class Demanded:
     def __str__(self) -> str:
         limits, switching = self.limits, self.switching
         weight = None if switching is None else switching.weight
-        return f"memory {limits.memory}, copies {limits.copies}, weight {weight}; {self.problem}"
+        most = f"memory {limits.memory}, copies {limits.copies}, mirs {limits.mirs}"
+        return f"{most}, weight {weight}; {self.problem}"
 
 
 def demanded(key: str) -> Demanded:
@@ -54,6 +55,7 @@ def demanded(key: str) -> Demanded:
         limits = Limits(
             memory=_memory(rng, problem, widths) if rng.random() < 0.75 else None,
             copies=rng.choice([None, 1, 1, 2]),
+            mirs=rng.choice([None, None, 0, 1, 1, 2, 3]),
             widths=widths,
         )
     return Demanded(problem, limits, None if kind == "limits" else _switching(rng, problem, key))
@@ -117,8 +119,7 @@ def switching_of(plan: Plan, demands: Demanded) -> float:
         for key in sorted(prints.steps - switching.running.steps)
     )
     total += sum(
-        insert_price(model, model.cardinality(mirs[mir]))
-        for mir, _ in prints.copies - switching.running.copies
+        insert_price(model, mirs[mir]) for mir, _ in prints.copies - switching.running.copies
     )
     return switching.weight * total
 
@@ -143,11 +144,12 @@ def plan_of(demands: Demanded, solver: Solver = Solver.BRANCH) -> Plan:
 def complaint(key: str, solver: Solver = Solver.BRANCH) -> str:
     """What is wrong with the plan of :func:`demanded` ``key``; empty if nothing is."""
     demands = demanded(key)
-    wrong = _wrong(demands, plan_of(demands, solver))
-    return f"{wrong} [{key}: {demands}]" if wrong else ""
+    what = wrong(demands, plan_of(demands, solver))
+    return f"{what} [{key}: {demands}]" if what else ""
 
 
-def _wrong(demands: Demanded, plan: Plan) -> str:
+def wrong(demands: Demanded, plan: Plan) -> str:
+    """Say why ``plan`` is not the optimum under the demands; empty if it is."""
     problem, limits = demands.problem, demands.limits
     queries = problem.queries
     validate_plan(plan, queries)
@@ -165,6 +167,9 @@ def _wrong(demands: Demanded, plan: Plan) -> str:
         kept[copy.mir] = kept.get(copy.mir, 0) + 1
     if limits.copies is not None and max(kept.values(), default=0) > limits.copies:
         return f"too many copies: {kept}"
+    mirs = [mir for mir in plan.mirs if not mir.is_base]
+    if limits.mirs is not None and len(mirs) > limits.mirs:
+        return f"too many intermediate results: {mirs}"
     total = plan.cost + plan.switching
     if plan.gap > ROUNDING or not same(plan.bound, total):
         return f"not proven: {total!r}, bound {plan.bound!r}, {plan.method}"

@@ -140,4 +140,6 @@ def _costs(rng: Random) -> CostConstants:
         for name in ("call", "probe", "look", "match", "write", "row", "calls")
     }
     looks = {MirId(name): rng.uniform(1.0, 5.0) for name in RELATIONS if rng.random() < 0.5}
+    some |= {name: rng.choice([0.0, rng.uniform(0.1, 2.0)]) for name in ("merge", "rewrite")}
+    some["batches"] = rng.choice([1.0, 30.0, 1000.0])
     return CostConstants(**some, looks=looks)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.merging import merges, rewrites
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, base_mir, sub_join
 from anabranch_planner.cost.footprint import StepKey
@@ -98,6 +99,9 @@ def cheapest(
             search(rest, done, steps)
             return
         for added, more in options(name, query, start):
+            kept = {s.store.id for s in (steps | added).values() if not s.store.is_base}
+            if limits.mirs is not None and len(kept) > limits.mirs:
+                continue
             search([*rest, *more], done | {(name, start)}, steps | added)
 
     def options(
@@ -152,10 +156,14 @@ def prices(model: CostModel, sent: float, made: float, store: str) -> tuple[floa
     return fixed + look, fixed + look * model.parallelism
 
 
-def insert_price(model: CostModel, added: float) -> float:
-    """The price of a copy's inserts, whether or not they are charged."""
-    known = model.constants
-    return added if known is None else known.write * known.calls + added * known.row
+def insert_price(model: CostModel, store: Mir) -> float:
+    """The price of a copy's inserts and merges, whether or not they are charged."""
+    known, added = model.constants, model.cardinality(store)
+    times = rewrites(model.batches)
+    if known is None:
+        return added * (1 + times)
+    writes = known.write + known.merge * merges(times)
+    return writes * known.calls + added * (known.row + known.rewrite * times)
 
 
 def _charge(step: _Step, switching: Switching | None) -> float:
@@ -186,8 +194,7 @@ def _copies(
                 cost += p.cost if routed else p.everywhere
             if switching is not None:
                 new = [a for a in kept if (store.id, a) not in switching.running.copies]
-                added = model.cardinality(store)
-                cost += switching.weight * insert_price(model, added) * len(new)
+                cost += switching.weight * insert_price(model, store) * len(new)
             found.append((size * count, cost))
     return _best_ways(found, limits)
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.protocol.merging import FANOUT
 from anabranch_contract.protocol.progress import Mode
-from anabranch_runtime.epochs.merging import FANOUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

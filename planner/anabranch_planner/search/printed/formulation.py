@@ -114,11 +114,12 @@ def solve_paper(
         PlannerError: more than ``max_orders`` decorated orders, or limits and charges that the
             paper does not know.
     """
-    limited = problem.most_copies is not None or problem.memory is not None
+    limits = problem.most_copies, problem.most_mirs, problem.memory
+    limited = any(limit is not None for limit in limits)
     if limited or problem.extra_steps or problem.extra_copies:
         raise PlannerError(
             "formulation-limit",
-            "the paper's formulation has no limits on copies and memory and no switching costs",
+            "the paper's formulation has no limits and no switching costs",
             field="formulation",
             remedy="use the formulation 'tight', or leave these out",
         )

@@ -1,0 +1,1 @@
+"""Whether the objectives of planning rank plans as measured CPU time does."""

@@ -1,0 +1,368 @@
+"""Objectives against measured CPU: do they rank plans as the runtime does?
+
+`python -m benchmarks.ranking.plans [--json] [--rows 16000] [--batches 36] [--rounds 3]`
+
+The real driver and worker in this process, one task, one partition, no Spark. Six workloads: four
+streams joined by one key (*one key*: Zipf 1.2, other values frequent in each stream; *uniform*: all
+values as frequent), in a *chain* by two such keys, and in a *star* by three; the five joins of
+TPC-H; three joins of TPC-DS of up to four tables. Each is run once under the plan of the objective
+`tuples` without merges, which was the default, in epochs of six batches; the statistics at the end
+are those that all plans are priced by. Candidates are the optima by every price, without
+intermediate results, by at most one, and under statistics with random errors, different plans only.
+Each candidate runs through all batches, in turns, and its CPU time is the median of the rounds.
+
+*Merges* are left out of a price or part of it (*and merges*). *Fitted* prices have the constants
+that fit the steps, inserts and merges of the first run; a live pipeline fits its own. *Tau* is
+Kendall's correlation (tau-b) of prices and CPU times, *regret* by how much more CPU time the plan
+with the least price takes than the best one. *By counts* prices have the operations that a plan did
+instead of those that are expected: what is left is the error of weights, without that of estimates.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from anabranch_contract.plans.plan import Objective
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.keys import Keys
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.fit import fit
+from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.statistics import ForecastStatistics
+from anabranch_planner.cost.validate import cost_of
+from anabranch_planner.passes import optimise, parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.optimise import Options
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.engine import NAMESPACE, Engine
+from benchmarks.ranking.runs import Done, run
+from benchmarks.ranking.scores import regret, tau
+from benchmarks.ranking.workloads import workloads
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.state.command import CACHE
+from tests.support.surroundings.redis import redis_url
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
+    from anabranch_planner.cost.statistics import Statistics
+    from benchmarks.pmjoin.workloads import Workload
+
+#: Batches of an epoch of the first run.
+EVERY = 6
+#: Statistics with random errors that plans are made by, and the deviation of their logarithms.
+WRONG, ERROR = 12, 1.5
+#: The constants of ``seconds`` before merging was part of a price.
+BEFORE = CostConstants(
+    call=2.7e-4, probe=8e-8, look=1e-8, match=5e-8, write=4e-4, row=1.6e-7, merge=0.0, rewrite=0.0
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One way to price plans.
+
+    Attributes:
+        merging: whether merges are part of it.
+        constants: those of ``seconds``; None: they are fitted to the first run.
+    """
+
+    name: str
+    objective: Objective
+    merging: bool
+    constants: CostConstants | None = None
+
+
+PRICES = (
+    Price("tuples", Objective.DEFAULT, False, BEFORE),
+    Price("tuples and merges", Objective.DEFAULT, True, CostConstants()),
+    Price("seconds", Objective.SECONDS, False, BEFORE),
+    Price("seconds and merges", Objective.SECONDS, True, CostConstants()),
+    Price("seconds, fitted", Objective.SECONDS, False),
+    Price("seconds and merges, fitted", Objective.SECONDS, True),
+)
+
+
+class _Wrong:
+    """Statistics whose cardinalities and distinct counts are off by random factors."""
+
+    def __init__(self, known: Statistics, seed: int) -> None:
+        self._known, self._seed = known, seed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._known, name)
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        """Tuples of a relation, off by a factor that is the same for the same seed."""
+        known = self._known.cardinality(relation)
+        return None if known is None else known * self._factor(relation)
+
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """Distinct values, likewise."""
+        known = self._known.distinct(relation, attributes)
+        return None if known is None else known * self._factor(f"{relation} {attributes}")
+
+    def _factor(self, name: str) -> float:
+        return Random(f"{self._seed} {name}").lognormvariate(0.0, ERROR)
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, default=16_000, help="of a batch")
+    parser.add_argument("--batches", type=int, default=36)
+    parser.add_argument("--scale", type=float, default=0.05, help="of TPC-H; 0: leave it out")
+    parser.add_argument("--ds-scale", type=float, default=0.1, help="of TPC-DS; 0: leave it out")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for TPC-DS")
+    parser.add_argument("--most", type=int, default=8, help="plans of a workload")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Per workload its plans with their CPU times and prices."""
+    scales = options.scale, options.ds_scale
+    made = workloads(options.rows, options.batches, scales, options.cache, home, options.seed)
+    return {"workloads": [_ranked(one, options.most, options.rounds, home) for one in made]}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The candidate plans of a workload, with their rules, and the statistics of each price."""
+
+    queries: Sequence[JoinQuery]
+    prices: Mapping[str, Statistics]
+    plans: Sequence[Plan]
+    rules: Sequence[Ruleset]
+
+
+def prepared(workload: Workload, most: int, home: Path) -> Prepared:
+    """At most so many plans, by the statistics of a first run below ``home``."""
+    by_name: dict[str, Stream] = {s.name: s for s in workload.streams}
+    queries = [parse_sql(q.name, q.sql, by_name) for q in workload.queries]
+    known, fitted = first_run(workload, home)
+    batches = len(workload.batches)
+    prices = {p.name: _statistics(known, p, fitted, batches) for p in PRICES}
+    plans = list(candidates(queries, prices, most))
+    rules = [
+        compile_ruleset(plan, queries, workload.streams, epoch=0, parallelism=1, sinks={})
+        for plan in plans
+    ]
+    return Prepared(queries, prices, plans, rules)
+
+
+def _ranked(workload: Workload, most: int, rounds: int, home: Path) -> dict[str, Any]:
+    ready = prepared(workload, most, home / "run")
+    queries, prices, plans, rules = ready.queries, ready.prices, ready.plans, ready.rules
+    runs: list[list[Done]] = [[] for _ in plans]
+    for number in range(rounds):
+        for at in range(len(plans))[:: -1 if number % 2 else 1]:
+            # The first batch compiles.
+            runs[at].append(sum(run(workload, home / "run", rules[at])[1:], Done()))
+            tell(f"{workload.name}, round {number + 1}, plan {at + 1}: {runs[at][-1]}")
+    found = []
+    for plan, done in zip(plans, runs, strict=True):
+        expected = {
+            p.name: cost_of(replace(plan, objective=p.objective), queries, prices[p.name])
+            for p in PRICES
+        }
+        counted = {p.name: by_counts(done[0], p, prices[p.name]) for p in PRICES}
+        found.append(
+            {
+                "mirs": sorted(m.id for m in plan.mirs if not m.is_base),
+                "cpu": round(statistics.median(one.cpu for one in done), 4),
+                "counts": {
+                    name: getattr(done[0], name) for name in Done.__slots__ if name != "cpu"
+                },
+                "expected": expected,
+                "by_counts": counted,
+            }
+        )
+    return {"workload": workload.name, "results": sum(workload.results.values()), "plans": found}
+
+
+def first_run(workload: Workload, home: Path) -> tuple[Statistics, CostConstants]:
+    """Statistics at the end of a run by the default of before, and constants that fit the run."""
+    results = Counter[str]()
+    with redis_url() as url:
+        engine = Engine(
+            home,
+            url,
+            workload.streams,
+            workload.queries,
+            parallelism=1,
+            every=EVERY,
+            merging=False,
+            interim_seconds=0.0,
+        )
+        for number in range(len(workload.batches)):
+            engine.run(partial(workload.blocks, number))
+            for report in engine.reports:
+                results.update(report.results)
+        # An epoch's statistics are there once the next one begins.
+        engine.run(lambda task, tasks: [])
+        known = engine.statistics()
+        texts = redis.Redis.from_url(url).lrange(Keys(NAMESPACE).interims, 0, -1)
+        assert isinstance(texts, list)
+        # The first batch compiles.
+        periods = [Interim.loads(text) for text in texts][1:]
+        engine.finish()
+    shutil.rmtree(home)
+    steps = [step.counts for period in periods for step in period.steps]
+    inserts, merges = [p.inserts for p in periods], [p.merges for p in periods]
+    return known, fit(steps, inserts, merges, CostConstants())
+
+
+def _statistics(known: Statistics, price: Price, fitted: CostConstants, batches: int) -> Statistics:
+    """``known`` with the constants of ``price``; of the whole history, as costs are then."""
+    measured = known.constants()
+    assert measured is not None
+    constants = replace(
+        price.constants or fitted,
+        calls=measured.calls,
+        looks=measured.looks,
+        batches=batches if price.merging else 1.0,
+    )
+    return ForecastStatistics(known, None, constants)
+
+
+def candidates(
+    queries: Sequence[JoinQuery], prices: Mapping[str, Statistics], most: int
+) -> Iterator[Plan]:
+    """Up to ``most`` different plans, the optima by all prices first."""
+    seen = set()
+    for known, options in _makers(prices):
+        plan = optimise(queries, known, options)
+        prints = footprint(plan, queries)
+        key = frozenset(prints.steps), frozenset(prints.copies)
+        if key not in seen:
+            seen.add(key)
+            yield plan
+        if len(seen) == most:
+            return
+
+
+def _makers(prices: Mapping[str, Statistics]) -> Iterator[tuple[Statistics, Options]]:
+    for price in PRICES:
+        yield prices[price.name], Options(objective=price.objective)
+    for price in PRICES[0], PRICES[3]:
+        yield prices[price.name], Options(objective=price.objective, mir=False)
+    for seed in range(WRONG):
+        price = PRICES[0] if seed % 2 else PRICES[2]
+        wrong: Any = _Wrong(prices[price.name], seed)
+        yield wrong, Options(objective=price.objective)
+
+
+def by_counts(done: Done, price: Price, statistics: Statistics) -> float:
+    """The price of what was done."""
+    known = statistics.constants()
+    assert known is not None
+    if price.objective is Objective.DEFAULT:
+        return float(done.probes + done.rows + (done.rewritten if price.merging else 0))
+    total = (
+        known.call * done.calls
+        + known.probe * done.probes
+        + known.look * done.looked
+        + known.match * done.matches
+        + known.write * done.writes
+        + known.row * done.rows
+    )
+    return total + price.merging * (known.merge * done.merges + known.rewrite * done.rewritten)
+
+
+def scores(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tau and regret per workload, price and kind of price (``expected``, ``by_counts``)."""
+    found = []
+    for one in entry["workloads"]:
+        cpu = [plan["cpu"] for plan in one["plans"]]
+        for price in PRICES:
+            row: dict[str, Any] = {"workload": one["workload"], "price": price.name}
+            for kind in ("expected", "by_counts"):
+                priced = [plan[kind][price.name] for plan in one["plans"]]
+                row[f"{kind} tau"], row[f"{kind} regret"] = tau(priced, cpu), regret(priced, cpu)
+            found.append(row)
+    return found
+
+
+_FIGURES = ("expected tau", "expected regret", "by_counts tau", "by_counts regret")
+
+
+def means(entry: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Price -> its figures, means over workloads."""
+    rows = scores(entry)
+    return {
+        price.name: {
+            figure: statistics.fmean(r[figure] for r in rows if r["price"] == price.name)
+            for figure in _FIGURES
+        }
+        for price in PRICES
+    }
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Means over workloads, each workload's figures, and the plans."""
+    head = ("price", "tau", "regret", "tau by counts", "regret by counts")
+    summary = Grid(
+        "means over workloads",
+        head,
+        tuple((name, *_shown(figures)) for name, figures in means(entry).items()),
+    )
+    each = Grid(
+        "by workload",
+        ("workload", *head),
+        tuple((row["workload"], row["price"], *_shown(row)) for row in scores(entry)),
+        texts=2,
+    )
+    return [summary, each, _plans(entry)]
+
+
+def _shown(figures: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        f"{figures[name]:.2f}" if name.endswith("tau") else f"{100 * figures[name]:.1f} %"
+        for name in _FIGURES
+    )
+
+
+def _plans(entry: dict[str, Any]) -> Grid:
+    rows = []
+    for one in entry["workloads"]:
+        best = min(plan["cpu"] for plan in one["plans"])
+        for plan in sorted(one["plans"], key=lambda p: p["cpu"]):
+            counts = plan["counts"]
+            rows.append(
+                (
+                    one["workload"],
+                    f"{len(plan['mirs'])}",
+                    f"{plan['cpu']:.2f}",
+                    f"{plan['cpu'] / best:.2f}",
+                    *(f"{counts[n]:,}" for n in ("probes", "matches", "rows", "rewritten")),
+                    *(f"{plan['expected'][p.name]:,.4g}" for p in PRICES),
+                )
+            )
+    head = ("workload", "MIRs", "CPU s", "×", "probes", "matches", "rows", "rewritten")
+    return Grid("plans", (*head, *(p.name for p in PRICES)), tuple(rows))
+
+
+BENCHMARK = Benchmark("plans", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("ranking", BENCHMARK, arguments, lambda _: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Six workloads whose plans differ: skewed and uniform keys, a chain, a star, TPC-H and TPC-DS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.pmjoin.defaults import COLUMNS, tpcds_joins
+from benchmarks.pmjoin.looking_ahead import star, tpch_joins
+from benchmarks.pmjoin.skew import CHAIN, KEYS, NAMES, ONE_KEY
+from benchmarks.pmjoin.workloads import Workload, counted
+from benchmarks.state import tpcds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: Zipf's exponent of skewed keys; other values are frequent in each stream.
+EXPONENT = 1.2
+#: Values of a skewed key per tuple of a batch, and of uniform keys.
+SKEWED, UNIFORM = 2, 3
+
+
+def workloads(
+    rows: int, batches: int, scales: tuple[float, float], cache: Path, home: Path, seed: int
+) -> Iterator[Workload]:
+    """The workloads one by one.
+
+    Args:
+        rows: of all streams together in a batch, but for TPC's.
+        scales: of TPC-H and TPC-DS; 0: left out.
+    """
+    each = rows // len(NAMES)
+    yield keyed("one key", each, batches, seed, EXPONENT, SKEWED)
+    yield keyed("chain", each, batches, seed, EXPONENT, SKEWED)
+    yield star(each, batches, seed)
+    yield keyed("uniform", each, batches, seed, 0.0, UNIFORM)
+    of_h, of_ds = scales
+    if of_h:
+        yield tpch_joins(home / "tables", of_h, batches)
+    if of_ds:
+        yield tpcds_joins(tpcds.data(of_ds, cache, COLUMNS), batches)
+
+
+def keyed(
+    name: str, rows: int, batches: int, seed: int, exponent: float, values_per_row: int
+) -> Workload:
+    """Four streams joined by one key, or in a chain by two; ``rows`` of each in a batch."""
+    values = values_per_row * len(NAMES) * rows
+    shares = np.arange(1, values + 1, dtype=np.float64) ** -exponent
+    ends = np.cumsum(shares / shares.sum())
+    query = CHAIN if name == "chain" else ONE_KEY
+    keys = KEYS.get(name, KEYS["one key"])
+    made = []
+    for batch in range(batches):
+        tables = {}
+        for at, stream in enumerate(NAMES):
+            rng = np.random.default_rng((seed, batch, at))
+            columns = {}
+            for key in keys[at]:
+                ranks = np.minimum(np.searchsorted(ends, rng.random(rows)), values - 1)
+                columns[key] = (ranks + values // len(NAMES) * at) % values
+            tables[stream] = pa.table(columns)
+        made.append(tables)
+    return counted(name, made, (query,))
