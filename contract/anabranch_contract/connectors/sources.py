@@ -65,6 +65,15 @@ class FileType(StrEnum):
     JSON = "json"
 
 
+class FileOrder(StrEnum):
+    """The order in which files that are found together are read: by time of modification and name,
+    or by name alone.
+    """
+
+    MODIFIED = "modified"
+    NAME = "name"
+
+
 @dataclass(frozen=True, slots=True)
 class RedisStreamOptions:
     """Which Redis Streams a stream is read from, and how.
@@ -88,12 +97,14 @@ class RedisStreamOptions:
 class FileOptions:
     """Which files of a directory are read: those that ``pattern`` (a shell's) fits.
 
-    ``on_bad_file`` says what to do about one that can't be read.
+    ``order`` is that of files that are found together; ``on_bad_file`` says what to do about one
+    that can't be read.
     """
 
     type: FileType = FileType.PARQUET
     pattern: str = "*"
     on_bad_file: OnLoss = OnLoss.STOP
+    order: FileOrder = FileOrder.MODIFIED
 
 
 def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
@@ -128,8 +139,8 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
     Raises:
         StreamError: no path, or an option that isn't known or has no such value.
 
-    >>> file_options("/data/orders", {"type": "json"})
-    FileOptions(type=<FileType.JSON: 'json'>, pattern='*', on_bad_file=<OnLoss.STOP: 'stop'>)
+    >>> file_options("/data/orders", {"type": "json", "order": "name"}).order
+    <FileOrder.NAME: 'name'>
     """
     if not path:
         raise StreamError(
@@ -138,11 +149,12 @@ def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
             field="source.path",
             remedy="give it, as the runtime sees it",
         )
-    _known(options, ("type", "pattern", "on_bad_file"), FILES)
+    _known(options, ("type", "pattern", "on_bad_file", "order"), FILES)
     return FileOptions(
         _choice(FileType, options, "type", FileType.PARQUET),
         options.get("pattern", "*") or "*",
         _choice(OnLoss, options, "on_bad_file", OnLoss.STOP),
+        _choice(FileOrder, options, "order", FileOrder.MODIFIED),
     )
 
 

@@ -100,6 +100,17 @@ def test_every_row_is_read_once_whatever_the_size_of_batches(
     assert flat(drain(feed(tmp_path, type=kind), offset, rows)[1]) == list(range(120, 125))
 
 
+@pytest.mark.parametrize("order", ["modified", "name"])
+def test_files_that_are_found_together_are_read_in_a_stated_order(
+    tmp_path: Path, order: str
+) -> None:
+    for number, name in enumerate(["c", "a", "b"]):
+        write(tmp_path, name, number, number + 1)
+        os.utime(tmp_path / "in" / name, ns=(0, 10**9 * number))
+    found = flat(drain(feed(tmp_path, order=order), None, 10)[1])
+    assert found == ([0, 1, 2] if order == "modified" else [1, 2, 0])
+
+
 def test_any_two_offsets_give_what_lies_between_them_again_and_again(tmp_path: Path) -> None:
     chance = random.Random(3)
     source, end = feed(tmp_path, type="json"), 0

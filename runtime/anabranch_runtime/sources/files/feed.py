@@ -29,12 +29,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from anabranch_contract.connectors.sources import FileType, OnLoss, file_options
+from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss, file_options
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
 from anabranch_runtime.sources.files.log import GONE, FileLog, Found
 from anabranch_runtime.sources.files.reading import open_arrow
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
+from anabranch_runtime.sources.loads import LONGEST, LONGEST_FIRST, QUIET, QUIET_FIRST
 from anabranch_runtime.sources.permitted import resolve
 
 if TYPE_CHECKING:
@@ -50,10 +51,6 @@ if TYPE_CHECKING:
 SETTLED = 2_100_000_000
 #: Seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
-#: Seconds without a new file after which a load (``sources.loads``) has all its files, and seconds
-#: after which it has them at the latest: of a backlog, which may be copied slowly, and of others.
-QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
-QUIET, LONGEST = 0.5, 5.0
 #: Bytes of JSON lines that are looked at to estimate a line's length.
 SAMPLE = 1 << 16
 
@@ -241,7 +238,8 @@ class FileFeed:
                 field=f"streams.{self.record.name}.source.path",
                 remedy="give the path of a directory that the runtime can read",
             ) from cause
-        log.add(sorted(new, key=lambda f: (f.mtime, f.name)))
+        by_name = self.options.order is FileOrder.NAME
+        log.add(sorted(new, key=lambda f: (0 if by_name else f.mtime, f.name)))
         self._names |= {f.name for f in new}
         if new:
             self._found = time.monotonic()

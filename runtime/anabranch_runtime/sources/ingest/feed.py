@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.connectors.sources import SPARK_FILES, OnLoss
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.sources.feed import Piece, Waiting
 from anabranch_runtime.sources.ingest.landing import (
@@ -28,6 +28,7 @@ from anabranch_runtime.sources.ingest.landing import (
 )
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.invalid import split
+from anabranch_runtime.sources.loads import LONGEST, LONGEST_BACKLOG, LONGEST_FIRST
 from anabranch_runtime.state.checkpoint import LANDED
 
 if TYPE_CHECKING:
@@ -74,15 +75,26 @@ class LandedFeed:
         return Waiting(rows, max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """All that has landed; of the backlog, all that its source had to give at first."""
+        """All that has landed. A backlog ends where its source had nothing more, and so does each
+        load of a source of files.
+        """
         number = (offset or (0, 0))[0]
-        if load.is_first:
-            backlog = read_caught_up(self.home)
-            if backlog < 0 or backlog > number:
-                return None if backlog < 0 else [backlog, 0]
-        while self._batch(number) is not None:
-            number += 1
-        return [number, 0]
+        landed = number
+        while self._batch(landed) is not None:
+            landed += 1
+        caught_up = read_caught_up(self.home) if load.is_first or self._has_files else landed
+        if caught_up > number:
+            return [caught_up, 0]
+        longest = LONGEST_BACKLOG
+        if self._has_files:
+            longest = LONGEST_FIRST if load.is_first else LONGEST
+        if caught_up < (landed if self._has_files else 0) and time.time() - load.began < longest:
+            return None
+        return [landed, 0]
+
+    @property
+    def _has_files(self) -> bool:
+        return self.record.source.format in (*SPARK_FILES, "text")
 
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether all before ``end`` has been read."""

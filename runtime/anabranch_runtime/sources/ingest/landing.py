@@ -4,7 +4,7 @@ Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) ho
 
     checkpoint/          Spark's, of the ingest query
     landed/<n>/          the n-th batch that had rows: Arrow files and ``batch.json``
-    caught-up            number of landed batches when the source first had nothing more
+    caught-up            number of landed batches when the source last had nothing more
     landed/.<random>/    a batch that is being written
 
 A batch appears by one rename, after its files are durable. Numbers have no gaps, so a reader finds
@@ -125,7 +125,7 @@ def note_caught_up(home: Path, number: int) -> None:
 
 
 def read_caught_up(home: Path) -> int:
-    """Number of landed batches when the source first had nothing more; -1 before that."""
+    """Number of landed batches when the source last had nothing more; -1 before that."""
     try:
         return int((home / _CAUGHT_UP).read_bytes())
     except (FileNotFoundError, ValueError):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from anabranch_contract.connectors.sources import SPARK_FILES
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_runtime.errors import PipelineError, SourceError
@@ -33,6 +34,7 @@ from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name, spark_rows
 from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
+from anabranch_runtime.sources.loads import QUIET_FIRST
 from anabranch_runtime.state.checkpoint import LANDED, offsets_of, source_offsets
 from anabranch_runtime.state.logs import prefixes
 
@@ -95,8 +97,10 @@ class _Source:
     #: Number -> bytes, of landed batches that may not have been read.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
-    #: Whether the source ever had nothing more: the end of its backlog (``sources.loads``).
-    _caught_up: bool = False
+    #: Number of landed batches when the source had nothing more (``sources.loads``): as noted, and
+    #: as seen last, with the time of that.
+    _noted: int = -1
+    _seen: tuple[int, float] = (-1, 0.0)
     _failures: int = 0
     _raised: Exception | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -184,13 +188,28 @@ class _Source:
                     raise self._cause(query)
                 if self.status.state is not SourceState.READING and _looked(query):
                     self._reads()
-                if not self._caught_up and _has_caught_up(query):
-                    landing.note_caught_up(self.home, self._next)
-                    self._caught_up = True
+                self._note_caught_up(query)
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):
                 query.stop()
             self.query = None
+
+    def _note_caught_up(self, query: StreamingQuery) -> None:
+        """Note that the source has nothing more: of files after a moment, of others at once, and
+        only at the end of the backlog.
+        """
+        has_files = self.record.source.format in (*SPARK_FILES, "text")
+        landed = self._next
+        if self._noted == landed or (self._noted >= 0 and not has_files):
+            return
+        if not _has_caught_up(query):
+            return
+        now = time.monotonic()
+        if self._seen[0] != landed:
+            self._seen = landed, now
+        if not has_files or now - self._seen[1] >= QUIET_FIRST:
+            landing.note_caught_up(self.home, landed)
+            self._noted = landed
 
     def _cause(self, query: StreamingQuery) -> Exception:
         """Why the query has ended."""
@@ -201,7 +220,7 @@ class _Source:
         landing.clear_unfinished(self.home)
         there = landing.numbers(self.home)
         self._next = there[-1] + 1 if there else 0
-        self._caught_up = landing.read_caught_up(self.home) >= 0
+        self._noted = landing.read_caught_up(self.home)
         self._last = landing.read_landed(self.home, there[-1]) if there else None
         self._bytes = {
             n: found.bytes

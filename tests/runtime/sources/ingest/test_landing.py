@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import time
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +18,14 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.sources.blocks import read_piece
+from anabranch_runtime.sources.feeds import plan
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
 from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
+from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.state.checkpoint import COMMIT, source_offsets
 from tests.support.surroundings.policy import OPEN
 
@@ -219,3 +223,35 @@ Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file
         " (java.lang.RuntimeException: x.parquet is not a Parquet file)"
     )
     assert len(reason(ValueError("x" * 10_000))) == 500
+
+
+def stands(feed: LandedFeed, offset: Any, load: Load, now: float) -> tuple[Any, Load]:
+    """What is planned of a feed that may bring anything."""
+    return plan(feed, offset, feed.waiting(offset).rows, load, now)
+
+
+@pytest.mark.parametrize("format", ["kafka", "orc"])
+def test_a_backlog_is_one_load_until_its_source_has_no_more(tmp_path: Path, format: str) -> None:
+    record = RECORD.model_copy(update={"source": SourceRecord(format=format, path="/in")})
+
+    def fresh() -> LandedFeed:
+        """The feed as after a restart."""
+        return replace(landed_feed(record, str(tmp_path)), home=home(tmp_path))
+
+    now = time.time()
+    land(tmp_path, 0, range(10))
+    offset, load = stands(fresh(), None, Load("s"), now)
+    assert (offset, load.is_open, load.is_first) == ([1, 0], True, True)
+    land(tmp_path, 1, range(10, 20))
+    land(tmp_path, 2, range(20, 30))
+    landing.note_caught_up(home(tmp_path), 2)
+    land(tmp_path, 3, range(30, 40))
+    offset, load = stands(fresh(), offset, load, now)
+    assert (offset, load.is_open, load.number) == ([2, 0], False, 0), "the third landed later"
+    offset, load = stands(fresh(), offset, load, now)
+    assert (offset, load.number) == ([4, 0], 1)
+    assert load.is_open == (format == "orc"), "of files only what is quiet has ended"
+    landing.note_caught_up(home(tmp_path), 4)
+    offset, load = stands(fresh(), offset, load, now)
+    assert (offset, load.is_open, load.number) == ([4, 0], False, 1)
+    assert stands(fresh(), offset, load, now) == (offset, load)
