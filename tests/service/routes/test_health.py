@@ -50,6 +50,27 @@ def test_what_fails_comes_first_and_says_why(shop: Service) -> None:
     assert states(shop)["runtime runtime"]["state"] == "failed"
 
 
+def test_rejected_tuples_are_a_warning_until_they_are_accepted(shop: Service) -> None:
+    for stream in ("orders", "items"):
+        shop.source(stream, SourceState.READING)
+    counts = {"input": 24_681, "late": 14_552, "invalid": 3, "ahead": 0}
+    well = {"input": 10, "late": 0, "invalid": 0, "ahead": 0}
+    shop.progress(Progress("running", streams={"orders": counts, "items": well}))
+    found = states(shop)
+    assert found["stream items"]["state"] == "ok"
+    orders = found["stream orders"]
+    assert orders["state"] == "warning"
+    assert orders["message"] == "rejected 14,552 late and 3 invalid of 24,681 tuples"
+    assert ".late/orders" in orders["remedy"]
+    assert "--lateness" in orders["remedy"]
+    assert "anabranch stream set orders --accept-rejects" in orders["remedy"]
+    shop.call("PATCH", "/v1/streams/orders", 200, {"accepted_rejects": 14_555})
+    assert states(shop)["stream orders"]["state"] == "ok"
+    assert shop.get("/v1/streams/orders")["accepted_rejects"] == 14_555
+    shop.progress(Progress("running", streams={"orders": {**counts, "invalid": 4}, "items": well}))
+    assert states(shop)["stream orders"]["state"] == "warning"
+
+
 def test_a_component_is_as_it_is_since_it_was_first_seen_so() -> None:
     log, well = HealthLog(), Component("redis", "Redis")
     ill = replace(well, state="failed")

@@ -7,6 +7,7 @@ import os
 import socket
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,6 +56,28 @@ def test_files_that_fit(service: Service, tmp_path: Path) -> None:
     assert found["misfits"] == []
     assert found["first_event_time"] == "2023-11-14T22:13:20Z"
     assert found["last_event_time"] == "2023-11-14T22:14:20.123456Z"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "disorder", "proposed"),
+    [
+        ([0, 1], "0 seconds", "10 minutes"),
+        ([40, 60, 35, 70], "25 minutes", "1 hour"),
+        ([0, 3000, 60], "2 days 1 hour", "1 week"),
+        ([30_000, 0], "2 weeks 6 days 20 hours", "6 weeks"),
+    ],
+)
+def test_disorder_of_event_times_and_a_lateness_that_covers_it(
+    service: Service, tmp_path: Path, minutes: list[int], disorder: str, proposed: str
+) -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    lines = [{"id": 1, "at": f"{noon + timedelta(minutes=m)}"} for m in minutes]
+    (tmp_path / "1.json").write_text("\n".join(map(json.dumps, lines)))
+    source = {"format": "files", "path": str(tmp_path), "options": {"type": "json"}}
+    found = look(service, source)
+    assert (found["disorder"], found["proposed_lateness"]) == (disorder, proposed)
+    timeless = service.call("POST", "/v1/streams:test", 200, {**body(source), "event_time": None})
+    assert (timeless["disorder"], timeless["proposed_lateness"]) == (None, None)
 
 
 def test_values_that_do_not_fit_are_named(service: Service, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ export function figures(found) {
     ...(found.found === null ? [] : [[found.unit, found.found.toLocaleString("en")]]),
     ...(rows.length ? [["rows looked at", rows.length.toLocaleString("en")], ["do not fit", invalid.toLocaleString("en"), invalid ? "bad" : ""]] : []),
     ...(found.first_event_time ? [["event times", `${clock(found.first_event_time)} to ${clock(found.last_event_time)}`, "long"]] : []),
+    ...(found.disorder ? [["out of order", `by up to ${found.disorder}; a lateness of ${found.proposed_lateness} covers that`, "long"]] : []),
     ...(places.length ? [["from", places.join(", "), "long"]] : []),
   ];
 }
