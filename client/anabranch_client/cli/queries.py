@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
 
@@ -102,8 +103,10 @@ def query_add(
     registered as a whole, or not at all; options are for those of its queries that do not say so
     themselves.
     """
-    if sql is None and file is not None and has_several(file):
-        if name is not None or structured is not None:
+    several = sql is None and file is not None and has_several(file)
+    alone = sql is None and file is not None and structured is None and (each or dry_run)
+    if file is not None and (several or alone):
+        if several and (name is not None or structured is not None):
             raise UsageError(
                 f"{file} has queries with names of their own",
                 field="--name" if name is not None else "--structured",
@@ -124,6 +127,8 @@ def query_add(
         }
         given = {field: value for field, value in common.items() if value is not None}
         declared = read_declaration(file, given)
+        if name is not None:
+            declared = replace(declared, queries=(replace(declared.queries[0], name=name),))
         with connect(url) as client:
             add_several(client, declared, each=each, dry_run=dry_run, as_json=as_json)
         return

@@ -157,8 +157,24 @@ def test_one_statement_is_added_as_before(url: str, shop: Client, tmp_path: Path
     file = tmp_path / "one.sql"
     file.write_text(f"{JOIN};")
     assert add(file, "--name", "one", url=url).exit_code == 0
-    assert add(file, "--dry-run", url=url).exit_code == 2
+    assert add(file, "--dry-run", url=url).exit_code == 0
     file.write_text(f"-- name: two\n{JOIN}")
     assert add(file, "--name", "three", url=url).exit_code == 2
     assert add(file, url=url).stdout == "1 registered\n"
     assert registered(shop) == ["one", "two"]
+
+
+def test_a_dry_run_of_one_statement_checks_it(url: str, shop: Client, tmp_path: Path) -> None:
+    file = tmp_path / "one.sql"
+    file.write_bytes(b"\xef\xbb\xbf" + JOIN.encode() + b";\r\n")
+    for arguments in (["--dry-run"], ["--dry-run", "--name", "joined"]):
+        dry = add(file, *arguments, url=url)
+        assert (dry.exit_code, dry.stdout) == (0, "1 would be registered\n"), dry.stderr
+    assert registered(shop) == []
+    file.write_bytes(JOIN.encode("utf-16"))
+    refused = add(file, "--dry-run", url=url)
+    assert refused.exit_code == 2
+    assert "UTF-8" in refused.stderr
+    file.write_text(JOIN)
+    assert add(file, "--each", "--name", "joined", url=url).stdout == "1 registered\n"
+    assert registered(shop) == ["joined"]
