@@ -24,6 +24,7 @@ from benchmarks.state.budgets import ranked
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import AMPLE, PROGRAMS, Outcome, Run, base
 from benchmarks.state.worker import run as run_worker
+from benchmarks.umjoin.operators.binary_tree import name_of, tree_of
 
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +44,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shares", type=float, nargs="*", default=[2.0, 4.0, 8.0])
     parser.add_argument("--batches", type=int, nargs="+", default=[5_000, 20_000, 100_000])
     parser.add_argument("--finalists", type=int, default=3, help="trees to try on all tuples")
+    parser.add_argument("--tree", help="instead: the best one, as 'budgets' writes it")
     parser.add_argument("--patience", type=float, default=1200, help="seconds for a run")
     parser.add_argument("--rounds", type=int, default=5, help="without a cap")
 
@@ -51,15 +53,21 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     folder = tpcds.data(options.scale, options.cache)
     wanted = tpcds.expected(folder)
     plain = Run(folder, home / "run", batch=options.batch, limit=AMPLE, patience=options.patience)
-    _, finalists = ranked(plain, wanted, options.finalists)
-    _, name, tree, between = finalists[0]
-    state = run_worker(plain, wanted).last["state"]
+    if options.tree is None:
+        _, finalists = ranked(plain, wanted, options.finalists)
+        tree = finalists[0][2]
+    else:
+        tree = tree_of(options.tree)
+    state, between = (
+        run_worker(replace(plain, tree=one), wanted).last[what]
+        for one, what in ((None, "state"), (tree, "intermediate"))
+    )
     bare = base(folder, home, options.batch) if options.shares else 0
     return {
         "results": wanted,
         "data": sum(r.nbytes for b in tpcds.batches(folder, options.batch) for r in b.values()),
         "state": state,
-        "best": name,
+        "best": name_of(tree),
         "intermediate": between,
         "capped": [
             {"share": share, **_capped(plain, tree, wanted, round(share * state), bare)}

@@ -195,6 +195,25 @@ def name_of(tree: Tree) -> str:
     return tree if isinstance(tree, str) else f"({name_of(tree[0])} {name_of(tree[1])})"
 
 
+def tree_of(name: str) -> Tree:
+    """The tree of a name.
+
+    >>> tree_of("((r s) t)")
+    (('r', 's'), 't')
+
+    Raises:
+        PipelineError: ``bad-tree``.
+    """
+    if not name.startswith("("):
+        return name
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter == "(") - (letter == ")")
+        if letter == " " and depth == 1 and name.endswith(")"):
+            return tree_of(name[1:place]), tree_of(name[place + 1 : -1])
+    raise _bad(f"{name!r} is no pair of trees in brackets")
+
+
 def trees(join: Join) -> Iterator[Tree]:
     """All trees without cross products, each once (sides may be exchanged)."""
 

@@ -88,16 +88,22 @@ def run(
     scenario.write_text(json.dumps({"streams": streams, "queries": queries}))
     done = replay(scenario, folder / "out")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    known = {
-        name: Stream(StreamName(name), tuple((c.name, spark_type(c.type)) for c in table.schema))
-        for name, table in tables.items()
-    }
+    known = streams_of(workload)
     found = {}
     for name, sql in statements.items():
         view = parse_sql(name, queries[name]["sql"], known).view
         assert view is not None
         rows = current_rows(folder / "out" / "results" / name, view)
         found[name] = Compared(_plain(rows), _plain(_batch(tables, sql)))
+    return found
+
+
+def streams_of(workload: Workload) -> dict[StreamName, Stream]:
+    """The tables as streams."""
+    found = {}
+    for name in map(StreamName, _TABLES):
+        schema = pq.read_schema(workload.folder / f"{name}.parquet")
+        found[name] = Stream(name, tuple((c.name, spark_type(c.type)) for c in schema))
     return found
 
 
