@@ -89,6 +89,7 @@ class StreamRecord(_Wire):
     registration: str = ""
     reading: dict[str, Any] | None = None
     site: str = ""
+    retain: int | None = 0
 
 
 class QueryRecord(_Wire):
@@ -319,6 +320,10 @@ class Control:
         else:
             self._redis.set(self.keys.limit, rows)
 
+    def set_retained(self, marks: Mapping[str, str]) -> None:
+        """Publish the retained streams of the epoch that runs (``sources.awaited``)."""
+        self._redis.set(self.keys.retained, json.dumps(marks))
+
     def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
         """Say which feeds are held: id -> how often that was tried, and where they are held."""
         self._redis.set(self.keys.held, json.dumps(held))
@@ -393,6 +398,13 @@ def gate(url: str, namespace: str) -> int | None:
     """How many batches may start; None: no limit."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
+
+
+def retained(url: str, namespace: str) -> dict[str, str]:
+    """The marks of :meth:`Control.set_retained`."""
+    value = connection(url).get(Keys(namespace).retained)
+    found: dict[str, str] = json.loads(cast("bytes", value) or b"{}")
+    return found
 
 
 @lru_cache(maxsize=2)

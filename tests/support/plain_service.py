@@ -301,6 +301,7 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
         entry.idle_timeout,
         entry.keep_late,
         ahead_of_stream=entry.ahead_of_stream,
+        retain=entry.retain,
     )
 
 

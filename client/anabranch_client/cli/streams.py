@@ -35,6 +35,10 @@ Site = Annotated[
     str | None,
     typer.Option(help="Site or machine of the executors that read it; '': any executors."),
 ]
+Retain = Annotated[
+    str | None,
+    typer.Option(help="Tuples kept without any query: all, none, or a duration of event time."),
+]
 
 
 @streams.command("add")
@@ -80,6 +84,7 @@ def stream_add(
         list[str] | None,
         typer.Option(help="A key column: only the latest tuple of a key counts (repeat)."),
     ] = None,
+    retain: Retain = None,
     on_bad_file: Annotated[
         str | None,
         typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
@@ -133,6 +138,7 @@ def stream_add(
         "site": site,
         "ahead_of_clock": ahead_of_clock,
         "ahead_of_stream": ahead_of_stream,
+        "retain": retain,
     }
     if test:
         with connect(url) as client:
@@ -212,6 +218,7 @@ def stream_set(
             help="A key column: only the latest tuple of a key counts (repeat); or 'none'."
         ),
     ] = None,
+    retain: Retain = None,
     on_loss: Annotated[
         str | None,
         typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
@@ -230,6 +237,7 @@ def stream_set(
         "site": site,
         "ahead_of_clock": ahead_of_clock,
         "ahead_of_stream": ahead_of_stream,
+        "retain": retain,
         "on_loss": on_loss,
         "on_bad_file": on_bad_file,
     }

@@ -235,6 +235,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         "rejected tuples": _rejected(stream),
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
+        "kept without queries": stream.retain,
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
         **_waiting(stream),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),

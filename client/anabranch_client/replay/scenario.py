@@ -167,6 +167,10 @@ def _lateness(text: str) -> str:
     return UNBOUNDED if text.strip() == UNBOUNDED else _duration(text)
 
 
+def _retain(text: str) -> str:
+    return text.strip() if text.strip() in ("all", "none") else _duration(text)
+
+
 def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
@@ -200,6 +204,7 @@ class StreamEntry(Closed, StreamProperties):
     idle_timeout: Annotated[str, AfterValidator(_duration)] | None = None
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
+    retain: Annotated[str, AfterValidator(_retain)] | None = None
 
     @field_validator(*PROPERTIES, mode="before")
     @classmethod

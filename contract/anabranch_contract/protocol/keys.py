@@ -229,6 +229,13 @@ class Keys:
         return self._key("held")
 
     @property
+    def retained(self) -> str:
+        """String: JSON object, stream that is retained -> mark of its definition, of the epoch that
+        runs (runtime: the driver writes, its sources read).
+        """
+        return self._key("retained")
+
+    @property
     def owed(self) -> str:
         """The runtime's next batch, where withheld results are owed; else absent (string).
 

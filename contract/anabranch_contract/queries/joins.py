@@ -49,6 +49,8 @@ class Stream:
             event time join, as of each batch; empty: all tuples do.
         ahead_of_clock: microseconds by which an event time may exceed the clock, live; None: any.
         ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
+        retain: microseconds of event time, behind its watermark, for which all of its tuples stay
+            stored, whatever queries there are; None: for ever; 0: only as long as queries need.
     """
 
     name: StreamName
@@ -61,6 +63,7 @@ class Stream:
     latest: tuple[str, ...] = ()
     ahead_of_clock: Micros | None = None
     ahead_of_stream: Micros | None = None
+    retain: Micros | None = 0
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -92,6 +95,21 @@ class Stream:
                 )
         self._check_ttl()
         self._check_latest()
+        self._check_retain()
+
+    @property
+    def is_retained(self) -> bool:
+        """Whether its tuples are stored even where no query reads it."""
+        return self.retain != 0
+
+    def _check_retain(self) -> None:
+        if self.retain and self.event_time is None:
+            raise StreamError(
+                "retain-without-event-time",
+                f"stream {self.name!r} has no event time that a duration could count from",
+                field="retain",
+                remedy="declare event_time, or retain all",
+            )
 
     def _check_ttl(self) -> None:
         if self.ttl is None:

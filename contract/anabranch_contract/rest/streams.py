@@ -43,6 +43,17 @@ class SourceIn(Closed):
     rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
 
 
+#: ``all``, ``none``, or a duration.
+Retain = Annotated[
+    Duration,
+    Field(
+        description="Stored tuples before any query reads the stream, and besides what queries "
+        "need: `all`, `none`, or a duration of event time behind the stream's watermark.",
+        examples=["all", "7 days"],
+    ),
+]
+
+
 class RetentionIn(Closed):
     """Limits on the tuples of a stream that join."""
 
@@ -135,6 +146,7 @@ class StreamIn(Closed, StreamProperties):
         "set aside. A duration, or `unbounded`; 366 days where the lateness is bounded.",
     )
     retention: RetentionIn | None = None
+    retain: Retain = "none"
     source: SourceIn = SourceIn()
 
     @model_validator(mode="after")
@@ -162,6 +174,7 @@ class StreamOptions(TypedDict, total=False):
     site: str | None
     ahead_of_clock: str | None
     ahead_of_stream: str | None
+    retain: str | None
 
 
 class StreamPatch(Closed):
@@ -181,6 +194,7 @@ class StreamPatch(Closed):
     ahead_of_clock: Duration | None = None
     ahead_of_stream: Duration | None = None
     retention: RetentionIn | None = None
+    retain: Retain | None = None
     on_loss: OnLoss | None = Field(
         default=None,
         description="Of a stream of Redis Streams: whether it stops where entries were removed "
@@ -284,6 +298,9 @@ class StreamOut(Document):
     ahead_of_clock: str
     ahead_of_stream: str
     retention: RetentionOut | None
+    retain: str = Field(
+        default="none", description="`all`, `none`, or a duration: what stays without any query."
+    )
     latest_since: int | None = Field(
         description="Of a stream that keeps the latest, the first batch whose tuples supersede "
         "others; null: it doesn't, or no query reads it."

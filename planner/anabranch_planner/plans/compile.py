@@ -272,7 +272,10 @@ def _merged(
     for one in made:
         for name, some in one.indexes.items():
             indexes[name] |= some
-    rules, added = _latest(streams.values(), relations, bases, indexes, terms.parallelism)
+    added = _retained(streams.values(), relations, bases, terms.parallelism)
+    there = [*bases.values(), *added]
+    rules, more = _latest(streams.values(), relations, there, indexes, terms.parallelism)
+    added += more
     fed = [rule for one in made for rule in one.fed]
     fed += [StoreRule(arrival_edge(s.relations[0]), s.id) for s in [*bases.values(), *added]]
     stores = [*bases.values(), *added, *(s for one in made for s in one.stores)]
@@ -388,10 +391,32 @@ def _store_spec(
     )
 
 
-def _latest(
+def _retained(
     streams: Iterable[Stream],
     relations: dict[RelationId, Relation],
     bases: Mapping[_Place, StoreSpec],
+    parallelism: int,
+) -> list[StoreSpec]:
+    """The stores of all tuples of streams that are retained, where no query has one.
+
+    Args:
+        relations: what the stores are of is added.
+    """
+    there, added = {store.mir for store in bases.values()}, []
+    for stream in streams:
+        if stream.is_retained:
+            relation = make_relation(stream.name, ())
+            relations.setdefault(relation.id, relation)
+            base = base_mir(relation.id)
+            if base.id not in there:
+                added.append(_store_spec("", base, None, parallelism))
+    return added
+
+
+def _latest(
+    streams: Iterable[Stream],
+    relations: dict[RelationId, Relation],
+    bases: Sequence[StoreSpec],
     indexes: dict[StoreId, set[IndexSpec]],
     parallelism: int,
 ) -> tuple[tuple[LatestRule, ...], list[StoreSpec]]:
@@ -413,7 +438,7 @@ def _latest(
         types = dict(stream.columns)
         key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
         base = base_mir(relation.id)
-        known = [s for (_, mir, _), s in bases.items() if mir == base.id]
+        known = [s for s in bases if s.mir == base.id]
         wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
         store = min(known, key=lambda s: (s.owner, s.partition != wanted, s.id), default=None)
         if store is None:

@@ -37,6 +37,7 @@ from anabranch_runtime.driver.heartbeat import LONG, Heart
 from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources import feeds, recorded
+from anabranch_runtime.sources.awaited import awaited_marks
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
@@ -427,15 +428,17 @@ class Pipeline:
                 reason = masked(str(error))
                 _LOG.error("stream left out", stream=record.name, error=reason)
                 opened.errors[record.name] = reason
+        live = self.settings.mode is Mode.LIVE
+        waiting = awaited_marks(records) if live else {}
         if recordings or "recorded" in used:
-            options = recorded.source_options(recordings, tasks, url, namespace)
+            options = recorded.source_options(recordings, tasks, url, namespace, waiting)
             opened.plan(
                 session, "recorded", recorded.RecordedSource, recorded.RecordedReader, options
             )
         if fed or "feeds" in used:
-            options = feeds.source_options(fed, tasks, url, namespace, state, access)
+            options = feeds.source_options(fed, tasks, url, namespace, state, access, live=live)
             opened.plan(session, "feeds", feeds.FeedsSource, feeds.FeedsReader, options)
-        if recordings and not fed:
+        if recordings and not fed and not waiting:
             opened.total_batches = batches_of(recordings)
         return opened
 

@@ -11,6 +11,7 @@ from anabranch_contract.protocol.progress import Progress, Telemetry
 from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
+from anabranch_runtime.sources.awaited import planned_marks
 from anabranch_runtime.views.counts import all_shown, all_undecided
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class ProgressReporter:
     )
     #: What was last reported as owed; -1: an earlier run may have reported something.
     _owed: int | None = -1
+    _retained: dict[str, str] | None = None
 
     def report(
         self,
@@ -185,9 +187,13 @@ class ProgressReporter:
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
     def report_held(self, state: State) -> None:
-        """Report to the sources which feeds are held, and whether anything is owed, before they
-        plan the next batch.
+        """Report to the sources which feeds are held, which streams are retained, and whether
+        anything is owed, before they plan the next batch.
         """
+        marks = planned_marks(s.spec for s in state.streams.values() if s.spec is not None)
+        if marks != self._retained:
+            self.control.set_retained(marks)
+            self._retained = marks
         feeds = state.feeds.items()
         held = {name: (f.held.trials, f.held.start) for name, f in feeds if f.held is not None}
         if held != self._held:

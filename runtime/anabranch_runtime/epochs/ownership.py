@@ -141,11 +141,15 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     def stays(of: Queries) -> bool:
         return not of or not of <= gone
 
-    relations = {r.id for r in ruleset.relations if stays(users.of_relation(r.id))}
+    # Retained streams are stored for later queries as well.
+    keep = {s.name for s in ruleset.streams if s.is_retained}
+    kept_whole = {r.id for r in ruleset.relations if r.stream in keep and not r.filter}
+    relations = kept_whole | {r.id for r in ruleset.relations if stays(users.of_relation(r.id))}
     stores = [
         s
         for s in ruleset.stores
-        if stays(users.of_store(s.id)) and relations.issuperset(s.relations)
+        if (stays(users.of_store(s.id)) or kept_whole.issuperset(s.relations))
+        and relations.issuperset(s.relations)
     ]
     probes = tuple(p for p in ruleset.probe_rules if stays(users.of_edge(p.out)))
     edges = {arrival_edge(r) for r in relations} | {p.out for p in probes}

@@ -164,12 +164,14 @@ class _Readers:
 
     Attributes:
         relations: stream -> its relations: the conjuncts of each, and what labels over it need.
+        retained: stream -> what is needed of its rows whatever queries there are.
         queries: set of labels -> per label what the queries with exactly these labels need.
         known: what was found of stores so far, which depends on what they are only.
     """
 
     relations: Mapping[str, Sequence[tuple[frozenset[str], _Need]]]
     queries: Mapping[frozenset[str], Mapping[str, _Need]]
+    retained: Mapping[str, _Need]
     known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[_Need, ...]]
 
     def needs(self, store: StoreState) -> tuple[_Need, ...]:
@@ -181,9 +183,14 @@ class _Readers:
         return found
 
     def _of_base(self, store: StoreState) -> tuple[_Need, ...]:
-        relations = self.relations.get(store.streams[0], ())
+        stream = store.streams[0]
+        relations = self.relations.get(stream, ())
         # A relation is served whose filter is no weaker (``lifecycle.serves``).
-        return (_together(need for texts, need in relations if texts.issuperset(store.filter)),)
+        needs = [need for texts, need in relations if texts.issuperset(store.filter)]
+        # A later query prefers a store of its own relation to one of all rows, so that has to
+        # have as much of the past.
+        own = self.retained.get(stream)
+        return (_together(needs if own is None else [own, *needs]),)
 
     def _of(self, store: StoreState) -> tuple[_Need, ...]:
         members = store.spec.members
@@ -217,6 +224,11 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
         {
             labels: {label: _together(needs) for label, needs in by_label.items()}
             for labels, by_label in queries.items()
+        },
+        {
+            stream.name: _ALL if stream.retain is None else _Need({stream.name: stream.retain})
+            for stream in ruleset.streams
+            if stream.is_retained
         },
         {},
     )

@@ -36,6 +36,7 @@ from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.awaited import awaited, awaited_marks
 from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.files.feed import file_feed
@@ -75,6 +76,8 @@ class FeedsReader(PlannedReader):
                 make_feed(r, self._redis_url, self._keys, options["state"], access) for r in records
             )
         }
+        self._awaited = awaited_marks(records) if options["live"] else {}
+        self._retained: dict[str, str] = {}
         self._errors: dict[str, tuple[float, str]] = {}
         self._held: dict[str, tuple[int, Any]] = {}
         self._owed: int | None = None
@@ -122,9 +125,9 @@ class FeedsReader(PlannedReader):
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
         """Rows that wait in feeds that can be read; notes in ``offset`` where new ones begin."""
-        found = {}
+        found, unplanned = {}, awaited(self._awaited, self._retained)
         for feed_id, feed in self._feeds.items():
-            if feed_id in self._held or self._rests(feed_id):
+            if feed_id in self._held or self._rests(feed_id) or feed.record.name in unplanned:
                 continue
             with self._noted(feed_id):
                 if feed_id not in offset:
@@ -174,16 +177,18 @@ class FeedsReader(PlannedReader):
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _allowed_rows(self) -> int | None:
-        """Rows that the driver allows, None: any number; notes which feeds it holds, and whether
-        anything is owed.
+        """Rows that the driver allows, None: any number; notes which feeds it holds, which streams
+        are retained by now, and whether anything is owed.
 
         Without a server there is no limit, and what was known last holds.
         """
         try:
-            keys = (self._keys.limit, self._keys.held, self._keys.owed)
-            limit, held, owed = cast("list[bytes | None]", connection(self._redis_url).mget(keys))
+            keys = (self._keys.limit, self._keys.held, self._keys.owed, self._keys.retained)
+            found = cast("list[bytes | None]", connection(self._redis_url).mget(keys))
         except RedisError:
             return None
+        limit, held, owed, retained = found
+        self._retained = json.loads(retained or b"{}")
         known = json.loads(held or b"{}")
         self._held = {i: (trials, at) for i, (trials, at) in known.items() if i in self._feeds}
         self._owed = None if owed is None else int(owed)
@@ -281,8 +286,12 @@ def source_options(
     namespace: str,
     state: str,
     access: AccessPolicy,
+    *,
+    live: bool = True,
 ) -> dict[str, str]:
-    """The options under which :class:`FeedsSource` reads ``records``."""
+    """The options under which :class:`FeedsSource` reads ``records``; ``live``: streams that are
+    retained wait for their epoch (``awaited``).
+    """
     return {
         "streams": json.dumps([r.model_dump() for r in records]),
         "tasks": str(tasks),
@@ -290,4 +299,5 @@ def source_options(
         "namespace": namespace,
         "state": state,
         "access": access.dumps(),
+        "live": "yes" if live else "",
     }

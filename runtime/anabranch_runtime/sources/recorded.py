@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
+from anabranch_runtime.sources.awaited import awaited
 from anabranch_runtime.sources.blocks import SCHEMA
 from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.sources.recording import Recording, piece_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_runtime.sources.feed import Piece
 
@@ -34,6 +35,7 @@ class RecordedReader(PlannedReader):
         super().__init__(int(options["tasks"]))
         self._recordings = [Recording(**r) for r in json.loads(options["recordings"])]
         self._url, self._namespace = options["redis"], options["namespace"]
+        self._awaited: dict[str, str] = json.loads(options["awaited"])
 
     def getDefaultReadLimit(self) -> ReadMaxFiles:
         """One batch at a time."""
@@ -42,13 +44,17 @@ class RecordedReader(PlannedReader):
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         """One batch of every stream on, if there is one and the gate lets it through."""
         # Planning runs in several processes; only this one needs the control plane.
-        from anabranch_runtime.control import gate
+        from anabranch_runtime.control import gate, retained
 
         opened = gate(self._url, self._namespace)
         if opened is not None and self._batches(start) >= opened:
             return start
+        planned = retained(self._url, self._namespace) if self._awaited else {}
+        unplanned = awaited(self._awaited, planned)
         end = dict(start)
         for recording in self._recordings:
+            if recording.stream in unplanned:
+                continue
             read = start.get(recording.key, 0)
             if read < recording.rows:
                 end[recording.key] = min(read + recording.rows_per_batch, recording.rows)
@@ -92,12 +98,19 @@ class RecordedSource(DataSource):
 
 
 def source_options(
-    recordings: Sequence[Recording], tasks: int, redis_url: str, namespace: str
+    recordings: Sequence[Recording],
+    tasks: int,
+    redis_url: str,
+    namespace: str,
+    waiting: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The options under which :class:`RecordedSource` reads ``recordings``."""
+    """The options under which :class:`RecordedSource` reads ``recordings``; ``waiting``: marks of
+    the streams that wait for their epoch (``awaited``).
+    """
     return {
         "recordings": json.dumps([asdict(r) for r in recordings]),
         "tasks": str(tasks),
         "redis": redis_url,
         "namespace": namespace,
+        "awaited": json.dumps(dict(waiting or {})),
     }

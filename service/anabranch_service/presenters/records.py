@@ -59,6 +59,10 @@ def _bound(micros: int | None) -> str:
     return "unbounded" if micros is None else format_duration(micros)
 
 
+def _retain(micros: int | None) -> str:
+    return "all" if micros is None else format_duration(micros) if micros else "none"
+
+
 def stream_out(
     record: StreamRecord,
     progress: Progress | None,
@@ -79,6 +83,7 @@ def stream_out(
         ahead_of_clock=_bound(record.ahead_of_clock),
         ahead_of_stream=_bound(record.ahead_of_stream),
         retention=_retention_out(record),
+        retain=_retain(record.retain),
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
         source=_source_out(record),
         waiting_tuples=None if intake is None else intake.waiting,

@@ -62,6 +62,8 @@ class StreamRecord(Closed, StreamProperties):
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
             (live) and the stream's event times; None: any number. Absent from records of earlier
             releases, whose streams go on without.
+        retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
+            0: only as long as queries need.
         registration: distinguishes a stream from an earlier one of the same name and definition,
             which was deleted; empty in records of earlier releases.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
@@ -78,6 +80,7 @@ class StreamRecord(Closed, StreamProperties):
     latest: tuple[str, ...] = ()
     ahead_of_clock: int | None = None
     ahead_of_stream: int | None = None
+    retain: int | None = 0
     source: SourceRecord = SourceRecord()
     registration: str = ""
     reading: dict[str, Any] | None = None

@@ -57,6 +57,8 @@ router = guarded_router("/v1/streams", tag="streams")
 DEFAULT_LATENESS = "10 minutes"
 #: By how much an event time may exceed others, where a stream with a bounded lateness gives none.
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
+#: Words for what a stream retains -> microseconds; None: for ever.
+RETAIN = {"all": None, "none": 0}
 #: Bad rows, or queries, that an answer names, at most.
 REPORTED = 20
 #: Seconds that a registration waits for the trial of its source, and between two looks.
@@ -156,6 +158,8 @@ async def patch_stream(
             changes[field] = _ahead(getattr(body, field), field)
     if "retention" in body.model_fields_set:
         changes |= _retention(body.retention)
+    if body.retain is not None:
+        changes["retain"] = _retain(body.retain)
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
@@ -296,6 +300,7 @@ def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
         **body.model_dump(include=PROPERTIES),
         **_bounds_ahead(body),
         **_retention(body.retention),
+        retain=_retain(body.retain),
         source=SourceRecord(**body.source.model_dump()),
     )
     record = check_stream(record, settings)
@@ -367,6 +372,20 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
     if "latest" in retention.model_fields_set:
         found["latest"] = tuple(retention.latest or ())
     return found
+
+
+def _retain(text: str) -> int | None:
+    """Microseconds of a stream's ``retain``; None: all."""
+    given = text.strip().lower()
+    if given in RETAIN:
+        return RETAIN[given]
+    return read_positive(
+        text,
+        "retain",
+        "bad-retain",
+        "a duration of nothing retains nothing",
+        "give all, none, or a positive duration",
+    )
 
 
 def _replanned(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.state.checkpoint import OWED, brings_nothing
+from anabranch_runtime.state.manifest import StreamState
 from tests.support.surroundings.redis import redis_url
-from tests.support.worlds.fed import KEYS, Fed
+from tests.support.worlds.fed import KEYS, STREAMS, Fed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +53,34 @@ def test_input_comes_first(fed: Fed) -> None:
     end = _plan(fed, start)
     assert OWED not in end
     assert end != start
+
+
+def test_a_stream_that_is_retained_is_not_read_before_an_epoch_stores_it(fed: Fed) -> None:
+    fed.file("a.parquet", [1, 2])
+    fed.push([1])
+    fed.retain = {"R": None}
+    fed.read_anew()
+    start = _plan(fed, {})
+    (feed,) = (i for i, f in fed.reader.feeds.items() if f.record.name == "R")
+    assert feed not in start
+    assert len(start) == 1, "the other stream waits for nobody"
+
+    def epoch_has(**properties: Any) -> None:
+        spec = replace(STREAMS[0], **properties)
+        streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
+        fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
+
+    epoch_has()
+    assert _plan(fed, start) == start, "the epoch has it, and stores nothing of it"
+    other = ("z", STREAMS[0].columns[0][1])
+    epoch_has(retain=None, columns=(*STREAMS[0].columns, other))
+    assert _plan(fed, start) == start, "the epoch has an earlier stream of the name"
+    epoch_has(retain=None)
+    end = _plan(fed, start)
+    assert end[feed] == [1, 0]
+    epoch_has()
+    fed.file("b.parquet", [3])
+    assert _plan(fed, end)[feed] == end[feed], "a source that has begun waits as well"
 
 
 def test_offsets_show_what_a_batch_was_planned_for() -> None:

@@ -57,6 +57,25 @@ def test_silence_and_late_tuples_can_be_dealt_with_otherwise_at_any_time(service
     assert service.call("PATCH", "/v1/streams/none", 404, {})["code"] == "unknown-stream"
 
 
+def test_a_stream_says_what_it_retains_and_may_say_otherwise(service: Service) -> None:
+    body = {**PLAIN, "event_time": "at", "retain": "PT48H"}
+    first = service.post("/v1/streams", body)
+    assert first["retain"] == "2 days"
+    assert service.post("/v1/streams", body, 200) == first
+    assert service.post("/v1/streams", {**body, "retain": "all"}, 409)["code"]
+    path = "/v1/streams/events"
+    for given in ("all", "none", "2 hours"):
+        assert service.call("PATCH", path, 200, {"retain": given})["retain"] == given
+        assert service.call("PATCH", path, 200, {"keep_late": True})["retain"] == given
+    for wrong in ("0 seconds", "some", "-1 day"):
+        refused = service.call("PATCH", path, 422, {"retain": wrong})
+        assert refused["errors"][0]["field"] == "retain", refused
+    timeless = {**PLAIN, "name": "timeless"}
+    refused = service.post("/v1/streams", {**timeless, "retain": "1 day"}, 422)
+    assert refused["code"] == "retain-without-event-time"
+    assert service.post("/v1/streams", {**timeless, "retain": "all"})["retain"] == "all"
+
+
 def test_streams_are_listed_page_by_page(shop: Service) -> None:
     names, path = [], "/v1/streams?limit=2"
     while path:

@@ -44,7 +44,7 @@ class StreamEntry:
     (``anabranch replay`` has no such streams; the local engine does). ``ttls`` are the ttls that it
     is given, in microseconds (None: none from then on), each before a batch, in order; ``latest``
     likewise the keys of which it keeps the latest. ``ahead_of_stream`` is in
-    microseconds, None: any number.
+    microseconds, None: any number. ``retain`` is in microseconds, None: all, 0: none.
     """
 
     path: Path
@@ -57,6 +57,7 @@ class StreamEntry:
     ttls: tuple[tuple[int, int | None], ...] = ()
     latest: tuple[tuple[int, tuple[str, ...]], ...] = ()
     ahead_of_stream: int | None = None
+    retain: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,9 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         tuple((b, micros(r["ttl"]) if "ttl" in r else None) for b, r in retention),
         tuple((b, tuple(r.get("latest", ()))) for b, r in retention),
         _ahead(doc),
+        {"all": None, "none": 0}[text]
+        if (text := doc.get("retain", "none")) in ("all", "none")
+        else micros(text),
     )
 
 

@@ -77,6 +77,10 @@ def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
     return [tuple(seeds[at : at + length]) for at in range(0, len(seeds), length)]
 
 
+#: In this process with streams that are retained, by default and in ``make test-full``.
+RETAINED_FEW = (3, 9, 12)
+RETAINED_MANY = tuple(range(9800, 10000))
+
 #: In this process with tasks on several hosts, by default and in ``make test-full``.
 HOSTS_FEW = (0, 3, 4, 5, 7, 8, 9, 10, 12)
 #: The same with a revision before every batch. 25 and 28 fail where tuples of a hot value go to one

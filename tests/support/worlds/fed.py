@@ -71,6 +71,8 @@ class Fed:
         self.server = redis.Redis.from_url(url)
         self.options: dict[str, dict[str, str]] = {"R": {}, "S": {}}
         self.registered = {"R", "S"}
+        #: Stream -> microseconds for which it is retained, None: for ever.
+        self.retain: dict[str, int | None] = {}
         self.columns = dict.fromkeys("RS", (("a", "bigint"), ("n", "bigint")))
         #: Name of a file -> its rows; id of an entry -> its row.
         self.files: dict[str, list[Row]] = {}
@@ -153,6 +155,7 @@ class Fed:
                     options=options,
                     rows_per_batch=60,
                 ),
+                retain=self.retain.get(name, 0),
             )
             for name, options in self.options.items()
             if name in self.registered

@@ -224,7 +224,21 @@ def _visibility(run: Run) -> list[str]:
         begins = activation.activated_batch
         if begins == 0:
             continue
+        retained = [s for _, s in queries[name].members if run.scenario.streams[s].retain is None]
+        if len(retained) == len(queries[name].members) and not any(
+            _forgets(run.scenario, s) for s in retained
+        ):
+            problems += [f"{name}: complete {activation.complete}"] * (
+                activation.complete != "always"
+            )
         for alias, stream in queries[name].members:
+            retain = run.scenario.streams[stream].retain
+            start = activation.visible_from.get(alias)
+            if retain != 0 and start is not None and not _forgets(run.scenario, stream):
+                if start.batch:
+                    problems.append(f"{name}: {alias} is visible from batch {start.batch}")
+                if retain is None and start.event_time is not None:
+                    problems.append(f"{name}: {alias} is visible from {start.event_time}")
             if alias in filtered(queries[name]) or alias not in activation.visible_from:
                 continue
             if _forgets(run.scenario, stream):

@@ -1,0 +1,45 @@
+"""Streams that are not read before an epoch stores them.
+
+All that is read of a stream that is retained has to be stored. So live its source waits until an
+epoch runs that knows the stream as it is registered: the driver publishes marks of the definitions
+that its epoch has (``Keys.retained``), and a source compares them with those of its records. A
+replay does not wait: there the first epoch is planned before the first batch.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.queries.joins import Stream
+    from anabranch_runtime.control import StreamRecord
+
+
+def planned_marks(streams: Iterable[Stream]) -> dict[str, str]:
+    """Stream -> the mark of its definition, for each that is retained."""
+    return {
+        str(s.name): _mark([(n, str(t)) for n, t in s.columns], s.event_time, s.retain)
+        for s in streams
+        if s.is_retained
+    }
+
+
+def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, str]:
+    """The same of streams as they are registered."""
+    return {
+        r.name: _mark([(c.name, c.type) for c in r.columns], r.event_time, r.retain)
+        for r in records
+        if r.retain != 0
+    }
+
+
+def awaited(wanted: Mapping[str, str], planned: Mapping[str, str]) -> frozenset[str]:
+    """The streams that no epoch has yet as they are ``wanted``."""
+    return frozenset(name for name, mark in wanted.items() if planned.get(name) != mark)
+
+
+def _mark(columns: list[tuple[str, str]], event_time: str | None, retain: int | None) -> str:
+    return json.dumps([columns, event_time, retain])
