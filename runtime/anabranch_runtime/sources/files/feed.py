@@ -2,7 +2,7 @@
 
 What is found goes to a *log* beside the state, a line per file, and is on disk before an offset
 that refers to it is handed out. The offset is the number of files that have been read to their end,
-and the position in the next: rows, or bytes of JSON lines. So a batch is a part of the log, however
+and the position in the next: rows, or bytes of text. So a batch is a part of the log, however
 the directory looks when it is repeated. Within a batch of new files, the order is by time of
 modification and name.
 
@@ -29,19 +29,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from anabranch_contract.connectors.sources import FileType, OnLoss, file_options
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.file_sources import own_files
+from anabranch_contract.connectors.sources import FileType, OnLoss
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.files.csv import MissingColumn
 from anabranch_runtime.sources.files.log import GONE, FileLog, Found
-from anabranch_runtime.sources.files.reading import open_arrow
+from anabranch_runtime.sources.files.reading import TEXT, open_arrow
+from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
 from anabranch_runtime.sources.permitted import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_contract.connectors.file_sources import FileOptions
     from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.connectors.sources import FileOptions
     from anabranch_runtime.control import StreamRecord
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
@@ -49,8 +53,6 @@ if TYPE_CHECKING:
 SETTLED = 2_100_000_000
 #: Seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
-#: Bytes of JSON lines that are looked at to estimate a line's length.
-SAMPLE = 1 << 16
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ class FileFeed:
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Number in the log -> how long the file is: rows, or bytes of JSON lines.
+    #: Number in the log -> how long the file is: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of file, as last seen.
     _density: float | None = None
@@ -110,6 +112,8 @@ class FileFeed:
         while number < len(log.files) and left > 0:
             length = self._length(number, begun=position > 0)
             step = max(min(length - position, self._units(left)), 0)
+            if step and self._is_text:
+                step = self._text(number).cut(position, [position + step])[0] - position
             left -= self._rows(step)
             position += step
             if position >= length:
@@ -137,6 +141,8 @@ class FileFeed:
                 continue
             count = max(round((high - low) / size), 1)
             cuts = [low + (high - low) * i // count for i in range(count + 1)]
+            if self._is_text and count > 1:
+                cuts[1:-1] = self._text(number).cut(low, cuts[1:-1])
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
 
@@ -149,7 +155,7 @@ class FileFeed:
         log = self._loaded()
         if number in log.left_out:
             return None
-        if self.options.type is FileType.JSON and self._density is not None:
+        if self._is_text and self._density is not None:
             return log.files[number].size
         try:
             return self._length(number, planned=True)
@@ -167,6 +173,7 @@ class FileFeed:
             "size": file.size,
             "mtime": file.mtime,
             "type": self.options.type,
+            "dialect": self.options.dialect,
         }
         columns = tuple((c.name, c.type) for c in self.record.columns)
         return Piece(
@@ -177,7 +184,7 @@ class FileFeed:
             {**where, "first": low, "last": high},
             feed=self.id,
             source=path,
-            unit="bytes" if self.options.type is FileType.JSON else "rows",
+            unit="bytes" if self._is_text else "rows",
             first=low,
             last=high,
             before=[number, low],
@@ -282,11 +289,9 @@ class FileFeed:
 
     def _measure(self, path: Path, file: Found) -> int:
         try:
-            if self.options.type is FileType.JSON:
-                with path.open("rb") as lines:
-                    sample = lines.read(SAMPLE)
-                count = max(sample.count(b"\n"), 1)
-                self._density = count / max(len(sample), 1)
+            if self._is_text:
+                columns = [(c.name, c.type) for c in self.record.columns]
+                self._density = TextFile(path, file.size, self.options.dialect).density(columns)
                 return file.size
             if self.options.type is FileType.PARQUET:
                 metadata = pq.read_metadata(path)
@@ -297,6 +302,8 @@ class FileFeed:
                 rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
         except MemoryError:
             raise
+        except MissingColumn as cause:
+            raise self._missing(path, cause.column, cause.header) from cause
         except BROKEN as cause:
             if isinstance(cause, OSError) and cause.errno is not None:
                 raise refused(path, cause) from cause
@@ -308,18 +315,29 @@ class FileFeed:
             ) from cause
         missing = [c.name for c in self.record.columns if c.name not in names]
         if missing:
-            raise SourceError(
-                "missing-column",
-                f"{path} has no column {missing[0]!r}",
-                field=f"streams.{self.record.name}.columns",
-                remedy=f"put it right, or declare the columns that the files have; {SKIP}",
-            )
+            raise self._missing(path, missing[0], names)
         self._density = rows / max(file.size, 1)
         return int(rows)
 
+    def _missing(self, path: Path, column: str, names: Sequence[str]) -> SourceError:
+        return SourceError(
+            "missing-column",
+            f"{path} has no column {column!r}; it has {', '.join(names[:30])}",
+            field=f"streams.{self.record.name}.columns",
+            remedy=f"put it right, or declare the columns that the files have; {SKIP}",
+        )
+
+    @property
+    def _is_text(self) -> bool:
+        return self.options.type in TEXT
+
+    def _text(self, number: int) -> TextFile:
+        file = self._loaded().files[number]
+        return TextFile(self.directory / file.name, file.size, self.options.dialect)
+
     def _rows(self, units: float) -> float:
         """About how many rows ``units`` of a file's length are."""
-        return units * (self._density or 1.0) if self.options.type is FileType.JSON else units
+        return units * (self._density or 1.0) if self._is_text else units
 
     def _units(self, rows: float) -> int:
         """About how much of a file's length ``rows`` are."""
@@ -327,13 +345,20 @@ class FileFeed:
 
 
 def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFeed:
-    """The feed of a ``files`` source.
+    """The feed of a directory of files.
 
     Raises:
         StreamError: bad options.
     """
-    options = file_options(record.source.path, record.source.options)
-    directory = Path(record.source.path or "")
-    identity = feed_id(record, ("files", str(directory), options.type.value, options.pattern))
+    source = record.source
+    options = own_files(source.format, source.path, source.options)
+    if options is None:
+        raise AssertionError(f"Spark reads sources of format {source.format}")
+    directory = Path(parse_path(source.path or "", "source.path").path)
+    made_of: tuple[object, ...]
+    made_of = ("files", str(directory), options.type.value, options.pattern)
+    if options.dialect is not None or options.spark:
+        made_of = (*made_of, options.spark, options.dialect)
+    identity = feed_id(record, made_of)
     log = Path(state) / "files" / f"{identity}.jsonl"
     return FileFeed(record, options, directory, identity, log, access)
