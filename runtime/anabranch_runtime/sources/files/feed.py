@@ -7,10 +7,11 @@ the directory looks when it is repeated. Within a batch of new files, the order 
 modification and name.
 
 A file must not change once it is there: write it under a name that begins with ``.`` or ``_``, or
-ends in ``.tmp`` or ``.partial``, and rename it. One that has changed since it was found, or that is
+ends in ``.tmp`` or ``.partial``, and rename it. One that has changed before it was read, or that is
 not what it should be, can't be read: the stream stops before it, or (``on_bad_file``) goes on after
-it. One that has gone before anything of it was read is left out. The log says of what is left out
-by planning; pieces that stand for it (``Piece.gone``) make the batch record it.
+it. One that changes later gets another entry in the log (``changed``), which is read or left out.
+One that has gone before anything of it was read is left out. The log says of what is left out by
+planning; pieces that stand for it (``Piece.gone``) make the batch record it.
 
 A link that leads out of what the operator allows is passed over.
 
@@ -34,6 +35,7 @@ from anabranch_contract.connectors.file_sources import own_files
 from anabranch_contract.connectors.sources import FileType, OnLoss
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.files.changed import ChangeWatch
 from anabranch_runtime.sources.files.csv import MissingColumn
 from anabranch_runtime.sources.files.log import GONE, FileLog, Found
 from anabranch_runtime.sources.files.reading import TEXT, open_arrow
@@ -66,7 +68,7 @@ class FileFeed:
     log_path: Path
     access: AccessPolicy
     _log: FileLog | None = None
-    _names: set[str] = field(default_factory=set)
+    _watch: ChangeWatch | None = None
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
@@ -93,8 +95,9 @@ class FileFeed:
 
     def waiting(self, offset: Any) -> Waiting:
         """Rows of files that were not read yet, by their size."""
-        self._discover()
         log, (number, position) = self._loaded(), offset or (0, 0)
+        self._discover()
+        self._watched().look(number, position)
         if number >= len(log.files):
             return Waiting(0)
         if self._density is None:
@@ -193,12 +196,22 @@ class FileFeed:
     def _loaded(self) -> FileLog:
         if self._log is None:
             self._log = FileLog.load(self.log_path)
-            self._names = {f.name for f in self._log.files}
         return self._log
+
+    def _watched(self) -> ChangeWatch:
+        if self._watch is None:
+            self._watch = ChangeWatch(
+                self.directory,
+                self._loaded(),
+                self.options.on_changed_file,
+                lambda path: self.access.permits_path(resolve(path)),
+            )
+            self._watch.know()
+        return self._watch
 
     def _discover(self) -> None:
         """Look for files that are new."""
-        log, now = self._loaded(), time.monotonic()
+        log, known, now = self._loaded(), self._watched().names, time.monotonic()
         if now < self._next_listing:
             return
         try:
@@ -210,7 +223,8 @@ class FileFeed:
             self._permitted("")
             with os.scandir(self.directory) as entries:
                 for entry in entries:
-                    if entry.name not in self._names and self._wanted(entry):
+                    self._check_partition(entry)
+                    if entry.name not in known and self._wanted(entry):
                         stat = entry.stat()
                         new.append(Found(entry.name, stat.st_size, stat.st_mtime_ns))
         except OSError as cause:
@@ -221,9 +235,20 @@ class FileFeed:
                 remedy="give the path of a directory that the runtime can read",
             ) from cause
         log.add(sorted(new, key=lambda f: (f.mtime, f.name)))
-        self._names |= {f.name for f in new}
+        self._watched().know()
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
+
+    def _check_partition(self, entry: os.DirEntry[str]) -> None:
+        """Refuse directories that Spark would read as partitions, of its formats."""
+        if self.options.spark and "=" in entry.name and entry.is_dir():
+            raise SourceError(
+                "partitioned-directory",
+                f"{self.directory} has the directory {entry.name!r}: partitions are read by Spark"
+                " only",
+                field=f"streams.{self.record.name}.source.path",
+                remedy="give the source's option schema, with the columns of the files",
+            )
 
     def _permitted(self, name: str) -> str:
         """The resolved path of a file of the directory, or of the directory itself.
