@@ -12,6 +12,7 @@ from anabranch_contract.rest.health import ComponentOut
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from anabranch_contract.protocol.intake import StreamIntake, Unread
     from anabranch_contract.rest.epochs import KeptSummary
     from anabranch_service.registry.approvals import Approvals
     from anabranch_service.registry.records import StreamRecord
@@ -62,8 +63,10 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
     return Component(kind, name, FAILED, answer, remedy)
 
 
-def stream_components(records: Iterable[StreamRecord], sources: Sources) -> list[Component]:
-    """Whether each stream is read."""
+def stream_components(
+    records: Iterable[StreamRecord], sources: Sources, intake: Mapping[str, StreamIntake]
+) -> list[Component]:
+    """Whether each stream is read, and all of it."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -78,8 +81,17 @@ def stream_components(records: Iterable[StreamRecord], sources: Sources) -> list
         elif status.state is not SourceState.READING:
             state, error = WARNING, error or f"its source is {status.state.value}"
             remedy = "it is read as soon as a runtime lives"
+        elif record.name in intake and intake[record.name].unread.pieces:
+            state, error = WARNING, _left_out(intake[record.name].unread)
+            remedy = f"all of them: anabranch stream show {record.name}"
         found.append(Component("stream", str(record.name), state, error, remedy, since))
     return found
+
+
+def _left_out(unread: Unread) -> str:
+    count = "1 part" if unread.pieces == 1 else f"{unread.pieces} parts"
+    last = f"; the last, {unread.last[-1].source}: {unread.last[-1].reason}" if unread.last else ""
+    return f"{count} of its input could not be read or changed later{last}"
 
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:

@@ -72,6 +72,8 @@ async def _components(ctx: Context) -> list[Component]:
         plan_component(newest[0][0] if newest else None),
         *approval_component(await store.approvals()),
         checked("runtime", "runtime", await runtime_check(store), "start it: anabranch up"),
-        *stream_components(streams, await store.sources()),
+        *stream_components(
+            streams, await store.sources(), {} if progress is None else progress.intake
+        ),
         *sink_components({} if progress is None else progress.sinks),
     ]

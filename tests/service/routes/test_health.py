@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import Progress
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
@@ -48,6 +48,19 @@ def test_what_fails_comes_first_and_says_why(shop: Service) -> None:
     assert found["stream orders"]["since"] < found["service this service"]["since"]
     shop.redis.delete(shop.keys.heartbeat)
     assert states(shop)["runtime runtime"]["state"] == "failed"
+
+
+def test_a_stream_of_which_something_was_not_read_is_yellow(shop: Service) -> None:
+    for name in ("orders", "items"):
+        shop.source(name, SourceState.READING)
+    piece = UnreadPiece("/in/a", "rows", 0, None, None, None, "file-changed", "it changed", 7)
+    shop.progress(
+        Progress("running", intake={"orders": StreamIntake(unread=Unread().and_also([piece]))})
+    )
+    found = states(shop)
+    assert (found["stream orders"]["state"], found["stream items"]["state"]) == ("warning", "ok")
+    assert "/in/a: it changed" in found["stream orders"]["message"]
+    assert "anabranch stream show orders" in found["stream orders"]["remedy"]
 
 
 def test_a_component_is_as_it_is_since_it_was_first_seen_so() -> None:
