@@ -89,6 +89,13 @@ def stream_add(
         str | None,
         typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
     ] = None,
+    on_changed_file: Annotated[
+        str | None,
+        typer.Option(
+            help="Of --format files: warn (default) of files that change after they were read, read"
+            " them as new ones, or stop."
+        ),
+    ] = None,
     test: Annotated[
         bool,
         typer.Option(
@@ -106,18 +113,20 @@ def stream_add(
     columns = [_column(text) for text in column or ()]
     where = None if path is None else str(path.resolve())
     folder = format is None and path is not None and path.is_dir()
-    if on_bad_file is not None and format != "files" and not folder:
+    policies = {"on_bad_file": on_bad_file, "on_changed_file": on_changed_file}
+    chosen = {name: policy for name, policy in policies.items() if policy is not None}
+    if chosen and format not in ("files", "csv", "json") and not folder:
+        name = next(iter(chosen))
         raise UsageError(
-            "only a source of files has bad files",
-            field="--on-bad-file",
+            "only a source of files has such a policy",
+            field=f"--{name.replace('_', '-')}",
             remedy="give --format files, or the --path of a folder",
         )
     if option and format is None:
         raise UsageError("--option needs a format", field="--option", remedy="give --format")
     if format is not None or folder:
         given = _options(option or [])
-        if on_bad_file is not None:
-            given["on_bad_file"] = on_bad_file
+        given |= chosen
         source = {"format": format or "files", "path": where, "options": given}
     elif path is not None:
         source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
@@ -227,6 +236,12 @@ def stream_set(
         str | None,
         typer.Option(help="stop, or skip files that can't be read and record them as unread."),
     ] = None,
+    on_changed_file: Annotated[
+        str | None,
+        typer.Option(
+            help="warn of files that change after they were read, read them anew, or stop."
+        ),
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -240,6 +255,7 @@ def stream_set(
         "retain": retain,
         "on_loss": on_loss,
         "on_bad_file": on_bad_file,
+        "on_changed_file": on_changed_file,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if idle_timeout is not None:

@@ -20,6 +20,8 @@ _FOUND = (
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "fileNameOnly", "maxFileAge"),
     *("pathGlobFilter", "ignoreCorruptFiles", "ignoreMissingFiles"),
 )
+#: Of directories that the runtime may read itself (``file_sources.POLICIES``).
+_OWN = ("on_bad_file", "on_changed_file")
 _KAFKA_CLIENT = tuple(
     "kafka." + name
     for name in (
@@ -57,13 +59,13 @@ SOURCE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "text": (*_FOUND, "encoding", "lineSep", "wholetext"),
     "avro": (*_FOUND, "avroSchema", "datetimeRebaseMode", "mode", "positionalFieldMatching"),
     "json": (
-        *(*_FOUND, *_DATES, "encoding", "lineSep", "mode", "multiLine", "allowComments"),
+        *(*_OWN, *_FOUND, *_DATES, "encoding", "lineSep", "mode", "multiLine", "allowComments"),
         *("allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros"),
         *("allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars"),
         *("allowNonNumericNumbers", "primitivesAsString", "prefersDecimal"),
     ),
     "csv": (
-        *(*_FOUND, *_DATES, "sep", "delimiter", "encoding", "charset", "quote", "escape"),
+        *(*_OWN, *_FOUND, *_DATES, "sep", "delimiter", "encoding", "charset", "quote", "escape"),
         *("charToEscapeQuoteEscaping", "comment", "header", "enforceSchema", "mode", "multiLine"),
         *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue"),
         *("positiveInf", "negativeInf", "emptyValue", "lineSep", "maxColumns"),

@@ -25,8 +25,6 @@ FILES = "files"
 RECORDED = "recorded"
 #: Formats of Spark's that read files and have to be given their columns.
 SPARK_FILES = ("parquet", "json", "csv", "orc", "xml", "avro")
-#: Formats that share one source of the runtime.
-FEEDS = (REDIS_STREAM, FILES)
 
 
 class Payload(StrEnum):
@@ -63,6 +61,17 @@ class FileType(StrEnum):
     PARQUET = "parquet"
     ARROW = "arrow"
     JSON = "json"
+    CSV = "csv"
+
+
+class OnChangedFile(StrEnum):
+    """The policy for a file that changes after it was read, or whose name is used again: the change
+    is recorded, the file is read as a new one, or the stream stops.
+    """
+
+    WARN = "warn"
+    READ = "read"
+    STOP = "stop"
 
 
 class FileOrder(StrEnum):
@@ -93,20 +102,6 @@ class RedisStreamOptions:
     on_loss: OnLoss = OnLoss.STOP
 
 
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """Which files of a directory are read: those that ``pattern`` (a shell's) fits.
-
-    ``order`` is that of files that are found together; ``on_bad_file`` says what to do about one
-    that can't be read.
-    """
-
-    type: FileType = FileType.PARQUET
-    pattern: str = "*"
-    on_bad_file: OnLoss = OnLoss.STOP
-    order: FileOrder = FileOrder.MODIFIED
-
-
 def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
     """The options of a ``redis-stream`` source.
 
@@ -116,49 +111,29 @@ def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
     >>> redis_stream_options({"keys": "a, b", "payload": "fields"}).keys
     ('a', 'b')
     """
-    _known(options, ("url", "keys", "payload", "field", "start", "on_loss"), REDIS_STREAM)
+    check_known(options, ("url", "keys", "payload", "field", "start", "on_loss"), REDIS_STREAM)
     url = options.get("url")
     keys = tuple(k.strip() for k in options.get("keys", "").split(",") if k.strip())
     if "keys" in options and not keys:
         raise bad_option("keys", "no key is given", "name the Redis Streams, separated by commas")
     if len(set(keys)) < len(keys):
         raise bad_option("keys", "a key is given twice", "name each Redis Stream once")
-    payload = _choice(Payload, options, "payload", Payload.JSON)
+    payload = choice(Payload, options, "payload", Payload.JSON)
     default = "arrow" if payload is Payload.ARROW else "data"
     field = options.get("field", default)
     if not field or (payload is Payload.FIELDS and "field" in options):
         raise bad_option("field", "payload fields has no single field", "leave field out")
-    start = _choice(Start, options, "start", Start.EARLIEST)
-    on_loss = _choice(OnLoss, options, "on_loss", OnLoss.STOP)
+    start = choice(Start, options, "start", Start.EARLIEST)
+    on_loss = choice(OnLoss, options, "on_loss", OnLoss.STOP)
     return RedisStreamOptions(url, keys, payload, field, start, on_loss)
 
 
-def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
-    """The options of a ``files`` source that reads the directory ``path``.
+def check_known(options: Mapping[str, str], names: Collection[str], format: str) -> None:
+    """Refuse options that a source of ``format`` does not have.
 
     Raises:
-        StreamError: no path, or an option that isn't known or has no such value.
-
-    >>> file_options("/data/orders", {"type": "json", "order": "name"}).order
-    <FileOrder.NAME: 'name'>
+        StreamError: ``bad-option``.
     """
-    if not path:
-        raise StreamError(
-            "incomplete-source",
-            "a files source needs the path of a directory",
-            field="source.path",
-            remedy="give it, as the runtime sees it",
-        )
-    _known(options, ("type", "pattern", "on_bad_file", "order"), FILES)
-    return FileOptions(
-        _choice(FileType, options, "type", FileType.PARQUET),
-        options.get("pattern", "*") or "*",
-        _choice(OnLoss, options, "on_bad_file", OnLoss.STOP),
-        _choice(FileOrder, options, "order", FileOrder.MODIFIED),
-    )
-
-
-def _known(options: Mapping[str, str], names: Collection[str], format: str) -> None:
     for name in options:
         if name not in names:
             raise bad_option(
@@ -168,9 +143,12 @@ def _known(options: Mapping[str, str], names: Collection[str], format: str) -> N
             )
 
 
-def _choice(
-    kind: type[_Choice], options: Mapping[str, str], name: str, default: _Choice
-) -> _Choice:
+def choice(kind: type[_Choice], options: Mapping[str, str], name: str, default: _Choice) -> _Choice:
+    """The value of an option that has some few.
+
+    Raises:
+        StreamError: ``bad-option``.
+    """
     text = options.get(name, default.value)
     try:
         return kind(text)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypedDict
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
-from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.connectors.sources import OnChangedFile, OnLoss
 from anabranch_contract.rest.documents import (
     Closed,
     ColumnName,
@@ -204,6 +204,11 @@ class StreamPatch(Closed):
         default=None,
         description="Of a stream of files: whether it stops before a file that can't be read, or "
         "goes on after it and records it as unread.",
+    )
+    on_changed_file: OnChangedFile | None = Field(
+        default=None,
+        description="Of a stream of files: whether a file that changes after it was read, or whose "
+        "name is used again, is recorded as unread, read as a new file, or stops the stream.",
     )
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from anabranch_contract.connectors.file_sources import own_files
 from anabranch_contract.connectors.sources import (
-    FILES,
     RECORDED,
     REDIS_STREAM,
     SPARK_FILES,
     bad_option,
-    file_options,
     redis_stream_options,
 )
 from anabranch_contract.errors import StreamError
@@ -43,9 +42,7 @@ def check_source(
     """
     if format == REDIS_STREAM:
         redis_stream_options(options)
-    elif format == FILES:
-        file_options(path, options)
-    elif format != RECORDED:
+    elif format != RECORDED and own_files(format, path, options) is None:
         found = spark_source(format, options, columns)
         _complete(format, path, options)
         return found

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import redis
 from redis.exceptions import RedisError
 
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.file_sources import is_own, own_files
 from anabranch_contract.connectors.sources import (
-    FILES,
     RECORDED,
     REDIS_STREAM,
-    file_options,
     redis_stream_options,
 )
 from anabranch_contract.errors import StructuredError
@@ -102,7 +102,9 @@ class SourceHealth:
 
 def is_sparks(record: StreamRecord) -> bool:
     """Whether a stream's source is one of Spark's."""
-    return record.source.format not in (RECORDED, FILES, REDIS_STREAM)
+    source = record.source
+    ours = source.format in (RECORDED, REDIS_STREAM)
+    return not (ours or is_own(source.format, source.path, source.options))
 
 
 def _tried(record: StreamRecord, url: str) -> str | None:
@@ -114,12 +116,12 @@ def _tried(record: StreamRecord, url: str) -> str | None:
             limits = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
             with redis.Redis.from_url(server, **limits) as connection:
                 connection.ping()
-        elif source.format == FILES:
-            file_options(source.path, source.options)
-            with os.scandir(source.path):
-                pass
-        else:
+        elif source.format == RECORDED:
             check_recording(record)
+        else:
+            own_files(source.format, source.path, source.options)
+            with os.scandir(parse_path(source.path or "", "source.path").path):
+                pass
     except StructuredError as error:
         return str(error)
     except (OSError, RedisError) as cause:

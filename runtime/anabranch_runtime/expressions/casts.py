@@ -11,16 +11,15 @@ many for a few numbers.
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_contract.queries.text_values import WIDE, quantized, reader_of
 from anabranch_contract.queries.types import (
     EXACT,
     FLOATING,
@@ -41,31 +40,9 @@ from anabranch_runtime.columns.arrays import (
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.expressions.arithmetic import rounded
+from anabranch_runtime.expressions.common_spellings import read_common
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
-_TRUE = frozenset({"t", "true", "y", "yes", "1"})
-_FALSE = frozenset({"f", "false", "n", "no", "0"})
-_DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
-# A zone may follow the seconds only.
-_TIMESTAMP = re.compile(
-    r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})"
-    r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?\s*([^\d\s.].*)?)?)?)?)?)?",
-    re.ASCII,
-)
-_TIME = re.compile(r"T?\d{1,2}:.*", re.ASCII)
-_OFFSET = re.compile(r"([+-])(?:(\d\d)(\d\d)|(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)", re.ASCII)
-_NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
-_SPACE = "".join(map(chr, range(33)))
-_CONTROL = _SPACE + "".join(map(chr, range(127, 160)))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG = 1 << 63
-_PLAIN_INT = r"^-?[0-9]{1,18}$"
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
@@ -205,14 +182,10 @@ def _decimal_of(value: Any, target: DataType) -> Decimal | None:
 
 
 def _quantized(value: Decimal, target: DataType) -> Decimal:
-    step = Decimal(1).scaleb(-target.scale)
     try:
-        exact = value.quantize(step, rounding=ROUND_HALF_UP, context=_WIDE)
-    except InvalidOperation as error:
+        return quantized(value, target)
+    except OverflowError as error:
         raise overflow(target) from error
-    if abs(exact) >= Decimal(10) ** (target.precision - target.scale):
-        raise overflow(target)
-    return exact
 
 
 # --- text to values -----------------------------------------------------------------------------
@@ -220,27 +193,21 @@ def _quantized(value: Decimal, target: DataType) -> Decimal:
 
 def _from_string(column: pa.Array, target: DataType) -> pa.Array:
     arrow = arrow_type(target)
-    kind = target.kind
-    if kind is TypeKind.BINARY:
+    if target.kind is TypeKind.BINARY:
         return column.cast(arrow)
-    if kind in INTEGRAL and pc.all(pc.match_substring_regex(column, _PLAIN_INT)).as_py() is True:
-        try:
-            return column.cast(pa.int64()).cast(arrow)
-        except pa.ArrowInvalid as error:
-            raise overflow(target) from error
-    readers: dict[TypeKind, Callable[[str], Any]] = {
-        TypeKind.BOOLEAN: _read_boolean,
-        TypeKind.DATE: _read_date,
-        TypeKind.TIMESTAMP: lambda s: _read_timestamp(s, zoned=True),
-        TypeKind.TIMESTAMP_NTZ: lambda s: _read_timestamp(s, zoned=False),
-        TypeKind.DOUBLE: _read_float,
-        TypeKind.FLOAT: _read_single,
-        TypeKind.DECIMAL: lambda s: _read_decimal(s, target),
-    }
-    reader = readers.get(kind) or (lambda s: _read_integer(s, arrow.bit_width))
+    common = read_common(column, target)
+    if common is not None:
+        return common
+    reader = reader_of(target)
 
     def read(text: str) -> Any:
-        value = reader(text)
+        try:
+            value = reader(text)
+        except OverflowError as error:
+            raise overflow(target) from error
+        except ValueError as error:
+            remedy = "write the value in full, moments in UTC, or cast to double"
+            raise ExpressionError("unsupported", str(error), remedy=remedy) from error
         if value is None:
             raise malformed(text, target)
         return value
@@ -256,117 +223,6 @@ def malformed(text: str, target: DataType) -> ExpressionError:
         f"{shown!r} can't be cast to {target}",
         remedy="filter such rows out first, or correct the input",
     )
-
-
-def _read_integer(text: str, bits: int) -> int | None:
-    text = text.strip(_CONTROL)
-    if not _INTEGER.fullmatch(text):
-        return None
-    value = int(text)
-    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
-
-
-def _read_boolean(text: str) -> bool | None:
-    text = text.strip(_CONTROL).lower()
-    return True if text in _TRUE else False if text in _FALSE else None
-
-
-def _read_decimal(text: str, target: DataType) -> Decimal | None:
-    text = text.strip(_SPACE)
-    return _quantized(Decimal(text), target) if _DECIMAL.fullmatch(text) else None
-
-
-def _special_float(text: str) -> float | None:
-    word = text.lower()
-    sign = -1.0 if word.startswith("-") else 1.0
-    if word == "nan":
-        return float("nan")
-    bare = word[1:] if word[:1] in ("+", "-") else word
-    return sign * float("inf") if bare in ("inf", "infinity") else None
-
-
-def _read_float(text: str) -> float | None:
-    text = text.strip(_SPACE)
-    if not _FLOAT.fullmatch(text):
-        return _special_float(text)
-    return float(text.rstrip("dDfF"))
-
-
-def _read_single(text: str) -> float | None:
-    double = _read_float(text)
-    if double is None or not np.isfinite(double):
-        return double
-    spelled = Fraction(text.strip(_SPACE).rstrip("dDfF"))
-    half = np.float64(double).view(np.int64) & ((1 << 29) - 1) == 1 << 28
-    if half and spelled != Fraction(double):
-        raise ExpressionError(
-            "unsupported",
-            "a number lies too close to the middle between two floats",
-            remedy="cast to double",
-        )
-    with np.errstate(over="ignore"):
-        return float(np.float32(double))
-
-
-def _read_date(text: str) -> int | None:
-    match = _DATE.fullmatch(text.strip(_CONTROL))
-    if match is None:
-        return None
-    year = _year(match[1])
-    try:
-        day = date(year, int(match[2] or 1), int(match[3] or 1))
-    except ValueError:
-        return None
-    return (day - date(1970, 1, 1)).days
-
-
-def _read_timestamp(text: str, *, zoned: bool) -> int | None:
-    text = text.strip(_CONTROL)
-    match = _TIMESTAMP.fullmatch(text)
-    if match is None:
-        if _TIME.fullmatch(text):
-            raise _refused("a time without a date would depend on the day it is read")
-        return None
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
-    try:
-        moment = datetime(
-            _year(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0),
-            int(second or 0), int((fraction or "")[:6].ljust(6, "0")), UTC,
-        )  # fmt: skip
-    except ValueError:
-        return None
-    shift = timedelta(0) if zone is None else _zone_offset(zone.strip())
-    if shift is None:
-        return None
-    return (moment - _EPOCH - (shift if zoned else timedelta(0))) // timedelta(microseconds=1)
-
-
-def _year(text: str) -> int:
-    year = int(text)
-    if not 1 <= year <= 9999:
-        raise _refused("years outside 0001 to 9999 can't be read from text")
-    return year
-
-
-def _zone_offset(zone: str) -> timedelta | None:
-    if zone in ("Z", "UTC", "GMT", "UT"):
-        return timedelta(0)
-    named = _NAMED_OFFSET.fullmatch(zone)
-    match = _OFFSET.fullmatch(named[1] if named else zone)
-    if match is None:
-        if zone[0].isalpha():
-            raise _refused(f"the time zone {zone[:40]!r} is not read by name")
-        return None
-    sign, *parts = match.groups("0")
-    hours, minutes, seconds = (int(p) for p in ([*parts[:2], "0"] if match[2] else parts[2:]))
-    shift = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    if shift > timedelta(hours=18) or minutes > 59 or seconds > 59:
-        return None
-    return -shift if sign == "-" else shift
-
-
-def _refused(why: str) -> ExpressionError:
-    return ExpressionError("unsupported", why, remedy="write the moment in full, in UTC")
 
 
 # --- values to text -----------------------------------------------------------------------------
@@ -426,12 +282,12 @@ def java_text(value: Any) -> str:
     if value == 0:
         return sign + "0.0"
     shortest = str(value) if isinstance(value, np.floating) else repr(value)
-    _, digits, exponent = Decimal(shortest).normalize(_WIDE).as_tuple()
+    _, digits, exponent = Decimal(shortest).normalize(WIDE).as_tuple()
     if len(digits) == 1:
         # Two digits are written in any case; the second shall be the nearest, not just a zero.
         closer = f"{value:.1e}"
         if type(value)(closer) == value:
-            _, digits, exponent = Decimal(closer).normalize(_WIDE).as_tuple()
+            _, digits, exponent = Decimal(closer).normalize(WIDE).as_tuple()
     text = "".join(map(str, digits))
     point = len(text) + int(exponent)
     if 1e-3 <= abs(value) < 1e7:

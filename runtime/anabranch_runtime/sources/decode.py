@@ -234,7 +234,7 @@ def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -
         column, wanted = array, arrow_type(kind)
         if array.type != wanted:
             encoded = kind.kind is TypeKind.BINARY and not text
-            convert = _from_base64 if encoded else _from_text(kind)
+            convert = _from_base64 if encoded else from_text(kind)
             column, wrong = convert_values(array, wanted, convert)
             if wrong is not None:
                 bad = wrong if bad is None else bad | wrong
@@ -244,7 +244,8 @@ def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -
     return split(tuples, bad, arrived)
 
 
-def _from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
+def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
+    """The conversion of strings to values of ``kind``."""
     return lambda column: cast(column, _STRING, kind)
 
 

@@ -30,8 +30,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from redis.exceptions import RedisError
 
+from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
+from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import StreamRecord, connection
@@ -274,7 +275,8 @@ def make_feed(
     """
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
-    if record.source.format == FILES:
+    source = record.source
+    if is_own(source.format, source.path, source.options):
         return file_feed(record, state, access)
     return landed_feed(record, state)
 

@@ -12,6 +12,8 @@ from anabranch_contract.rest.health import ComponentOut
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from anabranch_contract.protocol.intake import Unread
+    from anabranch_contract.protocol.progress import Progress
     from anabranch_contract.rest.epochs import KeptSummary
     from anabranch_service.registry.approvals import Approvals
     from anabranch_service.registry.records import StreamRecord
@@ -69,12 +71,9 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 
 
 def stream_components(
-    records: Iterable[StreamRecord], sources: Sources, counts: Mapping[str, Mapping[str, int]]
+    records: Iterable[StreamRecord], sources: Sources, progress: Progress | None
 ) -> list[Component]:
-    """Whether each stream is read, and all of it.
-
-    ``counts``: stream -> tuples that were read and rejected (``Progress.streams``).
-    """
+    """Whether each stream is read, and all of it."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -89,10 +88,24 @@ def stream_components(
         elif status.state is not SourceState.READING:
             state, error = WARNING, error or f"its source is {status.state.value}"
             remedy = "it is read as soon as a runtime lives"
-        elif rejected := _rejected(record, counts.get(record.name, {})):
-            state, (error, remedy), since = WARNING, rejected, None
+        elif progress is not None and (missing := _missing(record, progress)):
+            state, (error, remedy), since = WARNING, missing, None
         found.append(Component("stream", str(record.name), state, error, remedy, since))
     return found
+
+
+def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None:
+    """Input of a stream that was rejected or not read, and the remedy; None where there is none."""
+    found = [_rejected(record, progress.streams.get(record.name, {}))]
+    intake = progress.intake.get(record.name)
+    if intake is not None and intake.unread.pieces:
+        found.append(
+            (_left_out(intake.unread), f"all of them: anabranch stream show {record.name}")
+        )
+    parts = [part for part in found if part is not None]
+    if not parts:
+        return None
+    return "; ".join(message for message, _ in parts), "; ".join(remedy for _, remedy in parts)
 
 
 def _rejected(record: StreamRecord, counts: Mapping[str, int]) -> tuple[str, str] | None:
@@ -107,6 +120,12 @@ def _rejected(record: StreamRecord, counts: Mapping[str, int]) -> tuple[str, str
     remedies = "; ".join(_REJECTED[kind] for kind, count in kinds.items() if count)
     accept = f"to accept them: anabranch stream set {record.name} --accept-rejects"
     return message, f"{kept}{remedies}; {accept}"
+
+
+def _left_out(unread: Unread) -> str:
+    count = "1 part" if unread.pieces == 1 else f"{unread.pieces} parts"
+    last = f"; the last, {unread.last[-1].source}: {unread.last[-1].reason}" if unread.last else ""
+    return f"{count} of its input could not be read or changed later{last}"
 
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:

@@ -7,7 +7,8 @@ import asyncio
 import structlog
 from redis.exceptions import RedisError
 
-from anabranch_contract.connectors.sources import FEEDS, RECORDED
+from anabranch_contract.connectors.file_sources import is_own
+from anabranch_contract.connectors.sources import RECORDED, REDIS_STREAM
 from anabranch_contract.connectors.spark_source import refusal_to_json
 from anabranch_contract.errors import PlannerError
 from anabranch_service.registry.permitted import understood
@@ -24,7 +25,10 @@ async def renew_streams(store: Store) -> None:
     while True:
         try:
             for name, record in (await store.streams()).items():
-                if record.reading is None and record.source.format not in (RECORDED, *FEEDS):
+                source = record.source
+                ours = source.format in (RECORDED, REDIS_STREAM)
+                ours = ours or is_own(source.format, source.path, source.options)
+                if record.reading is None and not ours:
                     await store.update_stream(name, renewed)
         except RedisError:
             await asyncio.sleep(_PAUSE)

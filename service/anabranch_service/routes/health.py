@@ -72,8 +72,6 @@ async def _components(ctx: Context) -> list[Component]:
         plan_component(newest[0][0] if newest else None),
         *approval_component(await store.approvals()),
         checked("runtime", "runtime", await runtime_check(store), "start it: anabranch up"),
-        *stream_components(
-            streams, await store.sources(), {} if progress is None else progress.streams
-        ),
+        *stream_components(streams, await store.sources(), progress),
         *sink_components({} if progress is None else progress.sinks),
     ]

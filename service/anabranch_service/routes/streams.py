@@ -13,6 +13,7 @@ from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Activation
@@ -164,7 +165,11 @@ async def patch_stream(
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
         changed = record.model_copy(update=changes)
-        policies = {"on_loss": body.on_loss, "on_bad_file": body.on_bad_file}
+        policies = {
+            "on_loss": body.on_loss,
+            "on_bad_file": body.on_bad_file,
+            "on_changed_file": body.on_changed_file,
+        }
         given = {option: policy.value for option, policy in policies.items() if policy is not None}
         for option in given:
             _check_policy(record, option)
@@ -441,8 +446,10 @@ def _some(reasons: list[str]) -> str:
 
 def _check_policy(record: StreamRecord, option: str) -> None:
     """Refuse an option that a source of this format does not have."""
+    source = record.source
     format = REDIS_STREAM if option == "on_loss" else FILES
-    if record.source.format != format:
+    own = format == FILES and is_own(source.format, source.path, source.options)
+    if source.format != format and not own:
         raise InvalidInput(
             "no-such-policy",
             f"stream {record.name!r} has no {format} source",

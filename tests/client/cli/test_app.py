@@ -178,6 +178,11 @@ def test_what_happens_to_bad_files_and_what_could_not_be_read(url: str, service:
     assert made["source"]["options"] == {"on_bad_file": "skip"}
     changed = answer("stream", "set", "f", "--on-bad-file", "stop", url=url)
     assert changed["source"]["options"] == {"on_bad_file": "stop"}
+    changed = answer("stream", "set", "f", "--on-changed-file", "read", url=url)
+    assert changed["source"]["options"] == {"on_bad_file": "stop", "on_changed_file": "read"}
+    source = ("--format", "csv", "--path", "/in", "--on-changed-file", "stop")
+    made = answer("stream", "add", "h", "--column", "k:int", *source, url=url)
+    assert made["source"]["options"] == {"on_changed_file": "stop"}
     refused = run("stream", "add", "g", "--column", "k:int", "--on-bad-file", "skip", url=url)
     one_line(refused, 2, "--format files")
     piece = UnreadPiece("/in/a", "rows", 5, None, None, None, "missing-file", "it is gone", 7)

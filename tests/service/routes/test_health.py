@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import Progress
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
@@ -69,6 +69,19 @@ def test_rejected_tuples_are_a_warning_until_they_are_accepted(shop: Service) ->
     assert shop.get("/v1/streams/orders")["accepted_rejects"] == 14_555
     shop.progress(Progress("running", streams={"orders": {**counts, "invalid": 4}, "items": well}))
     assert states(shop)["stream orders"]["state"] == "warning"
+
+
+def test_a_stream_of_which_something_was_not_read_is_yellow(shop: Service) -> None:
+    for name in ("orders", "items"):
+        shop.source(name, SourceState.READING)
+    piece = UnreadPiece("/in/a", "rows", 0, None, None, None, "file-changed", "it changed", 7)
+    shop.progress(
+        Progress("running", intake={"orders": StreamIntake(unread=Unread().and_also([piece]))})
+    )
+    found = states(shop)
+    assert (found["stream orders"]["state"], found["stream items"]["state"]) == ("warning", "ok")
+    assert "/in/a: it changed" in found["stream orders"]["message"]
+    assert "anabranch stream show orders" in found["stream orders"]["remedy"]
 
 
 def test_a_component_is_as_it_is_since_it_was_first_seen_so() -> None:

@@ -117,8 +117,10 @@ def test_rows_are_bounded(service: Service, tmp_path: Path) -> None:
     service.call("POST", "/v1/streams:test?rows=201", 422, body(source))
 
 
-def test_csv_is_read_by_the_places_of_columns(service: Service, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('x;y;z;t\n1;2.5;"a;b";2026-01-02 03:04:05\nx;2;c;2026-01-02\n')
+def test_csv_is_read_by_the_names_in_its_header(service: Service, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        'at;more;Name;price;id\n2026-01-02 03:04:05;;"a;b";2.5;1\n2026-01-02;;c;2;x\n'
+    )
     options = {"header": "true", "sep": ";"}
     found = look(service, {"format": "csv", "path": str(tmp_path), "options": options})
     assert found["rows"][0]["name"] == "a;b"

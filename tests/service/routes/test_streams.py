@@ -316,6 +316,32 @@ def test_what_happens_to_bad_files_is_said_of_files_only(shop: Service) -> None:
     assert problem.json()["code"] == "no-such-policy"
 
 
+def test_what_happens_to_changed_files_is_said_of_directories_that_the_runtime_reads(
+    shop: Service,
+) -> None:
+    columns = [{"name": "k", "type": "int"}]
+    for name, source in (
+        ("f", {"format": "files", "path": "/in", "options": {"type": "csv", "sep": ";"}}),
+        ("c", {"format": "csv", "path": "/in", "options": {"header": "true"}}),
+    ):
+        made = shop.post("/v1/streams", {"name": name, "columns": columns, "source": source})
+        assert made["source"] == {**source, "rows_per_batch": None}
+        changed = shop.http.patch(f"/v1/streams/{name}", json={"on_changed_file": "read"})
+        assert changed.json()["source"]["options"]["on_changed_file"] == "read"
+        assert (
+            shop.http.patch(f"/v1/streams/{name}", json={"on_changed_file": "no"}).status_code
+            == 422
+        )
+    # Spark reads this one.
+    dated = {"format": "csv", "path": "/in", "options": {"dateFormat": "dd.MM.yyyy"}}
+    shop.post("/v1/streams", {"name": "d", "columns": columns, "source": dated})
+    problem = shop.http.patch("/v1/streams/d", json={"on_changed_file": "read"})
+    assert problem.json()["code"] == "no-such-policy"
+    dated["options"] = {"dateFormat": "dd.MM.yyyy", "on_changed_file": "read"}
+    refused = shop.http.post("/v1/streams", json={"name": "e", "columns": columns, "source": dated})
+    assert "option dateFormat" in refused.json()["detail"]
+
+
 def test_what_could_not_be_read_is_shown(shop: Service) -> None:
     piece = UnreadPiece("/in/a", "rows", 5, None, None, None, "missing-file", "it is gone", 7)
     entries = UnreadPiece("k", "entries", "1-0", "9-0", None, 3, "entries-lost", "3 are gone", 8)

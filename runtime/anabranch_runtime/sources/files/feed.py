@@ -2,15 +2,16 @@
 
 What is found goes to a *log* beside the state, a line per file, and is on disk before an offset
 that refers to it is handed out. The offset is the number of files that have been read to their end,
-and the position in the next: rows, or bytes of JSON lines. So a batch is a part of the log, however
+and the position in the next: rows, or bytes of text. So a batch is a part of the log, however
 the directory looks when it is repeated. Within a batch of new files, the order is by time of
 modification and name.
 
 A file must not change once it is there: write it under a name that begins with ``.`` or ``_``, or
-ends in ``.tmp`` or ``.partial``, and rename it. One that has changed since it was found, or that is
+ends in ``.tmp`` or ``.partial``, and rename it. One that has changed before it was read, or that is
 not what it should be, can't be read: the stream stops before it, or (``on_bad_file``) goes on after
-it. One that has gone before anything of it was read is left out. The log says of what is left out
-by planning; pieces that stand for it (``Piece.gone``) make the batch record it.
+it. One that changes later gets another entry in the log (``changed``), which is read or left out.
+One that has gone before anything of it was read is left out. The log says of what is left out by
+planning; pieces that stand for it (``Piece.gone``) make the batch record it.
 
 A link that leads out of what the operator allows is passed over.
 
@@ -29,11 +30,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss, file_options
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.file_sources import own_files
+from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.files.changed import ChangeWatch
+from anabranch_runtime.sources.files.csv import MissingColumn
 from anabranch_runtime.sources.files.log import GONE, FileLog, Found
-from anabranch_runtime.sources.files.reading import open_arrow
+from anabranch_runtime.sources.files.reading import TEXT, open_arrow
+from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
 from anabranch_runtime.sources.loads import LONGEST, LONGEST_FIRST, QUIET, QUIET_FIRST
 from anabranch_runtime.sources.permitted import resolve
@@ -41,18 +47,18 @@ from anabranch_runtime.sources.permitted import resolve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anabranch_contract.connectors.file_sources import FileOptions
     from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.connectors.sources import FileOptions
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.loads import Load
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
 #: file systems keep times in steps of up to two seconds.
 SETTLED = 2_100_000_000
+#: Files before one of the log that it is compared with, to tell whether it appeared later.
+LATELY = 1000
 #: Seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
-#: Bytes of JSON lines that are looked at to estimate a line's length.
-SAMPLE = 1 << 16
 
 
 @dataclass(slots=True)
@@ -66,13 +72,13 @@ class FileFeed:
     log_path: Path
     access: AccessPolicy
     _log: FileLog | None = None
-    _names: set[str] = field(default_factory=set)
+    _watch: ChangeWatch | None = None
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
     #: When files were found last, by the monotonic clock.
     _found: float = 0.0
-    #: Number in the log -> how long the file is: rows, or bytes of JSON lines.
+    #: Number in the log -> how long the file is: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of file, as last seen.
     _density: float | None = None
@@ -95,8 +101,9 @@ class FileFeed:
 
     def waiting(self, offset: Any) -> Waiting:
         """Rows of files that were not read yet, by their size."""
-        self._discover()
         log, (number, position) = self._loaded(), offset or (0, 0)
+        self._discover()
+        self._watched().look(number, position)
         if number >= len(log.files):
             return Waiting(0)
         if self._density is None:
@@ -124,7 +131,8 @@ class FileFeed:
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
-        return files[number].appeared - max(f.appeared for f in files[:number]) > QUIET * 1e9
+        before = max(f.appeared for f in files[max(number - LATELY, 0) : number])
+        return files[number].appeared - before > QUIET * 1e9
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a file if need be."""
@@ -134,6 +142,8 @@ class FileFeed:
         while number < stop and left > 0:
             length = self._length(number, begun=position > 0)
             step = max(min(length - position, self._units(left)), 0)
+            if step and self._is_text:
+                step = self._text(number).cut(position, [position + step])[0] - position
             left -= self._rows(step)
             position += step
             if position >= length:
@@ -161,6 +171,8 @@ class FileFeed:
                 continue
             count = max(round((high - low) / size), 1)
             cuts = [low + (high - low) * i // count for i in range(count + 1)]
+            if self._is_text and count > 1:
+                cuts[1:-1] = self._text(number).cut(low, cuts[1:-1])
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
 
@@ -173,7 +185,7 @@ class FileFeed:
         log = self._loaded()
         if number in log.left_out:
             return None
-        if self.options.type is FileType.JSON and self._density is not None:
+        if self._is_text and self._density is not None:
             return log.files[number].size
         try:
             return self._length(number, planned=True)
@@ -191,6 +203,7 @@ class FileFeed:
             "size": file.size,
             "mtime": file.mtime,
             "type": self.options.type,
+            "dialect": self.options.dialect,
         }
         columns = tuple((c.name, c.type) for c in self.record.columns)
         return Piece(
@@ -201,7 +214,7 @@ class FileFeed:
             {**where, "first": low, "last": high},
             feed=self.id,
             source=path,
-            unit="bytes" if self.options.type is FileType.JSON else "rows",
+            unit="bytes" if self._is_text else "rows",
             first=low,
             last=high,
             before=[number, low],
@@ -210,12 +223,22 @@ class FileFeed:
     def _loaded(self) -> FileLog:
         if self._log is None:
             self._log = FileLog.load(self.log_path)
-            self._names = {f.name for f in self._log.files}
         return self._log
+
+    def _watched(self) -> ChangeWatch:
+        if self._watch is None:
+            self._watch = ChangeWatch(
+                self.directory,
+                self._loaded(),
+                self.options.on_changed_file,
+                lambda path: self.access.permits_path(resolve(path)),
+            )
+            self._watch.know()
+        return self._watch
 
     def _discover(self) -> None:
         """Look for files that are new."""
-        log, now = self._loaded(), time.monotonic()
+        log, known, now = self._loaded(), self._watched().names, time.monotonic()
         if now < self._next_listing:
             return
         try:
@@ -227,7 +250,8 @@ class FileFeed:
             self._permitted("")
             with os.scandir(self.directory) as entries:
                 for entry in entries:
-                    if entry.name not in self._names and self._wanted(entry):
+                    self._check_partition(entry)
+                    if entry.name not in known and self._wanted(entry):
                         stat = entry.stat()
                         times = (stat.st_mtime_ns, stat.st_ctime_ns)
                         new.append(Found(entry.name, stat.st_size, *times))
@@ -240,11 +264,22 @@ class FileFeed:
             ) from cause
         by_name = self.options.order is FileOrder.NAME
         log.add(sorted(new, key=lambda f: (0 if by_name else f.mtime, f.name)))
-        self._names |= {f.name for f in new}
+        self._watched().know()
         if new:
             self._found = time.monotonic()
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
+
+    def _check_partition(self, entry: os.DirEntry[str]) -> None:
+        """Refuse directories that Spark would read as partitions, of its formats."""
+        if self.options.spark and "=" in entry.name and entry.is_dir():
+            raise SourceError(
+                "partitioned-directory",
+                f"{self.directory} has the directory {entry.name!r}: partitions are read by Spark"
+                " only",
+                field=f"streams.{self.record.name}.source.path",
+                remedy="give the source's option schema, with the columns of the files",
+            )
 
     def _permitted(self, name: str) -> str:
         """The resolved path of a file of the directory, or of the directory itself.
@@ -310,11 +345,9 @@ class FileFeed:
 
     def _measure(self, path: Path, file: Found) -> int:
         try:
-            if self.options.type is FileType.JSON:
-                with path.open("rb") as lines:
-                    sample = lines.read(SAMPLE)
-                count = max(sample.count(b"\n"), 1)
-                self._density = count / max(len(sample), 1)
+            if self._is_text:
+                columns = [(c.name, c.type) for c in self.record.columns]
+                self._density = TextFile(path, file.size, self.options.dialect).density(columns)
                 return file.size
             if self.options.type is FileType.PARQUET:
                 metadata = pq.read_metadata(path)
@@ -325,6 +358,8 @@ class FileFeed:
                 rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
         except MemoryError:
             raise
+        except MissingColumn as cause:
+            raise self._missing(path, cause.column, cause.header) from cause
         except BROKEN as cause:
             if isinstance(cause, OSError) and cause.errno is not None:
                 raise refused(path, cause) from cause
@@ -336,18 +371,29 @@ class FileFeed:
             ) from cause
         missing = [c.name for c in self.record.columns if c.name not in names]
         if missing:
-            raise SourceError(
-                "missing-column",
-                f"{path} has no column {missing[0]!r}",
-                field=f"streams.{self.record.name}.columns",
-                remedy=f"put it right, or declare the columns that the files have; {SKIP}",
-            )
+            raise self._missing(path, missing[0], names)
         self._density = rows / max(file.size, 1)
         return int(rows)
 
+    def _missing(self, path: Path, column: str, names: Sequence[str]) -> SourceError:
+        return SourceError(
+            "missing-column",
+            f"{path} has no column {column!r}; it has {', '.join(names[:30])}",
+            field=f"streams.{self.record.name}.columns",
+            remedy=f"put it right, or declare the columns that the files have; {SKIP}",
+        )
+
+    @property
+    def _is_text(self) -> bool:
+        return self.options.type in TEXT
+
+    def _text(self, number: int) -> TextFile:
+        file = self._loaded().files[number]
+        return TextFile(self.directory / file.name, file.size, self.options.dialect)
+
     def _rows(self, units: float) -> float:
         """About how many rows ``units`` of a file's length are."""
-        return units * (self._density or 1.0) if self.options.type is FileType.JSON else units
+        return units * (self._density or 1.0) if self._is_text else units
 
     def _units(self, rows: float) -> int:
         """About how much of a file's length ``rows`` are."""
@@ -355,13 +401,20 @@ class FileFeed:
 
 
 def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFeed:
-    """The feed of a ``files`` source.
+    """The feed of a directory of files.
 
     Raises:
         StreamError: bad options.
     """
-    options = file_options(record.source.path, record.source.options)
-    directory = Path(record.source.path or "")
-    identity = feed_id(record, ("files", str(directory), options.type.value, options.pattern))
+    source = record.source
+    options = own_files(source.format, source.path, source.options)
+    if options is None:
+        raise AssertionError(f"Spark reads sources of format {source.format}")
+    directory = Path(parse_path(source.path or "", "source.path").path)
+    made_of: tuple[object, ...]
+    made_of = ("files", str(directory), options.type.value, options.pattern)
+    if options.dialect is not None or options.spark:
+        made_of = (*made_of, options.spark, options.dialect)
+    identity = feed_id(record, made_of)
     log = Path(state) / "files" / f"{identity}.jsonl"
     return FileFeed(record, options, directory, identity, log, access)

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sources import FileType
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.decode import from_json, schema_of, typed
+from anabranch_runtime.sources.decode import schema_of, typed
+from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, damaged, refused, unchanged
 from anabranch_runtime.sources.permitted import resolve
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.sources.invalid import Decoded
 
-#: Bytes of JSON lines that are decoded at once.
-CHUNK = 1 << 23
+#: Types of text, whose positions are bytes.
+TEXT = (FileType.JSON, FileType.CSV)
 
 
 def read_file(piece: Piece) -> Iterator[Decoded]:
@@ -42,9 +43,9 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
         )
     first, last = where["first"], where["last"]
     try:
-        if where["type"] == FileType.JSON:
-            for lines in _lines(path, first, where["size"] if last is None else last):
-                yield from from_json(lines, piece.columns)
+        if where["type"] in TEXT:
+            text = TextFile(path, where["size"], where["dialect"])
+            yield from text.rows(piece.columns, first, last)
             return
         schema = schema_of(piece.columns)
         batches = _parquet if where["type"] == FileType.PARQUET else _arrow
@@ -106,16 +107,3 @@ def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterat
 def open_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
     """Open an Arrow IPC file, mapped into memory."""
     return pa.ipc.open_file(pa.memory_map(path))
-
-
-def _lines(path: Path, first: int, last: int) -> Iterator[bytes]:
-    """The lines that begin in bytes ``[first, last)``, many at a time."""
-    with path.open("rb") as file:
-        if first:
-            file.seek(first - 1)
-            file.readline()
-        while file.tell() < last:
-            chunk = file.read(min(last - file.tell(), CHUNK))
-            if not chunk:
-                return
-            yield chunk if chunk.endswith(b"\n") else chunk + file.readline()

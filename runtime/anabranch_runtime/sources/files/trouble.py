@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Errors of reading a file that is damaged, or no such file; a lack of memory is none of it.
-BROKEN = (OSError, pa.ArrowException, ValueError, KeyError)
+BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, EOFError, zlib.error)
 #: The part of a remedy that is always there.
 SKIP = "to go on without it, set the source's option on_bad_file to skip"
 

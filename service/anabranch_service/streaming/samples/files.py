@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+import bz2
 import fnmatch
-import io
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,10 +19,23 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.csv_text import (
+    BOM,
+    SAMPLE,
+    CsvDialect,
+    Record,
+    csv_dialect,
+    header_of,
+    other_than_utf8,
+    positions,
+    records,
+)
+from anabranch_contract.connectors.file_sources import SPARK_CSV, is_own, own_files
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_contract.connectors.sources import FILES, RECORDED, FileType, file_options
+from anabranch_contract.connectors.sources import RECORDED, FileType
+from anabranch_contract.errors import StreamError
 from anabranch_service.registry.records import SourceRecord
-from anabranch_service.streaming.samples.fit import Form
+from anabranch_service.streaming.samples.fit import Field, Form
 from anabranch_service.streaming.samples.sample import (
     BYTES,
     SECONDS,
@@ -36,6 +50,13 @@ from anabranch_service.streaming.samples.sample import (
 SPARK_FILES = ("parquet", "orc", "json", "csv", "text")
 #: Schemes of object storage that can be opened here.
 _OBJECTS = ("s3", "s3a", "gs")
+#: Records of a CSV file that are divided into fields, at most.
+MOST_RECORDS = 1000
+#: First bytes of compressed text, and what unpacks it.
+_UNPACK: Mapping[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(31),
+    b"BZh": bz2.BZ2Decompressor,
+}
 #: Files that are counted, at most.
 _MOST = 10_000
 #: What is read at once of a Parquet file. Of Arrow and ORC whole parts are read: no large files.
@@ -49,8 +70,8 @@ def sample_files(
     path = source.path or ""
     place = parse_path(path, "source.path")
     kind, pattern = source.format, "*"
-    if source.format == FILES:
-        options = file_options(path, source.options)
+    options = own_files(source.format, source.path, source.options)
+    if options is not None:
         kind, pattern = options.type.value, options.pattern
     elif source.format == RECORDED:
         kind = FileType.PARQUET.value
@@ -87,7 +108,7 @@ def sample_files(
             sample.rows += itertools.islice(found, most - len(sample.rows))
     except _NotHere as cause:
         return Sample(looked_at=False, unit="files", limits=[str(cause)])
-    except (OSError, pa.ArrowException, ValueError, KeyError, csv.Error) as cause:
+    except (OSError, pa.ArrowException, ValueError, KeyError, zlib.error) as cause:
         raise _unreadable(sample.places[-1] if sample.places else path, cause) from cause
     return sample
 
@@ -180,14 +201,20 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 def _present(there: Sequence[str], columns: Sequence[str], source: SourceRecord) -> list[str]:
     """The columns that a file has; one of the runtime's own must have all of them."""
     missing = [c for c in columns if c not in there]
-    if missing and source.format in (FILES, RECORDED):
-        raise Unreadable(
-            "missing-column",
-            f"the file has no column {missing[0]!r}; it has {', '.join(there[:30])}",
-            field=f"columns.{missing[0]}",
-            remedy="leave the column out, or write files that have it",
-        )
+    if missing and (
+        source.format == RECORDED or is_own(source.format, source.path, source.options)
+    ):
+        raise _missing(missing[0], there)
     return [c for c in columns if c in there]
+
+
+def _missing(column: str, there: Sequence[str]) -> Unreadable:
+    return Unreadable(
+        "missing-column",
+        f"the file has no column {column!r}; it has {', '.join(there[:30])}",
+        field=f"columns.{column}",
+        remedy="leave the column out, or write files that have it",
+    )
 
 
 def _json(
@@ -199,15 +226,47 @@ def _json(
 def _csv(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any] | str]:
-    text = io.StringIO("\n".join(decoded(line) for line in _lines(files, name)))
-    separator = _option(source, "sep") or _option(source, "delimiter") or ","
-    rows = csv.reader(text, delimiter=separator, quotechar=_option(source, "quote") or '"')
-    if (_option(source, "header") or "").lower() == "true":
-        next(rows, None)
-    nothing = _option(source, "nullValue") or ""
-    for row in rows:
-        # Spark takes columns by their places, whatever the header says.
-        yield {c: None if v == nothing else v for c, v in zip(columns, row, strict=False)}
+    dialect = _dialect(source)
+    content, whole = _start_of(files, name)
+    found = records(content.removeprefix(BOM), dialect, MOST_RECORDS, final=whole)
+    places, fields = {c: i for i, c in enumerate(columns)}, len(columns)
+    if dialect.header:
+        first = next(found, None)
+        if first is None:
+            return
+        header = header_of(first, dialect)
+        places, fields = positions(header, columns), len(header)
+        for column in columns:
+            if column not in places:
+                raise _missing(column, header)
+    for record in found:
+        yield _row(record, dialect, places, fields)
+
+
+def _row(
+    record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int
+) -> Mapping[str, Any] | str:
+    """The texts of a record's columns; the record itself where it has none."""
+    if record.malformed or len(record.fields) != fields:
+        return decoded(record.raw)
+    try:
+        record.raw.decode()
+    except UnicodeDecodeError:
+        return decoded(record.raw)
+    given = ((c, record.fields[place]) for c, place in places.items())
+    return {c: Field(content.decode(), mark, dialect) for c, (content, mark) in given}
+
+
+def _dialect(source: SourceRecord) -> CsvDialect:
+    """The dialect of a source of CSV; of one that Spark reads as far as it is known here."""
+    options = own_files(source.format, source.path, source.options)
+    if options is not None and options.dialect is not None:
+        return options.dialect
+    dialect = SPARK_CSV
+    for option, text in source.options.items():
+        with suppress(StreamError):
+            dialect = csv_dialect({option: text}, dialect)
+    return dialect
 
 
 def _text(
@@ -218,12 +277,31 @@ def _text(
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
     """The whole lines in the first bytes of a file."""
-    with files.open_input_stream(name) as stream:
-        content: bytes = stream.read(BYTES)
-    lines = content.split(b"\n")
-    if len(content) == BYTES and len(lines) > 1:
+    content, whole = _start_of(files, name)
+    lines = content.removeprefix(BOM).split(b"\n")
+    if not whole and len(lines) > 1:
         lines.pop()
     return (line.rstrip(b"\r") for line in lines if line.strip())
+
+
+def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
+    """The first bytes of a file of text, and whether they are all that there are.
+
+    Raises:
+        ValueError: it is no UTF-8.
+    """
+    with files.open_input_stream(name, compression=None) as stream:
+        content: bytes = stream.read(BYTES)
+    unpack = next((u for sign, u in _UNPACK.items() if content.startswith(sign)), None)
+    if unpack is not None:
+        # Of a file that goes on nothing but its beginning can be unpacked.
+        whole = len(content) < BYTES
+        content = unpack().decompress(content)
+        return content[:BYTES], whole and len(content) <= BYTES
+    other = other_than_utf8(content[:SAMPLE])
+    if other is not None:
+        raise ValueError(f"it is {other}, and only UTF-8 is read")
+    return content, len(content) < BYTES
 
 
 def _option(source: SourceRecord, name: str) -> str | None:

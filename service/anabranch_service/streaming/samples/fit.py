@@ -1,25 +1,25 @@
 """Whether the values of a sample fit the columns of a stream, value by value.
 
-What is decided here is what the runtime decides of whole columns (``docs/sources.md``, *values that
-do not fit*); it may not be imported. Of one thing this is narrower: text of dates and times is read
-as ISO 8601, while the runtime knows all spellings of Spark's casts.
+The runtime decides the same of whole columns (``docs/sources.md``, *values that do not fit*). Text
+is read by the functions that it reads text by (``contract.queries.text_values``).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
+from anabranch_contract.connectors.csv_text import CsvDialect
+from anabranch_contract.queries.text_values import BITS, reader_of
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.rest.source_tests import MisfitOut
 
 #: Characters of a value that are shown.
@@ -39,11 +39,22 @@ _ARROW: Mapping[TypeKind, pa.DataType] = {
     TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
     TypeKind.BINARY: pa.binary(),
 }
-_BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
 #: Digits of the longest decimal.
 _DIGITS = 38
-_SHORT_DATE = re.compile(r"(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?(?=$|[T ])")
-_TRUE, _FALSE = frozenset({"true", "t", "yes", "y", "1"}), frozenset({"false", "f", "no", "n", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a CSV file: content and kind (``csv_text.scan``)."""
+
+    content: str
+    mark: int
+    dialect: CsvDialect
+
+    def text(self, kind: DataType) -> str | None:
+        """The text of a column of type ``kind``; None: NULL."""
+        textual = kind.kind in (TypeKind.STRING, TypeKind.BINARY)
+        return self.dialect.text(self.content, self.mark, textual=textual)
 
 
 class Form(StrEnum):
@@ -90,6 +101,8 @@ def fit(
         row, wrong, moment = {}, [], None
         for name, kind in columns:
             given = values.get(name)
+            if isinstance(given, Field):
+                given = given.text(kind)
             found = _converted(given, kind, form)
             if found is not None and name == event_time:
                 moment = found
@@ -150,32 +163,19 @@ def _from_json(value: Any, kind: DataType) -> Any:
 
 
 def _from_text(text: Any, kind: DataType) -> Any:
-    here = kind.kind
-    if here is TypeKind.STRING:
-        return str(text)
-    if here is TypeKind.BINARY:
-        return str(text).encode()
-    stripped = str(text).strip()
-    if here in INTEGRAL:
-        return _integer(int(stripped), here)
-    if here in FLOATING:
-        return float(stripped)
-    if here is TypeKind.DECIMAL:
-        return _decimal(stripped, kind)
-    if here is TypeKind.BOOLEAN:
-        lowered = stripped.lower()
-        return lowered in _TRUE if lowered in _TRUE | _FALSE else None
-    written = _SHORT_DATE.sub(
-        lambda m: f"{m[1]}-{m[2] or '1':0>2}-{m[3] or '1':0>2}", stripped, count=1
-    )
-    if here is TypeKind.DATE:
-        return date.fromisoformat(written[:10])
-    moment = datetime.fromisoformat(written)
-    return _utc(moment) if here is TypeKind.TIMESTAMP else moment.replace(tzinfo=None)
+    value = reader_of(kind)(str(text))
+    if value is None:
+        return None
+    if kind.kind is TypeKind.DATE:
+        return date(1970, 1, 1) + timedelta(days=value)
+    if kind.kind in TIMESTAMPS:
+        moment = datetime(1970, 1, 1) + timedelta(microseconds=value)  # noqa: DTZ001 - has no zone
+        return moment.replace(tzinfo=UTC) if kind.kind is TypeKind.TIMESTAMP else moment
+    return value
 
 
 def _integer(value: int, kind: TypeKind) -> int | None:
-    half = 1 << (_BITS[kind] - 1)
+    half = 1 << (BITS[kind] - 1)
     return value if -half <= value < half else None
 
 

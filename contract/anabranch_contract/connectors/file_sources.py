@@ -1,0 +1,177 @@
+"""Directories of files that the runtime reads itself: options of ``files``, and of Spark's ``csv``
+and ``json`` where all of them have the same meaning here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.csv_text import CsvDialect, csv_dialect
+from anabranch_contract.connectors.sources import (
+    FILES,
+    FileOrder,
+    FileType,
+    OnChangedFile,
+    OnLoss,
+    bad_option,
+    check_known,
+    choice,
+)
+from anabranch_contract.errors import StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Policies of directories, by the option that chooses one.
+POLICIES = ("on_bad_file", "on_changed_file")
+#: Spark's dialect: columns by position, quoted line ends only with multiLine.
+SPARK_CSV = CsvDialect(header=False, escape="\\", quoted_null=True, multiline=False)
+_CSV = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "emptyValue", "comment")
+_ENCODING = ("encoding", "charset")
+_DIALECT = frozenset(name.lower() for name in (*_CSV, *_ENCODING, "multiLine"))
+#: Spark's options and the values of them that change nothing.
+_NEUTRAL = {
+    "mode": ("permissive",),
+    "ignoreleadingwhitespace": ("false",),
+    "ignoretrailingwhitespace": ("false",),
+    "enforceschema": ("true", "false"),
+    "multiline": ("false",),
+    "encoding": ("utf-8", "utf8"),
+    "charset": ("utf-8", "utf8"),
+}
+_CSV_ONLY = frozenset({"ignoreleadingwhitespace", "ignoretrailingwhitespace", "enforceschema"})
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """The files of a directory that are read, and their format.
+
+    Attributes:
+        pattern: a shell pattern for names.
+        on_bad_file: policy for a file that can't be read.
+        on_changed_file: policy for one that changes after it was read.
+        dialect: of CSV files; None: files of another type.
+        order: of files that are found together.
+        spark: the format of Spark's that the registration names; empty: ``files``.
+    """
+
+    type: FileType = FileType.PARQUET
+    pattern: str = "*"
+    on_bad_file: OnLoss = OnLoss.STOP
+    on_changed_file: OnChangedFile = OnChangedFile.WARN
+    dialect: CsvDialect | None = None
+    order: FileOrder = FileOrder.MODIFIED
+    spark: str = ""
+
+
+def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
+    """The options of a ``files`` source that reads the directory ``path``.
+
+    Raises:
+        StreamError: no path, or an option that isn't known or has no such value.
+
+    >>> file_options("/data/orders", {"type": "json", "pattern": "*.jsonl"}).pattern
+    '*.jsonl'
+    """
+    if not path:
+        raise StreamError(
+            "incomplete-source",
+            "a files source needs the path of a directory",
+            field="source.path",
+            remedy="give it, as the runtime sees it",
+        )
+    type = choice(FileType, options, "type", FileType.PARQUET)
+    names = ("type", "pattern", "order", *POLICIES)
+    dialect = None
+    if type is FileType.CSV:
+        check_known(options, (*names, *_CSV, *_ENCODING), FILES)
+        given = {k: v for k, v in options.items() if k not in names}
+        dialect = csv_dialect(given, CsvDialect())
+    elif type is FileType.JSON:
+        check_known(options, (*names, *_ENCODING), FILES)
+        csv_dialect({k: v for k, v in options.items() if k in _ENCODING}, CsvDialect())
+    else:
+        check_known(options, names, FILES)
+    return FileOptions(
+        type,
+        options.get("pattern", "*") or "*",
+        choice(OnLoss, options, "on_bad_file", OnLoss.STOP),
+        choice(OnChangedFile, options, "on_changed_file", OnChangedFile.WARN),
+        dialect,
+        choice(FileOrder, options, "order", FileOrder.MODIFIED),
+    )
+
+
+def is_own(format: str, path: str | None, options: Mapping[str, str]) -> bool:
+    """Whether a source is a directory that the runtime reads itself (:func:`own_files`)."""
+    sparks = format not in ("csv", "json") or not path
+    return format == FILES or not (sparks or sparks_option(format, path or "", options))
+
+
+def own_files(format: str, path: str | None, options: Mapping[str, str]) -> FileOptions | None:
+    """The options of a directory that the runtime reads itself.
+
+    Returns:
+        None: the source is of another kind, or Spark reads it (:func:`sparks_option`).
+
+    Raises:
+        StreamError: an option has no such value, or no meaning.
+    """
+    if format == FILES:
+        return file_options(path, options)
+    if format not in ("csv", "json") or not path:
+        return None
+    cause = sparks_option(format, path, options)
+    if cause is not None:
+        for name in POLICIES:
+            if name in options:
+                raise bad_option(
+                    name, f"Spark reads this source, because of its {cause}", f"leave out {name}"
+                )
+        return None
+    given = {name.lower(): text for name, text in options.items()}
+    return FileOptions(
+        FileType(format),
+        given.get("pathglobfilter", "*") or "*",
+        choice(OnLoss, options, "on_bad_file", OnLoss.STOP),
+        choice(OnChangedFile, options, "on_changed_file", OnChangedFile.WARN),
+        csv_dialect(options, SPARK_CSV) if format == "csv" else None,
+        spark=format,
+    )
+
+
+def sparks_option(format: str, path: str, options: Mapping[str, str]) -> str | None:
+    """The option of a ``csv`` or ``json`` source that only Spark understands, or ``path``; None:
+    the runtime reads the source itself.
+
+    >>> sparks_option("csv", "/data", {"header": "true", "dateFormat": "dd.MM.yyyy"})
+    'option dateFormat'
+    >>> sparks_option("json", "/data", {"mode": "PERMISSIVE"})
+    """
+    if parse_path(path, "source.path").scheme != "file":
+        return "path"
+    for name, text in options.items():
+        lowered = name.lower()
+        if name in POLICIES:
+            continue
+        if lowered == "pathglobfilter":
+            known = not set(text) & set("[]{}\\^")
+        elif format == "csv" and lowered in _DIALECT:
+            known = _is_dialect(name, text)
+        else:
+            known = text.lower() in _NEUTRAL.get(lowered, ()) and (
+                format == "csv" or lowered not in _CSV_ONLY
+            )
+        if not known:
+            return f"option {name}"
+    return None
+
+
+def _is_dialect(name: str, text: str) -> bool:
+    try:
+        csv_dialect({name: text}, SPARK_CSV)
+    except StreamError:
+        return False
+    return True

@@ -1,0 +1,190 @@
+"""Values that text spells, one by one, as Spark's casts in ANSI mode read them.
+
+The runtime casts whole columns by these functions, and the service judges samples of sources by
+them. Not read, though Spark does: years outside 0001 to 9999, time zones by region name, times
+without a date, and numbers too close to the middle between two floats.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from fractions import Fraction
+from math import inf, isfinite, nan
+from typing import TYPE_CHECKING, Any
+
+from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Digits of intermediate results: no decimal of a type has as many.
+WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
+#: Bits of the integral types.
+BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
+_TRUE = frozenset({"t", "true", "y", "yes", "1"})
+_FALSE = frozenset({"f", "false", "n", "no", "0"})
+_DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
+# A zone may follow the seconds only.
+_TIMESTAMP = re.compile(
+    r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})"
+    r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?\s*([^\d\s.].*)?)?)?)?)?)?",
+    re.ASCII,
+)
+_TIME = re.compile(r"T?\d{1,2}:.*", re.ASCII)
+_OFFSET = re.compile(r"([+-])(?:(\d\d)(\d\d)|(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}))?)?)", re.ASCII)
+_NAMED_OFFSET = re.compile(r"(?:UTC|GMT|UT)([+-]\d{1,2}(?::\d{2})?)", re.ASCII)
+_SPACE = "".join(map(chr, range(33)))
+_CONTROL = _SPACE + "".join(map(chr, range(127, 160)))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def reader_of(kind: DataType) -> Callable[[str], Any]:
+    """The function that reads text as ``kind``: numbers and booleans, days since 1970, microseconds
+    since then, bytes; None: the text spells no such value.
+
+    Raises:
+        ValueError: by the function, of text that is not read though Spark does.
+        OverflowError: likewise, of a decimal that has too many digits.
+    """
+    here = kind.kind
+    if here in INTEGRAL:
+        return lambda text: _read_integer(text, BITS[here])
+    readers: dict[TypeKind, Callable[[str], Any]] = {
+        TypeKind.STRING: str,
+        TypeKind.BINARY: str.encode,
+        TypeKind.BOOLEAN: _read_boolean,
+        TypeKind.DATE: _read_date,
+        TypeKind.TIMESTAMP: lambda text: _read_timestamp(text, zoned=True),
+        TypeKind.TIMESTAMP_NTZ: lambda text: _read_timestamp(text, zoned=False),
+        TypeKind.DOUBLE: _read_float,
+        TypeKind.FLOAT: _read_single,
+        TypeKind.DECIMAL: lambda text: _read_decimal(text, kind),
+    }
+    return readers[here]
+
+
+def quantized(value: Decimal, target: DataType) -> Decimal:
+    """``value`` with the scale of ``target``, rounded half up.
+
+    Raises:
+        OverflowError: it has too many digits.
+    """
+    step = Decimal(1).scaleb(-target.scale)
+    try:
+        exact = value.quantize(step, rounding=ROUND_HALF_UP, context=WIDE)
+    except InvalidOperation:
+        raise OverflowError from None
+    if abs(exact) >= Decimal(10) ** (target.precision - target.scale):
+        raise OverflowError
+    return exact
+
+
+def _read_integer(text: str, bits: int) -> int | None:
+    text = text.strip(_CONTROL)
+    if not _INTEGER.fullmatch(text):
+        return None
+    value = int(text)
+    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
+
+
+def _read_boolean(text: str) -> bool | None:
+    text = text.strip(_CONTROL).lower()
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def _read_decimal(text: str, target: DataType) -> Decimal | None:
+    text = text.strip(_SPACE)
+    return quantized(Decimal(text), target) if _DECIMAL.fullmatch(text) else None
+
+
+def _special_float(text: str) -> float | None:
+    word = text.lower()
+    sign = -1.0 if word.startswith("-") else 1.0
+    if word == "nan":
+        return nan
+    bare = word[1:] if word[:1] in ("+", "-") else word
+    return sign * inf if bare in ("inf", "infinity") else None
+
+
+def _read_float(text: str) -> float | None:
+    text = text.strip(_SPACE)
+    if not _FLOAT.fullmatch(text):
+        return _special_float(text)
+    return float(text.rstrip("dDfF"))
+
+
+def _read_single(text: str) -> float | None:
+    double = _read_float(text)
+    if double is None or not isfinite(double):
+        return double
+    spelled = Fraction(text.strip(_SPACE).rstrip("dDfF"))
+    bits: int = struct.unpack("<q", struct.pack("<d", double))[0]
+    if bits & ((1 << 29) - 1) == 1 << 28 and spelled != Fraction(double):
+        raise ValueError("a number lies too close to the middle between two floats")
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", double))[0])
+    except OverflowError:
+        return inf if double > 0 else -inf
+
+
+def _read_date(text: str) -> int | None:
+    match = _DATE.fullmatch(text.strip(_CONTROL))
+    if match is None:
+        return None
+    year = _year(match[1])
+    try:
+        day = date(year, int(match[2] or 1), int(match[3] or 1))
+    except ValueError:
+        return None
+    return (day - date(1970, 1, 1)).days
+
+
+def _read_timestamp(text: str, *, zoned: bool) -> int | None:
+    text = text.strip(_CONTROL)
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        if _TIME.fullmatch(text):
+            raise ValueError("a time without a date would depend on the day it is read")
+        return None
+    year, (month, day, hour, minute, second, fraction, zone) = _year(match[1]), match.groups()[1:]
+    try:
+        moment = datetime(
+            year, int(month or 1), int(day or 1), int(hour or 0), int(minute or 0),
+            int(second or 0), int((fraction or "")[:6].ljust(6, "0")), UTC,
+        )  # fmt: skip
+    except ValueError:
+        return None
+    shift = timedelta(0) if zone is None else _zone_offset(zone.strip())
+    if shift is None:
+        return None
+    return (moment - _EPOCH - (shift if zoned else timedelta(0))) // timedelta(microseconds=1)
+
+
+def _year(text: str) -> int:
+    year = int(text)
+    if not 1 <= year <= 9999:
+        raise ValueError("years outside 0001 to 9999 can't be read from text")
+    return year
+
+
+def _zone_offset(zone: str) -> timedelta | None:
+    if zone in ("Z", "UTC", "GMT", "UT"):
+        return timedelta(0)
+    named = _NAMED_OFFSET.fullmatch(zone)
+    match = _OFFSET.fullmatch(named[1] if named else zone)
+    if match is None:
+        if zone[0].isalpha():
+            raise ValueError(f"the time zone {zone[:40]!r} is not read by name")
+        return None
+    sign, *parts = match.groups("0")
+    hours, minutes, seconds = (int(p) for p in ([*parts[:2], "0"] if match[2] else parts[2:]))
+    shift = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    if shift > timedelta(hours=18) or minutes > 59 or seconds > 59:
+        return None
+    return -shift if sign == "-" else shift

@@ -1,0 +1,189 @@
+"""Files that change after they were found, and names that are used again.
+
+Overwriting a file does not change its directory, so known files are looked at one after the other,
+again and again, for a small part of the time (``SHARE``). A file is another one if its size or time
+of modification is; or, where only its time of status change is, if its first or last bytes are
+(permissions and links change that time, too). A change counts once it has been the same for a
+while: a file that is being written is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract.connectors.sources import OnChangedFile
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.feed import Problem
+from anabranch_runtime.sources.files.log import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from anabranch_runtime.sources.files.log import FileLog
+
+#: Part of the time that looking at known files takes at most.
+SHARE = 0.02
+#: Seconds of one look, and between two looks at the same file, at least.
+SLICE, PAUSE = 0.01, 1.0
+#: Seconds for which a change must be the same, and after which one that goes on is recorded.
+SETTLED, PATIENCE = 1.0, 30.0
+#: Seconds between two records of the same file.
+QUIET = 60.0
+#: Bytes at either end of a file that make its mark.
+ENDS = 1 << 13
+
+_UNREAD = Problem(
+    "file-changed",
+    "it changed before anything of it was read; its new content is read as a new file",
+)
+_WARNING = Problem(
+    "file-changed",
+    "it changed, or another file took its name, after it had been read or left out: the new content"
+    " is not read (put new data into files of new names, or set on_changed_file to read)",
+)
+
+
+@dataclass(slots=True)
+class _Change:
+    """A difference from the log, since it was first and last seen to be another."""
+
+    stat: os.stat_result
+    first: float
+    last: float
+
+
+@dataclass(slots=True)
+class ChangeWatch:
+    """Looks for changes of the files of one directory.
+
+    Attributes:
+        names: name -> number of its newest entry in the log; kept up by :meth:`know`.
+        permitted: whether a path leads to where files may be read.
+    """
+
+    directory: Path
+    log: FileLog
+    policy: OnChangedFile
+    permitted: Callable[[str], bool]
+    names: dict[str, int] = field(default_factory=dict)
+    _upto: int = 0
+    _next: float = 0.0
+    _turn: list[str] = field(default_factory=list)
+    _changes: dict[str, _Change] = field(default_factory=dict)
+    _quiet: dict[str, float] = field(default_factory=dict)
+    #: Number in the log -> time of status change, and mark, of the file as it was found.
+    _marks: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def know(self) -> None:
+        """Take in what the log has more."""
+        for number in range(self._upto, len(self.log.files)):
+            self.names[self.log.files[number].name] = number
+        self._upto = len(self.log.files)
+
+    def look(self, number: int, position: int) -> None:
+        """Look at some files; note in the log what its policy says of those that have changed.
+
+        Args:
+            number, position: the offset up to which files have been planned.
+
+        Raises:
+            SourceError: ``file-changed``, where the policy is to stop.
+        """
+        began = time.monotonic()
+        if began >= self._next:
+            self._slice(began)
+            spent = time.monotonic() - began
+            rest = PAUSE if not self._turn else spent / SHARE
+            self._next = began + max(rest, spent / SHARE)
+        for name in [n for n, c in self._changes.items() if self._counts(n, c, began)]:
+            self._apply(name, number, position, began)
+        self.know()
+
+    def _slice(self, began: float) -> None:
+        self._turn = self._turn or list(self.names)
+        for name in list(self._changes):
+            self._compare(name, began)
+        while self._turn and time.monotonic() - began < SLICE:
+            self._compare(self._turn.pop(), began)
+
+    def _compare(self, name: str, now: float) -> None:
+        path = str(self.directory / name)
+        number = self.names[name]
+        try:
+            stat = os.stat(path)
+            same = self._is_same(path, number, stat)
+        except OSError:
+            # Gone, which is no change; or it can't be looked at now.
+            self._changes.pop(name, None)
+            return
+        if same:
+            self._changes.pop(name, None)
+            return
+        known = self._changes.get(name)
+        if known is None:
+            self._changes[name] = _Change(stat, now, now)
+        elif _signature(known.stat) != _signature(stat):
+            known.stat, known.last = stat, now
+
+    def _is_same(self, path: str, number: int, stat: os.stat_result) -> bool:
+        file, known = self.log.files[number], self._marks.get(number)
+        if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime):
+            return False
+        if known is None or known[0] != stat.st_ctime_ns:
+            if not self.permitted(path):
+                return True
+            mark = _mark(path, stat.st_size)
+            if known is not None and known[1] != mark:
+                return False
+            self._marks[number] = (stat.st_ctime_ns, mark)
+        return True
+
+    def _counts(self, name: str, change: _Change, now: float) -> bool:
+        if now < self._quiet.get(name, 0.0):
+            return False
+        return now - change.last >= SETTLED or now - change.first >= PATIENCE
+
+    def _apply(self, name: str, number: int, position: int, now: float) -> None:
+        change, entry = self._changes[name], self.names[name]
+        begun = entry < number or (entry == number and position > 0)
+        unread = entry >= number and entry not in self.log.left_out
+        if self.policy is OnChangedFile.STOP and not unread:
+            raise SourceError(
+                "file-changed",
+                f"{self.directory / name} changed, or another file took its name, after it had been"
+                " read",
+                field="source.options.on_changed_file",
+                remedy="put back what it was or take it away, and put new data into files of new"
+                " names; or set on_changed_file to read its new content, or to warn only",
+            )
+        read = self.policy is OnChangedFile.READ and now - change.last >= SETTLED
+        if unread and not read:
+            # Reading it fails, which says so.
+            return
+        stat = change.stat
+        self.log.add([Found(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)])
+        if not read:
+            self.log.leave_out(len(self.log.files) - 1, _WARNING)
+            self._quiet[name] = now + QUIET
+        elif not begun and entry not in self.log.left_out:
+            self.log.leave_out(entry, _UNREAD)
+        del self._changes[name]
+        self._marks.pop(entry, None)
+        self.know()
+
+
+def _signature(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _mark(path: str, size: int) -> int:
+    """A checksum of both ends of a file."""
+    with open(path, "rb") as file:
+        mark = zlib.crc32(file.read(ENDS))
+        file.seek(max(size - ENDS, 0))
+        return zlib.crc32(file.read(ENDS), mark)

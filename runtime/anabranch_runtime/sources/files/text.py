@@ -1,0 +1,166 @@
+"""Files of text: JSON lines and CSV, plain or compressed.
+
+A position is the byte at which a record begins. Where no quoted field can contain a line end,
+records begin at lines. Else the scanner finds them from a position that is known; so a file can be
+divided anywhere, and every part of it is read as the whole would be.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import numpy as np
+
+from anabranch_contract.connectors.csv_text import BOM, SAMPLE, other_than_utf8
+from anabranch_runtime.sources.decode import from_json
+from anabranch_runtime.sources.files.csv import csv_layout, scanned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from anabranch_contract.connectors.csv_text import CsvDialect
+    from anabranch_runtime.sources.decode import Columns
+    from anabranch_runtime.sources.files.csv import CsvLayout
+    from anabranch_runtime.sources.invalid import Decoded
+
+#: Bytes that are decoded at once.
+CHUNK = 1 << 23
+#: Text of a compressed file per byte of it, about.
+_RATIO = 5
+_COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file of text of ``size`` bytes; without ``dialect`` JSON lines."""
+
+    path: Path
+    size: int
+    dialect: CsvDialect | None = None
+
+    def density(self, columns: Columns) -> float:
+        """Records per byte, about; looks whether the file can be read.
+
+        Raises:
+            ValueError: it is no UTF-8, or has a header that can't be read.
+            MissingColumn: its header lacks a column.
+        """
+        with self._opened() as file:
+            sample = file.read(SAMPLE)
+            packed = self._is_packed()
+        other = other_than_utf8(sample)
+        if other is not None:
+            raise ValueError(f"it is {other}, and only UTF-8 is read")
+        if self.dialect is not None:
+            self._layout(columns)
+        lines = max(sample.count(b"\n"), sample.count(b"\r"), 1)
+        return lines / max(len(sample), 1) * (_RATIO if packed else 1)
+
+    def cut(self, start: int, targets: Sequence[int]) -> list[int]:
+        """The first position at or after each of ``targets``, which ascend from ``start`` on; that
+        is a position itself. A compressed file has none but its end.
+        """
+        if not targets or self._is_packed():
+            return [self.size] * len(targets)
+        with self.path.open("rb") as file:
+            if start == 0 and file.read(len(BOM)) == BOM:
+                start = min(len(BOM), self.size)
+            if self._is_lines(file, start, targets[-1]):
+                return [self._line(file, max(target, start)) for target in targets]
+            return list(self._records(file, start, targets))
+
+    def rows(self, columns: Columns, first: int, last: int | None) -> Iterator[Decoded]:
+        """The rows between two positions; ``last`` None: to the end.
+
+        Raises:
+            ValueError: as :meth:`density`.
+        """
+        layout = None if self.dialect is None else self._layout(columns)
+        with self._opened() as file:
+            left = None if last is None or self._is_packed() else last
+            if layout is not None:
+                first = max(first, layout.begin)
+            file.seek(first)
+            rest, final = b"", False
+            while not final:
+                wanted = CHUNK if left is None else min(left - file.tell(), CHUNK)
+                chunk = file.read(max(wanted, 0))
+                final = not chunk or (left is not None and file.tell() >= left)
+                data = rest + chunk
+                if layout is not None:
+                    decoded, used = layout.decode(data, final=final)
+                    yield from decoded
+                else:
+                    used = len(data) if final else data.rfind(b"\n") + 1
+                    if used:
+                        yield from from_json(data[:used], columns)
+                rest = data[used:]
+
+    def _opened(self) -> BinaryIO:
+        """The file's text."""
+        with self.path.open("rb") as file:
+            sign = file.read(3)
+        opens = next((o for s, o in _COMPRESSIONS.items() if sign.startswith(s)), None)
+        return self.path.open("rb") if opens is None else cast("BinaryIO", opens(self.path, "rb"))
+
+    def _is_packed(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(3).startswith(tuple(_COMPRESSIONS))
+
+    def _layout(self, columns: Columns) -> CsvLayout:
+        assert self.dialect is not None
+        with self._opened() as file:
+            head, size = b"", SAMPLE
+            while True:
+                more = file.read(size)
+                head, final, size = head + more, len(more) < size, 4 * size
+                layout = csv_layout(head, self.dialect, columns, final=final)
+                if layout is not None:
+                    return layout
+
+    def _is_lines(self, file: BinaryIO, start: int, target: int) -> bool:
+        """Whether every line between two places is a record."""
+        if self.dialect is None or not self.dialect.multiline or not self.dialect.quote:
+            return True
+        quote, end = self.dialect.quote.encode(), self._line(file, max(target, start))
+        file.seek(start)
+        while (left := end - file.tell()) > 0:
+            if quote in file.read(min(left, CHUNK)):
+                return False
+        return True
+
+    def _line(self, file: BinaryIO, target: int) -> int:
+        """The first line at or after ``target``."""
+        at = max(target - 1, 0)
+        file.seek(at)
+        while target and at < self.size:
+            chunk = file.read(SAMPLE)
+            if not chunk:
+                break
+            found = chunk.find(b"\n")
+            if found >= 0:
+                return min(at + found + 1, self.size)
+            at += len(chunk)
+        return self.size if target else 0
+
+    def _records(self, file: BinaryIO, start: int, targets: Sequence[int]) -> Iterator[int]:
+        assert self.dialect is not None
+        at, rest, wanted = start, b"", list(targets)
+        file.seek(start)
+        while wanted:
+            data = rest + file.read(CHUNK)
+            final = at + len(data) >= self.size or len(data) == len(rest)
+            found = scanned(data, self.dialect, final=final)
+            begins = at + np.append(found.begins.astype(np.int64), found.used)
+            places = np.searchsorted(begins, wanted)
+            for place in places[places < len(begins)]:
+                yield min(int(begins[place]), self.size)
+            wanted = wanted[int((places < len(begins)).sum()) :]
+            if final:
+                yield from [self.size] * len(wanted)
+                return
+            at, rest = at + found.used, data[found.used :]
