@@ -259,7 +259,7 @@ def test_a_directory_that_is_missing_is_waited_for(tmp_path: Path) -> None:
 def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="give one of parquet, arrow, json, csv"):
         feed(tmp_path, type="xml")
-    with pytest.raises(StreamError, match="type, pattern, on_bad_file, on_changed_file"):
+    with pytest.raises(StreamError, match="type, pattern, order, on_bad_file, on_changed_file"):
         feed(tmp_path, glob="*")
     with pytest.raises(StreamError, match="path of a directory"):
         file_feed(
