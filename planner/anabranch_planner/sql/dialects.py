@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect, Dialects
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.misspellings import misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
-from anabranch_planner.sql.unresolved import located, position_of
+from anabranch_planner.sql.translation import translate
+from anabranch_planner.sql.unresolved import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from sqlglot import Token
 
+    from anabranch_contract.queries.joins import Stream
+
 SPARK = "spark"
+#: Dialects that are read as they are: Databricks' is Spark's, and what it has besides is refused.
+_SPARKS_OWN = frozenset({SPARK, "databricks"})
 _SHOWN = 200
 
 
@@ -47,17 +52,22 @@ def reader_of(dialect: str) -> Dialect:
         ) from cause
 
 
-def to_spark(sql: str, dialect: str = SPARK) -> str:
+def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | None = None) -> str:
     """``sql``, one query written in ``dialect``, as Spark would have it.
 
-    Raises:
-        QueryError: ``unknown-dialect``, ``malformed-sql``, or no single query.
+    Args:
+        streams: the registered ones by name, for the types of columns; without them, statements
+            that depend on types are refused.
 
-    >>> to_spark('SELECT "o".id::bigint FROM orders AS "o"', "postgres")
-    'SELECT CAST(`o`.id AS BIGINT) FROM orders AS `o`'
+    Raises:
+        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: no single query,
+            or Spark has no words that surely mean the same.
+
+    >>> to_spark('SELECT o.n || o.s AS i FROM orders AS "o" LIMIT 3', "postgres")
+    'SELECT o.n || o.s AS i FROM orders AS `o` LIMIT 3'
     """
     reader = reader_of(dialect)
-    if dialect == SPARK:
+    if dialect in _SPARKS_OWN:
         return sql
     tokens: list[Token] = []
     try:
@@ -76,12 +86,7 @@ def to_spark(sql: str, dialect: str = SPARK) -> str:
             position=position,
         ) from cause
     except RecursionError as cause:
-        raise QueryError(
-            "malformed-sql",
-            "the statement is nested too deeply",
-            field="sql",
-            remedy="use fewer parentheses",
-        ) from cause
+        raise _too_deep() from cause
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise QueryError(
             "unsupported-sql",
@@ -89,24 +94,28 @@ def to_spark(sql: str, dialect: str = SPARK) -> str:
             field="sql",
             remedy="register each SELECT by itself",
         )
-    for division in found[0].find_all(exp.Div):
-        # What it means depends on types, which are not known here.
-        if reader.TYPED_DIVISION and not any(map(_is_cast, (division.this, division.expression))):
-            raise QueryError(
-                "unsupported-sql",
-                f"a division is not supported in {dialect}, where it is another for integers",
-                field="sql",
-                remedy="cast one side, e.g. CAST(x AS DOUBLE)",
-                position=position_of(division),
-            )
-    return str(found[0].sql(SPARK))
+    try:
+        with located("sql"):
+            tree = translate(found[0], dialect, streams or {})
+        return str(tree.sql(SPARK, unsupported_level=ErrorLevel.RAISE))
+    except UnsupportedError as cause:
+        raise QueryError(
+            "unsupported-sql",
+            f"Spark has no words for a part of it: {cause}"[:200],
+            field="sql",
+            remedy="write the statement in Spark's dialect",
+        ) from cause
+    except RecursionError as cause:
+        raise _too_deep() from cause
 
 
-def _is_cast(node: exp.Expr) -> bool:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    whole = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT, exp.DataType.Type.SMALLINT)
-    return isinstance(node, exp.Cast) and not node.to.is_type(*whole)
+def _too_deep() -> QueryError:
+    return QueryError(
+        "malformed-sql",
+        "the statement is nested too deeply",
+        field="sql",
+        remedy="use fewer parentheses",
+    )
 
 
 @contextmanager

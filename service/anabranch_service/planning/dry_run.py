@@ -288,7 +288,9 @@ def _added(
             )
         taken = taken | {name}
         try:
-            statement = read_checked(settings, given.sql, given.query, given.window, given.dialect)
+            statement = read_checked(
+                settings, given.sql, given.query, given.window, given.dialect, streams
+            )
             query = statement.normalise(name, streams)
             check_slo(given.slo, query, streams)
             queries.extend(query.planned)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.dialects import SPARK, to_spark
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.registry.statements import Statement, read_statement
@@ -20,19 +21,20 @@ def read_checked(
     query: Mapping[str, Any] | None = None,
     window: str | Mapping[str, str] | None = None,
     dialect: str = SPARK,
+    streams: Mapping[str, Stream] | None = None,
 ) -> Statement:
     """Parse a query of a request, and refuse one of too many aliases or columns, as far as both
     are written out.
 
     Args:
-        sql: in ``dialect``.
+        sql: in ``dialect``; from another than Spark's it is translated by the types in ``streams``.
 
     Raises:
         InvalidInput: ``too-many-aliases`` or ``too-many-columns``, or as
             :func:`~anabranch_service.registry.statements.read_statement` does.
         QueryError: the SQL can't be parsed.
     """
-    text = None if sql is None else to_spark(sql, dialect)
+    text = None if sql is None else to_spark(sql, dialect, streams)
     statement = read_statement(text, query, window, dialect)
     if statement.parsed is not None:
         count, selected = statement.parsed.size, len(statement.parsed.items)

@@ -84,7 +84,7 @@ def _understand(
     """The answer but for the plan, and the query if it can run continuously."""
     meaning = refused = statement = None
     try:
-        statement = read_checked(settings, body.sql, None, body.window, body.dialect)
+        statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
         meaning = statement.normalise(name, streams)
     except PlannerError as cause:
         refused = cause
@@ -100,7 +100,7 @@ def _understand(
         if refused is not None:
             raise refused from None
     answer = ExplainOut(
-        sql=to_spark(body.sql, body.dialect) if statement is None else statement.sql,
+        sql=to_spark(body.sql, body.dialect, streams) if statement is None else statement.sql,
         before=_plan_out(before),
         after=_plan_out(after),
         multijoins=[] if after is None else _joins(after),

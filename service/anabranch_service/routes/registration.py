@@ -320,7 +320,7 @@ def _read(
     """The query that a request gives, its normal form, and what it means; its sink is checked as
     well.
     """
-    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect)
+    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     query = statement.normalise(name, streams)
     shown = "sql" if statement.sql is not None else "query.select"
     check_columns(len(query.shown), settings, "the results have", shown)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query, Response
 
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import next_run, query_of
 from anabranch_contract.rest.documents import QueryName
 from anabranch_contract.rest.queries import QueryChange, QueryIn, QueryOut, RunList
@@ -73,7 +75,8 @@ async def put_query(
         begun = await prepare(ctx, await run_after(ctx, name, before), body, now, before)
         return await _begin(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
     check_version(before, if_match)
-    terms = await ctx.work.read(_terms, body, ctx.settings)
+    streams = await ctx.store.usable_streams()
+    terms = await ctx.work.read(_terms, body, ctx.settings, streams)
     # A ttl counts from a run's beginning; repeated it would move the end again and again.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {
@@ -178,9 +181,9 @@ async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
     )
 
 
-def _terms(body: QueryIn, settings: Settings) -> dict[str, object]:
+def _terms(body: QueryIn, settings: Settings, streams: Mapping[str, Stream]) -> dict[str, object]:
     """The fields of a record that say what is computed and where it goes."""
-    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect)
+    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     return {
         "sql": statement.sql,
         "query": body.query,

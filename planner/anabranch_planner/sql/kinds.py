@@ -1,0 +1,181 @@
+"""Types of expressions of another dialect, as far as they follow from streams and literals.
+
+Translation comes before names are looked up. A column's name means one of the streams that the
+statement mentions, or an alias in it, so its type is one of theirs; an unknown type is an empty
+answer, and whoever depends on it refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.expressions import DType
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TypeKind
+from anabranch_planner.sql.scope import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.queries.joins import Stream
+    from anabranch_planner.sql.unresolved import Node
+
+Kinds = frozenset[TypeKind]
+_NONE: Kinds = frozenset()
+#: The columns of a time window are those of this name.
+_WINDOW = "window"
+_TEXT = frozenset({TypeKind.STRING})
+_TRUTH = frozenset({TypeKind.BOOLEAN})
+_COUNT = frozenset({TypeKind.BIGINT})
+_DOUBLE = frozenset({TypeKind.DOUBLE})
+_OF_TYPE = {
+    DType.TINYINT: TypeKind.TINYINT, DType.SMALLINT: TypeKind.SMALLINT, DType.INT: TypeKind.INT,
+    DType.BIGINT: TypeKind.BIGINT, DType.FLOAT: TypeKind.FLOAT, DType.DOUBLE: TypeKind.DOUBLE,
+    DType.DECIMAL: TypeKind.DECIMAL, DType.TEXT: TypeKind.STRING, DType.VARCHAR: TypeKind.STRING,
+    DType.BOOLEAN: TypeKind.BOOLEAN, DType.DATE: TypeKind.DATE,
+    DType.TIMESTAMP: TypeKind.TIMESTAMP, DType.TIMESTAMPTZ: TypeKind.TIMESTAMP,
+    DType.TIMESTAMPNTZ: TypeKind.TIMESTAMP_NTZ,
+}  # fmt: skip
+_TEXTS = (exp.Lower, exp.Upper, exp.Substring, exp.Left, exp.Right, exp.Concat, exp.DPipe, exp.Trim)
+_TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
+_WHOLE = (exp.Length, exp.Extract, exp.Year, exp.Month, exp.Day, exp.Count, exp.CountIf)
+_INNER = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Nullif, exp.Filter)
+
+
+class Types:
+    """Types of the expressions of one statement.
+
+    Args:
+        tree: the statement. streams: those that are registered. double_literals: whether ``1.5``
+            is a double.
+    """
+
+    def __init__(
+        self, tree: Node, streams: Mapping[str, Stream], *, double_literals: bool | None
+    ) -> None:
+        self._double_literals = double_literals
+        self._columns: dict[str, set[TypeKind]] = {}
+        self._aliases: dict[str, list[Node]] = {}
+        self._unknown: set[str] = set()
+        mentioned = {table.name.lower() for table in tree.find_all(exp.Table)}
+        for name, stream in streams.items():
+            if name.lower() in mentioned:
+                for column, kind in stream.columns:
+                    self._columns.setdefault(column.lower(), set()).add(kind.kind)
+        for alias in tree.find_all(exp.Alias):
+            self._aliases.setdefault(alias.alias.lower(), []).append(alias.this)
+        for named in tree.find_all(exp.TableAlias):
+            self._unknown |= {column.name.lower() for column in named.args.get("columns") or ()}
+        ctes: set[str] = {str(cte.alias).lower() for cte in tree.find_all(exp.CTE)}
+        #: Whether every table of the statement is known, so that every column's name is.
+        self._complete = ctes.union(map(str.lower, streams)).issuperset(mentioned)
+        self._open: set[str] = set()
+
+    def check_name(self, column: exp.Column) -> None:
+        """Refuse a column that no stream of the statement has, and no alias names.
+
+        Raises:
+            QueryError: ``unknown-column``.
+        """
+        name = column.name.lower()
+        named = self._columns.keys() | self._aliases.keys() | self._unknown
+        if not self._complete or name in named or column.table.lower() == _WINDOW:
+            return
+        if isinstance(column.this, exp.Star):
+            return
+        raise QueryError(
+            "unknown-column",
+            f"there is no column {column.name!r} in any of the joined streams",
+            remedy=nearest(column.name, named),
+        )
+
+    def of(self, node: Node) -> Kinds:
+        """The types that ``node`` may have, NULL's aside; empty: unknown."""
+        if isinstance(node, exp.Column):
+            return self._of_name(node.name.lower())
+        if isinstance(node, exp.Literal):
+            return self._of_literal(node)
+        if isinstance(node, exp.Cast):
+            found = _OF_TYPE.get(node.to.this)
+            return _NONE if found is None else frozenset({found})
+        if isinstance(node, _INNER):
+            return self.of(node.this)
+        if isinstance(node, _TEXTS):
+            return _TEXT
+        if isinstance(node, _TRUTHS):
+            return _TRUTH
+        if isinstance(node, _WHOLE):
+            return _COUNT
+        if isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Mod):
+            return self._of_arithmetic(self.of(node.this), self.of(node.expression))
+        if isinstance(node, exp.Div):
+            sides = self.of(node.this), self.of(node.expression)
+            return _DOUBLE if all(sides) and _DOUBLE in sides else _NONE
+        if isinstance(node, exp.Sum):
+            summed = self.of(node.this)
+            return _COUNT if summed and summed <= INTEGRAL else summed
+        return self._of_any(_branches(node))
+
+    def _of_any(self, nodes: Iterable[Node]) -> Kinds:
+        found: set[TypeKind] = set()
+        for node in nodes:
+            if isinstance(node, exp.Null):
+                continue
+            kinds = self.of(node)
+            if not kinds:
+                return _NONE
+            found |= kinds
+        return frozenset(found)
+
+    def _of_name(self, name: str) -> Kinds:
+        if name in self._unknown:
+            return _NONE
+        found = set(self._columns.get(name, ()))
+        if name not in self._open:
+            self._open.add(name)
+            for node in self._aliases.get(name, ()):
+                kinds = self.of(node)
+                if not kinds:
+                    self._open.remove(name)
+                    return _NONE
+                found |= kinds
+            self._open.remove(name)
+        return frozenset(found)
+
+    def _of_literal(self, node: exp.Literal) -> Kinds:
+        if node.is_string:
+            return _TEXT
+        text = str(node.this).lower()
+        if "e" in text:
+            return _DOUBLE
+        if "." not in text:
+            return _COUNT
+        if self._double_literals is None:
+            return _NONE
+        return _DOUBLE if self._double_literals else frozenset({TypeKind.DECIMAL})
+
+    @staticmethod
+    def _of_arithmetic(left: Kinds, right: Kinds) -> Kinds:
+        both = left | right
+        if not left or not right or TypeKind.FLOAT in both:
+            return _NONE
+        if both <= INTEGRAL:
+            return _COUNT
+        if both <= INTEGRAL | {TypeKind.DECIMAL}:
+            return frozenset({TypeKind.DECIMAL})
+        return _DOUBLE if both <= INTEGRAL | FLOATING | {TypeKind.DECIMAL} else _NONE
+
+
+def _branches(node: Node) -> list[Node]:
+    """The values that ``node`` is one of."""
+    if isinstance(node, exp.Coalesce):
+        return [node.this, *node.expressions]
+    if isinstance(node, exp.Case):
+        default = node.args.get("default")
+        values = [branch.args["true"] for branch in node.args["ifs"]]
+        return [*values, *([] if default is None else [default])]
+    if isinstance(node, exp.If):
+        return [node.args[name] for name in ("true", "false") if node.args.get(name)]
+    return []

@@ -1,0 +1,209 @@
+"""Expressions that are written alike in several dialects and mean different things.
+
+Spark's meaning is the standard of comparison. A dialect that is not in :data:`MEANINGS` is read by
+:data:`UNKNOWN`: whatever varies between dialects is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from sqlglot.expressions import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Division(StrEnum):
+    """The meaning of ``a / b``.
+
+    ``spark``: as in Spark. ``double``: always of doubles. ``varying``: of integers or decimals it
+    has other digits than Spark's, of doubles the same.
+    """
+
+    SPARK = "spark"
+    DOUBLE = "double"
+    VARYING = "varying"
+
+
+@dataclass(frozen=True, slots=True)
+class Meanings:
+    """The meaning of one dialect's expressions, as far as it may differ from Spark's.
+
+    Attributes:
+        truncates: whether ``CAST(1.5 AS INT)`` cuts the fraction off, as in Spark.
+        strict_text: whether a cast of a text that is no number to a number fails, as in Spark.
+        decimal: precision and scale of a bare ``DECIMAL``; None: no fixed ones.
+        decimal_rounds: whether a cast to a decimal rounds halves away from zero, as in Spark.
+        types: types that mean others than their names in Spark; None: no such type here.
+        dates_as_text: whether a date cast to a text is ``2024-01-31``.
+        division: the meaning of ``/``.
+        integer_modulo: whether ``%`` casts its operands to integers first.
+        like_escape: whether a backslash escapes in LIKE without ESCAPE.
+        like_classes: whether ``[a-z]`` is a class of characters in LIKE.
+        like_ignores_case: whether LIKE ignores the case of ASCII letters.
+        concat_skips_nulls: whether ``concat`` takes NULL for an empty text.
+        empty_is_null: whether the empty text is NULL.
+        length_of_characters: whether ``length`` counts characters.
+        unicode_case: whether ``lower`` and ``upper`` change letters beyond ASCII.
+        trims_spaces: whether ``trim`` takes spaces away, and nothing else.
+        double_literals: whether ``1.5`` is a double and not a decimal.
+        rows_of_nulls: whether NULLs in rows are equal, as in Spark.
+        date_plus_days: whether a date plus an interval of days is a date, as in Spark.
+        outer_nulls: whether rows without a partner have NULL in the partner's columns.
+        mean: whether ``avg`` of numbers is a double whatever their type.
+        sample: whether ``variance`` and ``stddev`` are of a sample, as in Spark.
+    """
+
+    truncates: bool = False
+    strict_text: bool = False
+    decimal: tuple[int, int] | None = None
+    decimal_rounds: bool = False
+    types: Mapping[DType, DType | None] = field(default_factory=dict)
+    dates_as_text: bool = False
+    division: Division = Division.VARYING
+    integer_modulo: bool = True
+    like_escape: bool | None = None
+    like_classes: bool = True
+    like_ignores_case: bool = True
+    concat_skips_nulls: bool | None = None
+    empty_is_null: bool = True
+    length_of_characters: bool = False
+    unicode_case: bool = False
+    trims_spaces: bool = False
+    double_literals: bool | None = None
+    rows_of_nulls: bool | None = None
+    date_plus_days: bool | None = None
+    outer_nulls: bool = False
+    mean: bool | None = None
+    sample: bool = False
+
+
+#: Of a dialect that nobody has looked at.
+UNKNOWN = Meanings()
+
+_SPARK = Meanings(
+    truncates=True,
+    strict_text=True,
+    decimal=(10, 0),
+    decimal_rounds=True,
+    types={},
+    dates_as_text=True,
+    division=Division.SPARK,
+    integer_modulo=False,
+    like_escape=True,
+    like_classes=False,
+    like_ignores_case=False,
+    concat_skips_nulls=False,
+    empty_is_null=False,
+    length_of_characters=True,
+    unicode_case=True,
+    trims_spaces=True,
+    double_literals=False,
+    rows_of_nulls=True,
+    date_plus_days=True,
+    outer_nulls=True,
+    mean=False,
+    sample=True,
+)
+#: What most others have in common.
+_USUAL = replace(
+    _SPARK,
+    truncates=False,
+    strict_text=False,
+    division=Division.VARYING,
+    like_escape=False,
+    dates_as_text=False,
+    rows_of_nulls=False,
+    date_plus_days=None,
+    mean=None,
+)
+_POSTGRES = replace(
+    _USUAL,
+    strict_text=True,
+    decimal=None,
+    dates_as_text=True,
+    like_escape=True,
+    concat_skips_nulls=True,
+    date_plus_days=False,
+)
+
+MEANINGS: dict[str, Meanings] = {
+    "duckdb": replace(
+        _USUAL,
+        decimal=(18, 3),
+        dates_as_text=True,
+        division=Division.DOUBLE,
+        concat_skips_nulls=True,
+        trims_spaces=False,
+        rows_of_nulls=True,
+        date_plus_days=False,
+        mean=True,
+    ),
+    "postgres": _POSTGRES,
+    "redshift": replace(_POSTGRES, decimal=(18, 0), decimal_rounds=False, concat_skips_nulls=None),
+    "sqlite": replace(
+        _USUAL,
+        truncates=True,
+        decimal=None,
+        decimal_rounds=False,
+        types={DType.DATE: None, DType.TIMESTAMP: None, DType.BOOLEAN: None, DType.DECIMAL: None},
+        integer_modulo=True,
+        like_ignores_case=True,
+        concat_skips_nulls=True,
+        unicode_case=False,
+        double_literals=True,
+        mean=True,
+    ),
+    "mysql": replace(
+        _USUAL, like_escape=True, length_of_characters=False, date_plus_days=True
+    ),
+    "oracle": replace(
+        _USUAL,
+        decimal=None,
+        types={DType.FLOAT: None, DType.DATE: None},
+        concat_skips_nulls=None,
+        empty_is_null=True,
+        sample=False,
+    ),
+    "clickhouse": replace(
+        _USUAL,
+        truncates=True,
+        decimal=None,
+        decimal_rounds=False,
+        like_escape=True,
+        double_literals=True,
+        length_of_characters=False,
+        unicode_case=False,
+        outer_nulls=False,
+        division=Division.VARYING,
+        rows_of_nulls=None,
+        sample=False,
+    ),
+    "snowflake": replace(
+        _USUAL, decimal=(38, 0), types={DType.FLOAT: DType.DOUBLE}, double_literals=False
+    ),
+    "bigquery": replace(
+        _USUAL,
+        decimal=(38, 9),
+        types={DType.FLOAT: DType.DOUBLE, DType.INT: DType.BIGINT},
+        like_escape=True,
+        trims_spaces=False,
+        double_literals=True,
+        rows_of_nulls=False,
+    ),
+    "tsql": replace(
+        _USUAL,
+        truncates=True,
+        decimal=(18, 0),
+        types={DType.FLOAT: DType.DOUBLE, DType.TINYINT: None},
+        like_classes=True,
+        concat_skips_nulls=True,
+        length_of_characters=False,
+        sample=False,
+    ),
+    "trino": replace(_USUAL, decimal=(38, 0), trims_spaces=False),
+    "presto": replace(_USUAL, decimal=(38, 0), trims_spaces=False),
+}  # fmt: skip

@@ -1,0 +1,505 @@
+"""A parsed statement of another dialect as one of Spark's that means the same.
+
+Node types that are in :data:`_READ` are understood, with the arguments that are listed there; all
+others are refused by name. Where dialects write an expression alike and mean different things
+(:mod:`.meanings`), a rule here keeps it, writes it in Spark's words, or refuses it with a remedy.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.expressions import DType
+
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMESTAMPS, TypeKind
+from anabranch_planner.sql.arguments import CONSUMED, refuse_others
+from anabranch_planner.sql.kinds import Types
+from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
+from anabranch_planner.sql.unresolved import at, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from anabranch_contract.errors import QueryError
+    from anabranch_contract.queries.joins import Stream
+    from anabranch_planner.sql.unresolved import Node
+
+_UNARY = frozenset({"this"})
+_BINARY = frozenset({"this", "expression"})
+_EXACT = INTEGRAL | {TypeKind.DECIMAL}
+_DOUBLE = frozenset({TypeKind.DOUBLE})
+#: Node type -> the arguments that are translated.
+_READ: dict[type[Node], frozenset[str]] = {
+    **CONSUMED,
+    **dict.fromkeys(
+        (
+            exp.Lower, exp.Upper, exp.Length, exp.Abs, exp.Year, exp.Month, exp.Day, exp.Sum,
+            exp.Avg, exp.Min, exp.Max, exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance,
+            exp.VariancePop, exp.LogicalAnd, exp.LogicalOr, exp.CountIf, exp.DateStrToDate,
+        ),
+        _UNARY,
+    ),
+    **dict.fromkeys(
+        (exp.Left, exp.Right, exp.Nullif, exp.StartsWith, exp.EndsWith, exp.NullSafeNEQ), _BINARY
+    ),
+    exp.Subquery: frozenset({"this", "alias", "joins"}),
+    exp.Group: frozenset({"expressions", "all"}),
+    exp.Distinct: frozenset({"expressions"}),
+    exp.Star: frozenset(),
+    exp.Table: frozenset({"this", "alias", "joins"}),
+    exp.Column: frozenset({"this", "table"}),
+    exp.Between: frozenset({"this", "low", "high"}),
+    exp.In: frozenset({"this", "expressions", "query"}),
+    exp.Cast: frozenset({"this", "to"}),
+    exp.Trim: frozenset({"this", "position"}),
+    exp.DataType: frozenset({"this", "expressions", "nested", "nullable"}),
+    exp.Fetch: frozenset({"direction", "count", "limit_options"}),
+    exp.LimitOptions: frozenset({"rows"}),
+    exp.Coalesce: frozenset({"this", "expressions", "is_nvl"}),
+    exp.Substring: frozenset({"this", "start", "length", "zero_start"}),
+    exp.Left: _BINARY | {"negative_length_returns_empty"},
+    exp.Right: _BINARY | {"negative_length_returns_empty"},
+    exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
+    exp.Count: frozenset({"this", "expressions", "big_int"}),
+    exp.Mod: _BINARY,
+    exp.Union: frozenset({"this", "expression", "distinct", "by_name"}),
+    exp.Intersect: frozenset({"this", "expression", "distinct"}),
+    exp.Except: frozenset({"this", "expression", "distinct"}),
+}  # fmt: skip
+#: Parts of EXTRACT that are alike everywhere.
+_PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})
+_TYPES = frozenset({
+    DType.BOOLEAN, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT, DType.FLOAT,
+    DType.DOUBLE, DType.DECIMAL, DType.TEXT, DType.VARCHAR, DType.DATE, DType.TIMESTAMP,
+    DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ,
+})  # fmt: skip
+_INTEGERS = frozenset({DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT})
+_TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
+_JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
+#: Functions of ours that other dialects do not have.
+_OWN = frozenset({"window"})
+_SPARKS = "write the statement in Spark's dialect"
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
+
+
+def translate(tree: Node, dialect: str, streams: Mapping[str, Stream]) -> Node:
+    """``tree``, a query in ``dialect``, in Spark's words.
+
+    Args:
+        streams: the registered ones, for the types of columns.
+
+    Raises:
+        QueryError: ``unsupported-sql``: it holds what Spark does not have, or what depends on types
+            that are not known.
+    """
+    translator = _Translator(dialect, MEANINGS.get(dialect, UNKNOWN), tree, streams)
+    for node in list(tree.walk()):
+        with at(tree), at(node):
+            translator.check(node)
+            if isinstance(node, exp.Column):
+                translator.types.check_name(node)
+    made = tree
+    # From the leaves up, so that a rule sees its operands as they were written.
+    for node in reversed(list(tree.walk())):
+        with at(tree), at(node):
+            found = translator.translated(node)
+        if found is not node:
+            if node is made:
+                made = found
+            else:
+                node.replace(found)
+    return made
+
+
+class _Translator:
+    """The rules for one statement."""
+
+    def __init__(
+        self, dialect: str, meanings: Meanings, tree: Node, streams: Mapping[str, Stream]
+    ) -> None:
+        self.dialect, self.meanings = dialect, meanings
+        self.types = Types(tree, streams, double_literals=meanings.double_literals)
+        self._rules: dict[type[Node], Callable[[Node], Node]] = {
+            exp.Literal: self._literal,
+            exp.Cast: self._cast,
+            exp.Div: self._division,
+            exp.Mod: self._modulo,
+            exp.Like: self._like,
+            exp.ILike: self._like,
+            exp.Concat: self._concat,
+            exp.DPipe: self._pipe,
+            exp.Left: self._end,
+            exp.Right: self._end,
+            exp.Substring: self._substring,
+            exp.Length: self._length,
+            exp.Lower: self._case,
+            exp.Upper: self._case,
+            exp.Trim: self._trim,
+            exp.Extract: self._extract,
+            exp.Avg: self._mean,
+            exp.Stddev: self._spread,
+            exp.StddevSamp: self._spread,
+            exp.StddevPop: self._spread,
+            exp.Variance: self._spread,
+            exp.VariancePop: self._spread,
+            exp.EQ: self._rows,
+            exp.NEQ: self._rows,
+            exp.In: self._rows,
+            exp.NullSafeEQ: self._rows,
+            exp.NullSafeNEQ: self._distinct_from,
+            exp.Add: self._sum,
+            exp.Sub: self._sum,
+            exp.Join: self._join,
+            exp.Anonymous: self._function,
+            exp.DateStrToDate: self._date,
+            exp.StartsWith: self._search,
+            exp.EndsWith: self._search,
+        }
+
+    def check(self, node: Node) -> None:
+        """Refuse a node of a type, or with an argument, that is not translated."""
+        read = _READ.get(type(node))
+        if read is None:
+            name = type(node).__name__.upper()
+            if isinstance(node, exp.Func):
+                name = f"{node.sql_name().lower()}()"
+            raise self._refused(name, _SPARKS)
+        refuse_others(node, read)
+
+    def translated(self, node: Node) -> Node:
+        """``node`` in Spark's words."""
+        rule = self._rules.get(type(node))
+        return node if rule is None else rule(node)
+
+    def _refused(self, what: str, remedy: str) -> QueryError:
+        return unsupported(f"{what.rstrip(',')} (read as {self.dialect})", remedy)
+
+    def _kinds(self, node: Node) -> frozenset[TypeKind]:
+        return self.types.of(node)
+
+    def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
+        """Whether a node is surely of one of these types."""
+        kinds = self._kinds(node)
+        return bool(kinds) and kinds <= wanted
+
+    # --- constants and casts -------------------------------------------------------------------
+
+    def _literal(self, node: Node) -> Node:
+        text = str(node.this)
+        if node.args.get("is_string"):
+            if not text and self.meanings.empty_is_null:
+                raise self._refused("the empty text, which is NULL", "write NULL, or IS NULL")
+            return node
+        if "." not in text or "e" in text.lower() or isinstance(node.parent, exp.DataTypeParam):
+            return node
+        if self.meanings.double_literals is None:
+            raise self._refused(f"the number {text}", f"write CAST({text} AS DOUBLE)")
+        return exp.Literal.number(f"{text}e0") if self.meanings.double_literals else node
+
+    def _cast(self, node: Node) -> Node:
+        target, operand = node.args["to"], node.this
+        wanted = self.meanings.types.get(target.this, target.this)
+        parameters = target.expressions
+        what = f"CAST to {target.sql(self.dialect)}"
+        if wanted not in _TYPES or target.args.get("nested"):
+            raise self._refused(what, "cast to BOOLEAN, BIGINT, DOUBLE, DECIMAL, DATE or TIMESTAMP")
+        if wanted is DType.DECIMAL:
+            self._to_decimal(operand, what)
+            if not parameters:
+                if self.meanings.decimal is None:
+                    raise self._refused(what, "give its digits: DECIMAL(38, 6)")
+                parameters = [
+                    exp.DataTypeParam(this=exp.Literal.number(n)) for n in self.meanings.decimal
+                ]
+        elif parameters and not (wanted in _TIMES and len(parameters) == 1):
+            raise self._refused(f"{what} with a length", "cast to TEXT without a length")
+        elif wanted in _INTEGERS:
+            self._to_integer(operand, what)
+        elif wanted in (DType.TEXT, DType.VARCHAR):
+            self._to_text(operand, what)
+            wanted = DType.TEXT
+        elif wanted is DType.BOOLEAN:
+            self._require(operand, INTEGRAL | {TypeKind.BOOLEAN}, what)
+        elif wanted in (DType.FLOAT, DType.DOUBLE):
+            self._require(operand, NUMERIC, what)
+            if wanted is DType.FLOAT and self.dialect not in ("duckdb", "databricks", "clickhouse"):
+                raise self._refused(f"{what}, which has another width,", "cast to DOUBLE")
+        elif not _is_moment(operand):
+            self._require(operand, TIMESTAMPS | {TypeKind.DATE}, what)
+        kept = parameters if wanted is DType.DECIMAL else []
+        node.set("to", exp.DataType(this=wanted, expressions=kept, nested=False))
+        return node
+
+    def _date(self, node: Node) -> Node:
+        if not _is_moment(node.this):
+            raise self._refused("a date that is no literal", "write DATE '2024-01-31'")
+        return _cast(node.this.copy(), DType.DATE)
+
+    def _require(self, operand: Node, kinds: frozenset[TypeKind], what: str) -> None:
+        if not self._are(operand, kinds) and not isinstance(operand, exp.Null):
+            listed = " or ".join(sorted(kinds)) if len(kinds) < 4 else "a number"
+            raise self._refused(f"{what} of what may be no {listed}", _SPARKS)
+
+    def _to_integer(self, operand: Node, what: str) -> None:
+        if isinstance(operand, exp.Literal) and operand.is_string and str(operand.this).isdecimal():
+            return
+        kinds = self._kinds(operand)
+        allowed = INTEGRAL | {TypeKind.BOOLEAN}
+        if self.meanings.truncates:
+            allowed |= FLOATING | {TypeKind.DECIMAL}
+        if self.meanings.strict_text:
+            allowed |= {TypeKind.STRING}
+        if kinds and kinds <= allowed:
+            return
+        if kinds & (FLOATING | {TypeKind.DECIMAL}) or not kinds:
+            raise self._refused(
+                f"{what} of a value that may have a fraction",
+                f"{_SPARKS}, where CAST cuts fractions off and does not round them",
+            )
+        raise self._refused(f"{what} of a text", "cast it before the rows enter the stream")
+
+    def _to_decimal(self, operand: Node, what: str) -> None:
+        if not self.meanings.decimal_rounds:
+            raise self._refused(what, f"{_SPARKS}, where CAST rounds halves away from zero")
+        self._require(operand, _EXACT, what)
+
+    def _to_text(self, operand: Node, what: str) -> None:
+        allowed = INTEGRAL | {TypeKind.STRING}
+        if self.meanings.dates_as_text:
+            allowed |= {TypeKind.DATE}
+        self._require(operand, allowed, what)
+
+    # --- arithmetic ----------------------------------------------------------------------------
+
+    def _division(self, node: Node) -> Node:
+        sides, meaning = [node.this, node.expression], self.meanings.division
+        if meaning is Division.SPARK:
+            return node
+        if any(TypeKind.FLOAT in self._kinds(side) for side in sides):
+            raise self._refused("a division of FLOAT", "cast one side, e.g. CAST(x AS DOUBLE)")
+        if meaning is Division.DOUBLE:
+            for name, side in (("this", node.this), ("expression", node.expression)):
+                if self._are(side, _EXACT) or not self._kinds(side):
+                    node.set(name, _cast(side.copy(), DType.DOUBLE))
+            return node
+        if any(self._are(side, _DOUBLE) for side in sides):
+            if node.args.get("safe"):
+                # NULL in place of an error.
+                zero = exp.Literal.number(0)
+                node.set("expression", exp.Nullif(this=node.expression.copy(), expression=zero))
+            return node
+        raise self._refused(
+            "a division of integers or decimals, which has other digits in Spark,",
+            "cast one side, e.g. CAST(x AS DOUBLE)",
+        )
+
+    def _modulo(self, node: Node) -> Node:
+        if self.meanings.integer_modulo and not all(
+            self._are(side, INTEGRAL) for side in (node.this, node.expression)
+        ):
+            raise self._refused("% of what may be no integers", "use it with integers only")
+        return node
+
+    def _sum(self, node: Node) -> Node:
+        sides = [node.this, node.expression]
+        intervals = [side for side in sides if side.find(exp.Interval)]
+        if not intervals or self.meanings.date_plus_days is True:
+            return node
+        moved = [side for side in sides if side not in intervals]
+        if moved and self._are(moved[0], TIMESTAMPS):
+            return node
+        compared = node.parent
+        while isinstance(compared, exp.Paren | exp.Add | exp.Sub):
+            compared = compared.parent
+        if isinstance(compared, _COMPARISONS):
+            # A date and the timestamp of its midnight compare alike.
+            return node
+        raise self._refused(
+            "a date that is moved by an interval, outside of a comparison,",
+            f"{_SPARKS}, where it is a date again",
+        )
+
+    # --- texts ---------------------------------------------------------------------------------
+
+    def _like(self, node: Node) -> Node:
+        pattern = node.expression
+        if not isinstance(pattern, exp.Literal):
+            return node
+        text, meanings = str(pattern.this), self.meanings
+        if meanings.like_classes and "[" in text:
+            raise self._refused("[ in LIKE, which begins a class of characters,", "use ESCAPE")
+        if (
+            meanings.like_ignores_case
+            and isinstance(node, exp.Like)
+            and text.lower() != text.upper()
+        ):
+            raise self._refused("LIKE, which ignores the case of letters,", _SPARKS)
+        if "\\" in text and not isinstance(node.parent, exp.Escape):
+            if meanings.like_escape is None:
+                raise self._refused("a backslash in LIKE", "give an ESCAPE")
+            if not meanings.like_escape:
+                node.set("expression", exp.Literal.string(text.replace("\\", "\\\\")))
+        return node
+
+    def _concat(self, node: Node) -> Node:
+        skips = self.meanings.concat_skips_nulls
+        if skips is None:
+            raise self._refused("concat()", "write ||, or coalesce(x, '') around each argument")
+        args = [arg.copy() for arg in node.expressions]
+        for arg in args:
+            self._require(arg, frozenset({TypeKind.STRING}), "concat()")
+        if skips:
+            empty = exp.Literal.string("")
+            args = [exp.Coalesce(this=arg, expressions=[empty.copy()]) for arg in args]
+        return exp.Concat(expressions=args, safe=True, coalesce=False)
+
+    def _pipe(self, node: Node) -> Node:
+        if self.meanings.empty_is_null:
+            raise self._refused("||, which takes NULL for an empty text,", _SPARKS)
+        return exp.DPipe(this=node.this.copy(), expression=node.expression.copy(), safe=True)
+
+    def _end(self, node: Node) -> Node:
+        self._require_count(node.expression, f"{type(node).__name__.lower()}()", least=0)
+        # T-SQL's parser writes a cast around the text.
+        return type(node)(this=_without_cast(node.this).copy(), expression=node.expression.copy())
+
+    def _substring(self, node: Node) -> Node:
+        start, length = node.args.get("start"), node.args.get("length")
+        if start is None:
+            raise self._refused("substring() without a start", "write substring(x, 1)")
+        self._require_count(start, "substring()", least=1)
+        if length is not None:
+            self._require_count(length, "substring()", least=0)
+        node.set("zero_start", None)
+        return node
+
+    def _require_count(self, node: Node, what: str, *, least: int) -> None:
+        text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
+        if not text.isdecimal() or int(text) < least:
+            raise self._refused(
+                f"{what} with another position or length than a number from {least}",
+                f"write a number from {least}, or {_SPARKS[len('write ') :]}",
+            )
+
+    def _length(self, node: Node) -> Node:
+        if not self.meanings.length_of_characters:
+            raise self._refused("length(), which counts bytes or leaves out spaces,", _SPARKS)
+        self._require(node.this, frozenset({TypeKind.STRING}), "length()")
+        return node
+
+    def _case(self, node: Node) -> Node:
+        if not self.meanings.unicode_case:
+            raise self._refused(
+                f"{type(node).__name__.lower()}(), which changes ASCII letters only,", _SPARKS
+            )
+        return node
+
+    def _trim(self, node: Node) -> Node:
+        if not self.meanings.trims_spaces:
+            raise self._refused("trim(), which takes more than spaces away,", _SPARKS)
+        return node
+
+    def _search(self, node: Node) -> Node:
+        pattern = node.expression
+        if not isinstance(pattern, exp.Literal) or not pattern.is_string or not pattern.this:
+            raise self._refused("a search for what is no literal", "write the text into it")
+        return node
+
+    # --- other functions -----------------------------------------------------------------------
+
+    def _extract(self, node: Node) -> Node:
+        if node.name.upper() not in _PARTS:
+            raise self._refused(f"EXTRACT of {node.name.upper()}", _SPARKS)
+        return node
+
+    def _mean(self, node: Node) -> Node:
+        operand = node.this
+        distinct = isinstance(operand, exp.Distinct)
+        if self._are(operand, _DOUBLE) or self.meanings.division is Division.SPARK:
+            return node
+        if self.meanings.mean is not True or distinct or TypeKind.FLOAT in self._kinds(operand):
+            raise self._refused(
+                "avg() of integers or decimals, which has other digits in Spark,",
+                "write avg(CAST(x AS DOUBLE))",
+            )
+        return exp.Avg(this=_cast(operand.copy(), DType.DOUBLE))
+
+    def _spread(self, node: Node) -> Node:
+        name = f"{type(node).__name__.lower()}()"
+        if not self.meanings.sample and isinstance(node, exp.Stddev | exp.Variance):
+            raise self._refused(name, "write stddev_samp, stddev_pop or var_pop")
+        if self.meanings.mean is not True and not self._are(node.this, _DOUBLE):
+            raise self._refused(
+                f"{name} of what may be no double",
+                "write CAST(x AS DOUBLE) in it",
+            )
+        return node
+
+    def _function(self, node: Node) -> Node:
+        if str(node.this).lower() not in _OWN:
+            raise self._refused(f"{node.this}()", _SPARKS)
+        return node
+
+    # --- rows and joins ------------------------------------------------------------------------
+
+    def _rows(self, node: Node) -> Node:
+        if not isinstance(node.this, exp.Tuple) or self.meanings.rows_of_nulls is True:
+            return node
+        if self.meanings.rows_of_nulls is None or isinstance(node, exp.NullSafeEQ):
+            raise self._refused("a comparison of rows", "compare their columns one by one")
+        if isinstance(node, exp.In):
+            if not all(isinstance(item, exp.Tuple) for item in node.expressions):
+                raise self._refused("IN with a row", "compare its columns one by one")
+            made = [self._equal(node.this, item) for item in node.expressions]
+            return exp.Paren(this=reduce(lambda a, b: exp.Or(this=a, expression=b), made))
+        equal = exp.Paren(this=self._equal(node.this, node.expression))
+        return exp.Not(this=equal) if isinstance(node, exp.NEQ) else equal
+
+    def _equal(self, left: Node, right: Node) -> Node:
+        if not isinstance(right, exp.Tuple) or len(left.expressions) != len(right.expressions):
+            raise self._refused("a comparison of rows of other lengths", "write as many columns")
+        pairs: list[Node] = [
+            exp.EQ(this=a.copy(), expression=b.copy())
+            for a, b in zip(left.expressions, right.expressions, strict=True)
+        ]
+        return reduce(lambda a, b: exp.And(this=a, expression=b), pairs)
+
+    def _distinct_from(self, node: Node) -> Node:
+        same = exp.NullSafeEQ(this=node.this.copy(), expression=node.expression.copy())
+        return exp.Not(this=exp.Paren(this=same))
+
+    def _join(self, node: Node) -> Node:
+        side, kind, method = (
+            str(node.args.get(name) or "").upper() for name in ("side", "kind", "method")
+        )
+        if kind not in _JOINS or method not in ("", "NATURAL"):
+            raise self._refused(f"a {method or kind} JOIN", "write JOIN ... ON")
+        outer = side in ("LEFT", "RIGHT", "FULL") and kind not in ("SEMI", "ANTI")
+        if outer and not self.meanings.outer_nulls:
+            raise self._refused(
+                f"a {side} JOIN, which has no NULLs,", f"{_SPARKS}, or write a LEFT SEMI JOIN"
+            )
+        return node
+
+
+def _cast(node: Node, to: DType) -> Node:
+    return exp.Cast(this=node, to=exp.DataType(this=to, nested=False))
+
+
+def _without_cast(node: Node) -> Node:
+    is_text = isinstance(node, exp.Cast) and node.to.this is DType.TEXT
+    return node.this if is_text else node
+
+
+def _is_moment(node: Node) -> bool:
+    """Whether a node is a literal date or timestamp in ISO's form without a time zone."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        return isinstance(node, exp.Null)
+    text = str(node.this)
+    date, _, time = text.replace("T", " ").partition(" ")
+    parts = date.split("-")
+    whole = [len(p) for p in parts] == [4, 2, 2] and all(p.isdecimal() for p in parts)
+    digits = time.replace(":", "").replace(".", "")
+    return whole and (not time or (digits.isdecimal() and time.count(":") == 2))
