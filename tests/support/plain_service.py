@@ -113,6 +113,7 @@ class PlainService:
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
+        self._carried = Random(script.seed + 6) if script.revised else None
         self._checks = Random(script.seed + 7) if script.ahead else None
         self._hot = Random(script.seed + 8) if script.hot else None
         self._answer = RevisionAnswer(0)
@@ -226,6 +227,8 @@ class PlainService:
         rules = self._checked(rules)
         self._set(epoch, rules)
         self.done.add(epoch)
+        if self._carried is not None and self._carried.random() < 0.7:
+            self._carry_over(rules, self._carried)
 
     def _checked(self, rules: Ruleset) -> Ruleset:
         """``rules``, which look ahead and have hot values where the script says so."""
@@ -277,9 +280,18 @@ class PlainService:
         epoch = running.epoch - 1 if fault < 0.05 and running.epoch else running.epoch
         digest = self._write(rules)
         wrong = 0.05 <= fault < 0.1
-        self._tell(RevisionAnswer(epoch, number, "none" if wrong else digest, batch))
+        later = tuple(one for one in self._answer.upcoming if one.epoch > running.epoch)
+        self._tell(RevisionAnswer(epoch, number, "none" if wrong else digest, batch, later))
         self._offered = running.id if wrong or epoch != running.epoch else rules.id
         return self._offered
+
+    def _carry_over(self, rules: Ruleset, rng: Random) -> None:
+        """Revise a ruleset whose epoch has not begun; some are not what was published."""
+        self._numbers[rules.epoch] += 1
+        queries = [self.query_in(str(q.id), rules.epoch) for q in rules.queries]
+        found = self._checked(random_revision(rules, queries, rng, self._numbers[rules.epoch]))
+        digest = self._write(found)
+        self._tell(self._answer.revised(found.id, "none" if rng.random() < 0.1 else digest))
 
     def _tell(self, answer: RevisionAnswer) -> None:
         self._answer = answer

@@ -13,6 +13,7 @@ class RevisionReason(StrEnum):
     """Why a revision was published."""
 
     CHEAPER = "cheaper"
+    CARRIED_OVER = "carried-over"
     TAKEN_BACK = "taken-back"
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, StoreCopy
-    from anabranch_contract.plans.ruleset import IndexSpec, Ruleset, StoreId
+    from anabranch_contract.plans.ruleset import IndexSpec, Ruleset, StoreId, Substreams
     from anabranch_contract.queries.joins import Label
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.plans.running import OwnersPart, RunningPlan
@@ -53,6 +53,7 @@ class RevisionRequest:
         options: by which its plan was made; limits of memory and copies can only be kept better by
             fewer stores, so they are not read.
         switching: how many times its cost a step is charged that does not run.
+        counted: substreams by which samples were counted, beside those of ``running``.
         rations: (query, label that arrives last) -> the share of its tuples that is probed with at
             present; 1 for those that are not named. Costs are those under rations then.
     """
@@ -62,6 +63,7 @@ class RevisionRequest:
     number: int
     options: Options = field(default_factory=Options)
     switching: float = 0.1
+    counted: tuple[Substreams, ...] = ()
     rations: Mapping[tuple[str, Label], float] = field(default_factory=dict)
 
 
@@ -107,6 +109,7 @@ def revise(request: RevisionRequest) -> Revised | None:
         bounds=running.bounds,
         parts=running.names,
         substreams=before.substreams,
+        counted=(*before.substreams, *request.counted),
     )
     found = _solve(request, model)
     after = _assembled(before, found)

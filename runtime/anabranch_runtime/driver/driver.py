@@ -530,9 +530,11 @@ class Driver:
         return self.state.ruleset if newest is None else self._newest_of(newest)
 
     def _newest_of(self, published: int) -> RulesetId:
-        """The ruleset of that epoch, as revised where it is the one that runs."""
+        """The ruleset of that epoch, as revised so far."""
         running = self.state.ruleset
-        return running if published == running.epoch else RulesetId(published)
+        if published == running.epoch:
+            return running
+        return self._revisions.entering(self.state, published, self.control.revision())
 
     def _revised(self, number: int) -> RulesetId:
         """The newest revision of the running epoch's ruleset that batch ``number`` can go by."""

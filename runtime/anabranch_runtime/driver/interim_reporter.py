@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 #: Seconds between two reports, at least, where the second comes early. A decision of the service
 #: takes up to seconds of CPU with many queries, and a period should have a few batches.
 EARLY = 1.0
-#: Epochs after a drift that begin by plans that were made before it: live, two ahead.
-STALE = 2
 #: Batches that a period may begin before the present one.
 KEPT = 16
 
@@ -70,9 +68,7 @@ class InterimReporter:
     """Follows the states of a driver and reports periods of at least ``seconds``.
 
     On a drift (:mod:`.drift`) the period ends at once. It is cut before the first batch that has
-    drifted, so that measurements of the change are not mixed with those from before it. An epoch
-    that begins soon after goes by a plan that knows nothing of the drift, and undoes what revisions
-    have made of it: a period ends with its first batch, too, so that it is revised again.
+    drifted, so that measurements of the change are not mixed with those from before it.
 
     A driver that starts begins a period; the time in which no driver ran belongs to none.
 
@@ -97,7 +93,6 @@ class InterimReporter:
         self._commits = deque([first], KEPT)
         self._watch, self._edges = Watch(), Edges.of({})
         self._written = Written()
-        self._stale_until, self._stale = -1, False
 
     def wrote(self, written: Iterable[Written]) -> None:
         """Add rows written by a batch's tasks, or by merges, before the batch is committed."""
@@ -122,9 +117,7 @@ class InterimReporter:
         if self._early is not None and state.next_batch > last.state.next_batch:
             self._observe(last.state, state)
         since = now - period.since
-        if state.ruleset.epoch != last.state.ruleset.epoch and state.epoch <= self._stale_until:
-            self._stale = True
-        early = self._early is not None and since >= self._early and (self.drifted or self._stale)
+        early = self._early is not None and since >= self._early and self.drifted
         if state.next_batch > period.begun.next_batch:
             if early or since >= self._seconds:
                 self._report()
@@ -151,8 +144,6 @@ class InterimReporter:
         if found:
             before = self._cut(lasted)
             self._watch = begun_anew(self._watch)
-            self._stale_until = self._commits[-1].state.epoch + STALE
-        self._stale = False
         last = replace(_closed(self._commits[-1]), asks=asks, drifted=found)
         self._reported = last.next_batch
         # At once: the service answers the newest, and should not take the one before it for that.

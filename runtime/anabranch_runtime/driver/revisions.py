@@ -43,9 +43,12 @@ class Revisions:
         ruleset itself where there is none, or none that can be taken.
         """
         running = state.ruleset
-        if answer is None or not answer.revision:
+        if answer is None:
             return running
-        name = RulesetId(answer.epoch, answer.revision)
+        found = answer.of_epoch(running.epoch) or answer.of_epoch(answer.epoch)
+        if found is None:
+            return running
+        name = RulesetId(found.epoch, found.revision)
         # A revision of an epoch that is yet to begin waits for it.
         if name in (running, self._seen) or name.epoch > running.epoch:
             return running
@@ -54,18 +57,32 @@ class Revisions:
             self.counts = replace(self.counts, passed_over=self.counts.passed_over + 1)
             _LOG.info("revision passed over", revision=str(name), ruleset=str(running))
             return running
+        return self._taken(state, running, name, found.digest)
+
+    def entering(self, state: State, published: int, answer: RevisionAnswer | None) -> RulesetId:
+        """The newest revision of the ruleset that was published for the epoch ``published``, with
+        which a new epoch begins; that ruleset itself where none can be taken.
+        """
+        base = RulesetId(published)
+        found = None if answer is None else answer.of_epoch(published)
+        if found is None or RulesetId(published, found.revision) == self._seen:
+            return base
+        return self._taken(state, base, RulesetId(published, found.revision), found.digest)
+
+    def _taken(self, state: State, base: RulesetId, name: RulesetId, digest: str) -> RulesetId:
+        """The revision ``name`` of ``base``; ``base`` where it is refused."""
         try:
-            self._keep(state, name, answer.digest)
+            self._keep(state, base, name, digest)
         except (PipelineError, RulesetError) as error:
             self._seen = name
             self.counts = replace(self.counts, refused=self.counts.refused + 1)
             self.refused = f"{name}: {error.code}: {error}"
             _LOG.error("revision refused", revision=str(name), code=error.code, error=str(error))
-            return running
+            return base
         self.counts = replace(self.counts, taken=self.counts.taken + 1)
         return name
 
-    def _keep(self, state: State, name: RulesetId, digest: str) -> None:
+    def _keep(self, state: State, base: RulesetId, name: RulesetId, digest: str) -> None:
         text = self._control.ruleset_text(name)
         if rulesets.digest(text) != digest:
             raise PipelineError(
@@ -74,7 +91,7 @@ class Revisions:
                 remedy="the old rules go on; check who writes to this Redis",
             )
         revision = read_ruleset(text, name)
-        running = self._rulesets.get(state.ruleset)
+        running = self._rulesets.get(base)
         # A query that has failed has taken stores with it.
         check_revision(surviving(running, state), surviving(revision, state))
         self._rulesets.keep(revision, text)

@@ -66,7 +66,11 @@ function round(value) {
   return value.toLocaleString("en", { maximumSignificantDigits: 4 });
 }
 
-const REASONS = { cheaper: "another plan costs less", "taken-back": "taken back: it cost more" };
+const REASONS = {
+  cheaper: "another plan costs less",
+  "carried-over": "another plan costs less since the epoch was planned",
+  "taken-back": "taken back: it cost more",
+};
 
 /** The newest first, and how many are left out. */
 export function revisions(items) {

@@ -264,6 +264,7 @@ class EpochLoop:
             await publication.hold(fulfilled, None)
         await publication.forget_epochs(self.settings.kept_epochs, self.settings.kept_bytes)
         self._measure(record)
+        await self._reviser.published(publication)
         if not record.explained:
             self._explain_later(record, publication)
         _LOG.info(

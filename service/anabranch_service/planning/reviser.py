@@ -3,12 +3,18 @@
 Live it answers the newest period and lets older ones be, and rests after each decision in
 proportion to its time: with a thousand queries one takes seconds. In step mode the runtime waits
 for the answer, so each period that asks is answered, by a revision or by none.
+
+Live, an epoch is planned two epochs ahead. Where the running ruleset has been revised, or something
+has drifted, the rulesets of epochs that have not begun are revised by the newest measurements, too:
+with the answer to these, and when such a ruleset is published. So no epoch begins with orders from
+before a change that has been answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -41,6 +47,8 @@ _LOG = structlog.get_logger(__name__)
 
 #: How many times as long as a decision took the next one waits, live.
 REST = 20.0
+#: Rulesets that are remembered: the running one and its revision, and those of two epochs to come.
+REMEMBERED = 4
 
 
 class _Memory(NamedTuple):
@@ -58,7 +66,7 @@ class Reviser:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
         self._resting_until = 0.0
-        self._memory: _Memory | None = None
+        self._memories: dict[RulesetId, _Memory] = {}
 
     async def turn(self, publication: Publication) -> bool:
         """Answer the newest interim; False if there is none that is new, or for a rest.
@@ -86,16 +94,17 @@ class Reviser:
             return
         if not live and not interim.asks:
             return
-        last = await self._store.answer()
-        if last is None or last.epoch != interim.ruleset_epoch:
-            last = RevisionAnswer(interim.ruleset_epoch)
+        last = await self._store.answer() or RevisionAnswer(interim.ruleset_epoch)
+        last = last.following(interim.ruleset_epoch)
         if last.answered >= interim.next_batch:
             return
         started = time.monotonic()
-        decision = await self._decide(interim, last.revision, publication)
-        ended = time.monotonic()
-        self._resting_until = ended + REST * (ended - started)
-        answer = RevisionAnswer(last.epoch, last.revision, last.digest, interim.next_batch)
+        name = RulesetId(interim.ruleset_epoch, interim.revision)
+        decision = await self._decide(interim, name, last.revision, publication)
+        if live and (decision.ruleset is not None or _has_changed(interim, last)):
+            last = await self._carry_over(interim, last, publication)
+        self._rest_after(started)
+        answer = replace(last, answered=interim.next_batch)
         if decision.measured is not None and decision.measured.measured is not None:
             await publication.measured(decision.measured)
             gain = decision.measured.measured.gain
@@ -105,28 +114,69 @@ class Reviser:
             return
         await self._publish(decision, answer, publication)
 
-    async def _decide(self, interim: Interim, newest: int, publication: Publication) -> Decision:
-        """The decision; nothing where it can't be made, which never stops the epoch loop."""
+    async def published(self, publication: Publication) -> None:
+        """Revise rulesets whose epochs have not begun, now that another has been published, if the
+        newest measurements have been answered: else their answer does so.
+
+        Raises:
+            LeadershipLost: another service leads.
+        """
+        text, answer = await self._store.interim_text(-1), await self._store.answer()
+        if self._settings.mode is not Mode.LIVE or text is None or answer is None:
+            return
+        if text != self._seen:
+            return
+        started, interim = time.monotonic(), Interim.loads(text)
+        answer = answer.following(interim.ruleset_epoch)
+        if _has_changed(interim, answer):
+            await self._carry_over(interim, answer, publication)
+            self._rest_after(started)
+
+    def _rest_after(self, started: float) -> None:
+        ended = time.monotonic()
+        self._resting_until = ended + REST * (ended - started)
+
+    async def _carry_over(
+        self, interim: Interim, answer: RevisionAnswer, publication: Publication
+    ) -> RevisionAnswer:
+        """Revise the rulesets of epochs that have not begun; the answer with their revisions."""
+        for epoch in await self._store.published():
+            if epoch <= interim.ruleset_epoch:
+                continue
+            known = answer.of_epoch(epoch)
+            name = RulesetId(epoch, 0 if known is None else known.revision)
+            decision = await self._decide(interim, name, name.revision, publication)
+            if decision.ruleset is not None:
+                answer = await self._publish(decision, answer, publication)
+        return answer
+
+    async def _decide(
+        self, interim: Interim, name: RulesetId, newest: int, publication: Publication
+    ) -> Decision:
+        """The decision on the ruleset ``name``; nothing where it can't be made, which never stops
+        the epoch loop.
+        """
         try:
-            asked = await self._question(interim, newest, publication)
+            asked = await self._question(interim, name, newest, publication)
             if asked is None:
                 return Decision()
-            await self._ration(asked, publication)
+            if not asked.upcoming:
+                await self._ration(asked, publication)
             return await asyncio.to_thread(decide, asked)
         except LeadershipLost:
             raise
         except PlannerError as cause:
-            name = RulesetId(interim.ruleset_epoch, interim.revision)
             _LOG.warning("no revision", ruleset=str(name), reason=str(cause))
         except Exception as cause:  # noqa: BLE001 - the rules go on; the runtime may wait for this
             _LOG.error("revision failed", error=repr(cause), exc_info=cause)
         return Decision()
 
     async def _question(
-        self, interim: Interim, newest: int, publication: Publication
+        self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> Question | None:
         """Everything that the decision depends on; None where something is not there."""
-        store, epoch = self._store, interim.ruleset_epoch
+        store, epoch = self._store, name.epoch
+        upcoming = epoch > interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
         if options.approval is Approval.MANUAL:
             # A revision changes orders, and nobody has approved it. Rations are no plan.
@@ -140,13 +190,14 @@ class Reviser:
         if record is None:
             return None
         records = tuple(await store.revisions(epoch))
-        current = next((r for r in records if r.revision == interim.revision), None)
+        current = next((r for r in records if r.revision == name.revision), None)
         before = None
         if current is not None:
             before = await self._ruleset(RulesetId(epoch, current.revises))
-        memory = await self._remember(RulesetId(epoch, interim.revision), record)
+        memory = await self._remember(name, record)
         if memory is None:
             return None
+        by = self._memories.get(RulesetId(interim.ruleset_epoch, interim.revision), memory)
         texts = await store.interim_texts(self._settings.series_periods)
         progress = await store.progress() if rationed else None
         return Question(
@@ -159,10 +210,12 @@ class Reviser:
                 update={"optimizer": record.optimizer, "objective": record.objective}
             ),
             records=records,
-            newest=max(newest, interim.revision, *(r.revision for r in records)),
+            newest=max(newest, name.revision, *(r.revision for r in records)),
             now=self._clock(),
             mode=self._settings.mode,
             rations=() if progress is None else progress.rationing.rations,
+            upcoming=upcoming,
+            counted=by.running.ruleset.substreams,
         )
 
     async def _ration(self, asked: Question, publication: Publication) -> None:
@@ -193,12 +246,9 @@ class Reviser:
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
         """What is known of a ruleset; None where it, or one of its queries, is not there."""
-        known = self._memory
+        known = self._memories.get(name)
         # Epochs are numbered anew where Redis has been lost.
-        if known is None or (known.running.ruleset.id, known.digest) != (
-            name,
-            record.ruleset_digest,
-        ):
+        if known is None or known.digest != record.ruleset_digest:
             ruleset, queries = await self._ruleset(name), await self._queries(record)
             if ruleset is None or queries is None:
                 return None
@@ -206,7 +256,9 @@ class Reviser:
                 running_plan, ruleset, queries, record.optimizer, record.objective
             )
             known = _Memory(running, record.ruleset_digest, Periods(running.inference))
-            self._memory = known
+            newest = sorted({*self._memories, name})[-REMEMBERED:]
+            self._memories = {n: m for n, m in self._memories.items() if n in newest}
+            self._memories[name] = known
         return known
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
@@ -224,14 +276,15 @@ class Reviser:
 
     async def _publish(
         self, decision: Decision, answer: RevisionAnswer, publication: Publication
-    ) -> None:
+    ) -> RevisionAnswer:
+        """Publish a revision; the answer that says so."""
         assert decision.ruleset is not None  # asked by the caller
         assert decision.record is not None
         text = wire.dumps(decision.ruleset)
         digest = wire.digest(text)
         record = decision.record.model_copy(update={"digest": digest})
         name = decision.ruleset.id
-        newer = RevisionAnswer(name.epoch, name.revision, digest, answer.answered)
+        newer = answer.revised(name, digest)
         await publication.revision(record, text, newer)
         self._metrics.revisions.labels(str(record.reason)).inc()
         self._metrics.revision_gain.labels("predicted").set(record.predicted)
@@ -243,3 +296,9 @@ class Reviser:
             closed=list(record.closed),
             plan_ms=round(record.plan_ms, 1),
         )
+        return newer
+
+
+def _has_changed(interim: Interim, answer: RevisionAnswer) -> bool:
+    """Whether epochs to come may have been planned without knowing what the running one answers."""
+    return bool(interim.drifted or interim.revision or answer.revision)

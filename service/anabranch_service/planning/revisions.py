@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from anabranch_contract.plans.plan import LookingAhead, Objective
 from anabranch_contract.plans.rations import Ration
-from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId, Substreams
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
@@ -60,8 +60,9 @@ class Question:
         length: how many periods are asked for.
         snapshot: the statistics of the last epoch that ended; None: none has, and nothing is
             revised.
-        running: the ruleset of the newest period, and its plan. ``before``: the ruleset that it
-            revises.
+        running: the ruleset to revise, and its plan. ``before``: the ruleset that it revises.
+        upcoming: whether its epoch has not begun; the newest period is by another ruleset then.
+        counted: how tuples were told apart in the newest period.
         records: the revisions of its epoch, oldest first.
         newest: the number of the newest revision that was published, taken or not.
         rations: those of the newest batch, of goals that do not get everything.
@@ -80,6 +81,8 @@ class Question:
     now: datetime
     mode: Mode
     rations: tuple[Ration, ...] = ()
+    upcoming: bool = False
+    counted: tuple[Substreams, ...] = ()
 
     @property
     def rationed(self) -> dict[tuple[str, Label], float]:
@@ -240,6 +243,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
                 ),
             ),
             switching=options.switching,
+            counted=asked.counted,
             rations=rations,
         )
     )
@@ -252,7 +256,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
         revision=found.ruleset.revision,
         revises=asked.running.ruleset.revision,
         published_at=asked.now,
-        reason=RevisionReason.CHEAPER,
+        reason=RevisionReason.CARRIED_OVER if asked.upcoming else RevisionReason.CHEAPER,
         next_batch=asked.periods[-1].interim.next_batch,
         drifted=asked.periods[-1].interim.drifted.shown(),
         cost=found.plan.cost,

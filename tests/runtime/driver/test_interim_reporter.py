@@ -133,10 +133,6 @@ class Followed:
             cast("Control", self.told), self.state, cast("Steps", self.told), math.inf, early
         )
 
-    def enter(self, epoch: int) -> None:
-        """The next batches are of ``epoch`` and go by its ruleset."""
-        self.state = replace(self.state, epoch=epoch, ruleset_epoch=epoch, edges={})
-
     def batches(self, number: int, matches: int = 100, of_r: int = 100) -> None:
         for _ in range(number):
             edge = self.state.edges.get("a", EdgeStatistics())
@@ -184,23 +180,6 @@ def test_a_drift_ends_the_period_where_it_began() -> None:
     one.batches(2, matches=2000, of_r=1000)
     assert spans(one.told)[2:] == [(62, 30, False), (64, 2, True)]
     assert {rate.relation for rate in one.told.interims[-1].drifted.rates} == {"R", "S"}
-
-
-def test_epochs_that_were_planned_before_a_drift_are_reported_at_once() -> None:
-    """The two that follow, after their first batches."""
-    one = Followed(early=0.0)
-    one.batches(30)
-    one.enter(1)
-    one.batches(5)
-    assert one.told.interims == []
-    one.batches(2, matches=2000)
-    assert spans(one.told) == [(35, 35, False), (37, 2, True)]
-    one.batches(3, matches=2000)
-    for epoch in (2, 3, 4):
-        one.enter(epoch)
-        one.batches(3, matches=2000)
-    assert spans(one.told)[2:] == [(41, 4, False), (44, 3, False)]
-    assert [i.ruleset_epoch for i in one.told.interims[2:]] == [2, 3]
 
 
 def test_early_periods_are_not_below_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

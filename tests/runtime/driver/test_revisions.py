@@ -168,6 +168,71 @@ def test_a_revision_of_an_epoch_that_is_over_is_passed_over(url: str, tmp_path: 
     assert results(tmp_path) == expected(5)
 
 
+def carry_over(url: str, *names: RulesetId, digest: str | None = None) -> None:
+    """Publish revisions of rulesets whose epochs have not begun."""
+    answer = RevisionAnswer(0)
+    connection = redis_client.Redis.from_url(url)
+    for name in names:
+        text = rulesets.dumps(replace(rules(name.epoch, {"q": RS}), revision=name.revision))
+        connection.set(KEYS.ruleset(name), text)
+        answer = answer.revised(name, digest or rulesets.digest(text))
+    connection.set(KEYS.revision, answer.dumps())
+
+
+def test_an_epoch_begins_with_the_revision_of_its_ruleset(url: str, tmp_path: Path) -> None:
+    for epoch in range(3):
+        publish(url, epoch)
+    one = driver(url, tmp_path, Mode.LIVE, every=2)
+    one.run(0, job(0))
+    carry_over(url, RulesetId(1, 1), RulesetId(2, 1), RulesetId(2, 2))
+    went_by = []
+    for batch in range(1, 6):
+        one.run(batch, job(batch))
+        went_by.append(tuple(one.state.ruleset))
+    assert went_by == [(0, 0), (1, 1), (1, 1), (2, 2), (2, 2)]
+    assert progress(url).revisions == RevisionCounts(taken=2)
+    assert results(tmp_path) == expected(6)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_epoch_that_was_begun_by_a_revision_goes_on_by_it_after_a_kill(
+    url: str, tmp_path: Path, *, after: bool
+) -> None:
+    """Killed in its first batch, or between that and the next; Redis has lost the answer since."""
+    for epoch in range(2):
+        publish(url, epoch)
+    one = driver(url, tmp_path, Mode.LIVE, every=2)
+    one.run(0, job(0))
+    one.run(1, job(1))
+    carry_over(url, RulesetId(1, 1))
+    if after:
+        one.run(2, job(2))
+    else:
+        with pytest.raises(Killed):
+            one.run(2, die())
+    redis_client.Redis.from_url(url).delete(KEYS.ruleset(RulesetId(1, 1)), KEYS.revision)
+
+    again = driver(url, tmp_path, Mode.LIVE, every=2)
+    again.run(2, job(2))
+    again.run(3, job(3))
+    assert again.state.ruleset == (1, 1)
+    assert results(tmp_path) == expected(4)
+
+
+def test_an_epoch_begins_with_its_ruleset_where_the_revision_does_not_fit(
+    url: str, tmp_path: Path
+) -> None:
+    for epoch in range(2):
+        publish(url, epoch)
+    one = driver(url, tmp_path, Mode.LIVE, every=1)
+    one.run(0, job(0))
+    carry_over(url, RulesetId(1, 1), digest="0" * 32)
+    one.run(1, job(1))
+    assert one.state.ruleset == (1, 0)
+    assert progress(url).revisions == RevisionCounts(refused=1)
+    assert results(tmp_path) == expected(2)
+
+
 @pytest.mark.parametrize(
     ("digest", "document", "code"),
     [

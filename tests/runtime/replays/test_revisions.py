@@ -1,8 +1,9 @@
 """Runs with a random revision of the ruleset before every batch are exact.
 
 A revision has any orders over the stores that are there, and closes some intermediate results; some
-are of an epoch that is over, some have a wrong digest. Tasks fail and drivers die as in other runs.
-``python -m tests.support.scenarios.run --engine local --revised`` runs as many as one likes.
+are of an epoch that is over, some have a wrong digest. Most rulesets are revised before their epoch
+begins. Tasks fail and drivers die as in other runs. ``python -m tests.support.scenarios.run
+--engine local --revised`` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 WANTED = {
     "revision taken",
     "revision closes a store",
+    "epoch begins revised",
     "MIR",
     "backfill",
     "gap filled from the parts",

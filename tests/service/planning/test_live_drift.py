@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.plans.steps import WHOLE, counted_steps
 from anabranch_contract.protocol.progress import Mode
 from tests.support.cases import drifting
@@ -16,12 +17,45 @@ from tests.support.worlds.service import serving
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_service.settings import Settings
 
 #: The batch in which the data change, and the last one.
 DRIFT, LAST = 24, 32
 #: Batches.
 EPOCH = 4
+
+
+@pytest.mark.slow
+def test_no_later_epoch_undoes_the_revision(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs that were planned before the drift begin with rules that were revised since."""
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        drifting.register(service)
+        service.call("PATCH", "/v1/settings", 200, {"substreams": 1})
+        loop = LiveLoop(service, tmp_path, monkeypatch, every=EPOCH)
+        went_by = [
+            loop.run(drifting.batch(number, drifted=number >= DRIFT)) for number in range(LAST)
+        ]
+        revised = went_by.index(next(name for name in went_by[DRIFT:] if name.revision))
+        (answer,) = loop.revisions(went_by[revised].epoch)
+        assert answer["reason"] == "cheaper"
+        # The next epoch had been published before, with the orders that the revision replaced.
+        following = next(name for name in went_by[revised:] if name.epoch > went_by[revised].epoch)
+        published = loop.ruleset(RulesetId(following.epoch))
+        before = loop.ruleset(RulesetId(went_by[revised].epoch))
+        assert orders(published) == orders(before)
+        assert following.revision
+        (carried,) = loop.revisions(following.epoch)
+        assert (carried["reason"], carried["next_batch"]) == ("carried-over", answer["next_batch"])
+        for name in went_by[revised:]:
+            assert orders(loop.ruleset(name)) != orders(before)
+
+
+def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
+    """What probes what."""
+    return {(rule.start, rule.edge, rule.mir, rule.substreams) for rule in ruleset.probe_rules}
 
 
 @pytest.mark.slow

@@ -364,6 +364,8 @@ class _Run:
         if not self.script.revised or batch != state.next_batch - 1:
             return
         begins = state.epoch_starts[-1][1] == batch
+        fresh = state.ruleset_epoch != self.before.epoch
+        self.replay.events["epoch begins revised"] += begins and fresh and state.revision > 0
         taken = state.ruleset == wanted
         assert taken or begins or failed(state), f"batch {batch} goes by {state.ruleset}"
         if state.revision and taken and wanted != self.before:
