@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +144,12 @@ bench-pmjoin: setup ## simulate placements, measure skew, write docs/benchmarks-
 		$(BIN)/python -m benchmarks.pmjoin.$$part --json >> docs/benchmarks/pmjoin.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.pmjoin.report
+
+bench-ranking: setup ## measure whether prices rank plans as CPU does, write docs/benchmarks-ranking.md
+	@mkdir -p docs/benchmarks
+	@$(BIN)/python -m benchmarks.cost_constants --json >> docs/benchmarks/ranking.jsonl
+	@$(BIN)/python -m benchmarks.ranking.plans --json $(ARGS) >> docs/benchmarks/ranking.jsonl
+	@$(BIN)/python -m benchmarks.ranking.report
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) .venv-deploy build dist .hypothesis .import_linter_cache

@@ -35,6 +35,7 @@ from benchmarks.ranking.runs import Done
 from benchmarks.ranking.runs import run as run_plan
 from benchmarks.ranking.workloads import workloads
 from benchmarks.report.figures import Spread, document, line, tell
+from benchmarks.report.grids import Grid
 from benchmarks.statistics_cost import KEYS, Workload, events, run, tpch_joins
 from tests.support.surroundings.redis import redis_url
 
@@ -94,6 +95,8 @@ def _tuples(periods: Sequence[Interim]) -> tuple[np.ndarray, np.ndarray]:
     return counts, seconds
 
 
+#: Name of the figures in ``docs/benchmarks/ranking.jsonl``.
+PART = "constants"
 #: Operations of a whole batch -> the counts of :class:`Done`, and seconds to begin from where
 #: plans do not differ in it.
 COUNTS = {
@@ -185,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = [_summary(same) for same in zip(*rounds, strict=True)]
     settings = {name: value for name, value in vars(options).items() if name != "json"}
     everything = document("ranking", settings, load)
-    everything |= {"part": "constants", "workloads": found, "whole": whole}
+    everything |= {"part": PART, "workloads": found, "whole": whole}
     if options.json:
         sys.stdout.write(line(everything) + "\n")
         return 0
@@ -200,6 +203,26 @@ def _summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     figures = {k: [one[k] for one in rounds] for k in rounds[0] if k != "workload"}
     spreads = {k: Spread.of(values).rounded(12) for k, values in figures.items()}
     return {"workload": rounds[0]["workload"], **spreads}
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Microseconds per operation and errors: by workload, and of whole batches."""
+    errors = ("error", "error_of_tuples", "error_elsewhere")
+    rows = [
+        (
+            one["workload"],
+            *(f"{1e6 * one[name]['median']:.3g}" for name in OPERATIONS),
+            *(f"{100 * one[name]['median']:.0f} %" for name in errors),
+        )
+        for one in entry["workloads"]
+    ]
+    head = ("workload", *OPERATIONS, "error", "of tuples", "elsewhere")
+    whole = entry["whole"]
+    batch = (*(f"{1e6 * whole[name]:.3g}" for name in COUNTS), f"{100 * whole['error']:.0f} %")
+    return [
+        Grid("microseconds of single steps, inserts and merges", head, tuple(rows)),
+        Grid("microseconds, of whole batches", (*COUNTS, "error"), (batch,), texts=0),
+    ]
 
 
 def _shown(found: dict[str, Any]) -> list[str]:

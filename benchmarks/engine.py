@@ -100,7 +100,7 @@ class Engine:
     near: bool = True
     around: Callable[[Callable[[], TaskReport]], TaskReport] = field(default=lambda work: work())
     rules: Ruleset | None = None
-    objective: Objective = Objective.DEFAULT
+    objective: Objective = Objective.TUPLES
     merging: bool = True
     interim_seconds: float = 3.0
     mode: Mode = Mode.STEP

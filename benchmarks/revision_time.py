@@ -108,7 +108,7 @@ def question(found: RunningPlan, periods: tuple[Measured, ...]) -> Question:
         running=found,
         before=None,
         options=PlanningRecord(
-            optimizer=Optimizer.CLASH, objective=Objective.DEFAULT, parallelism=2
+            optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
         records=(),
         newest=0,

@@ -69,7 +69,7 @@ def panels(problem: Problem) -> list[Panel]:
 def main(name: str) -> str:
     """The picture of the problem in the file ``name``."""
     given = parse_problem(load_yaml(Path(name).read_text(encoding="utf-8")))
-    objective = given.objective or Objective.DEFAULT
+    objective = given.objective or Objective.TUPLES
     model = CostModel(
         given.statistics,
         objective=objective,

@@ -56,7 +56,7 @@ class Case:
     relations: int
     count: int
     size: int
-    objective: Objective = Objective.DEFAULT
+    objective: Objective = Objective.TUPLES
     mir: bool = True
     seed: int = 1
     parallelism: int = 4
@@ -73,7 +73,7 @@ class Case:
     @property
     def partitioning(self) -> bool:
         """Whether stores are partitioned."""
-        return self.objective is Objective.DEFAULT
+        return self.objective is Objective.TUPLES
 
     def drawn(self) -> tuple[tuple[JoinQuery, ...], Statistics]:
         """Queries and statistics."""

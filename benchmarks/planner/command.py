@@ -93,7 +93,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--rival-objectives",
         type=Objective,
         nargs="+",
-        default=[Objective.DEFAULT],
+        default=[Objective.TUPLES],
         help="of the rivals",
     )
     parser.add_argument(

@@ -30,7 +30,7 @@ that was drawn before is left out. Every relation has the rate 100 and as many d
 every attribute and of every combination of attributes, so a join of two relations has the
 selectivity 1/100. Windows reach over the full history. MIRs may be kept.
 
-*Objectives*: `default` charges probes and the inserts into every copy of a store, `paper` probes
+*Objectives*: `tuples` charges probes and the inserts into every copy of a store, `paper` probes
 only. *Parallelism* is the number of partitions per store. At 1 a probe never has to be sent to
 several; above 1 the partition attribute of every copy is chosen too, which is a harder problem.
 
@@ -82,7 +82,7 @@ program's solution is read too.
     "solvers": """\
 ### Solvers
 
-The tight program, default objective, by every solver; time without the ruleset, on one thread and
+The tight program, objective tuples, by every solver; time without the ruleset, on one thread and
 on two. `branch` is our own branch and bound over HiGHS's linear relaxations. CP-SAT, MathOpt and
 CBC run in a process of their own, which is started for every plan; the last column is the time for
 a plan of three queries, which is little else.

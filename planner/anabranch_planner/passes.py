@@ -111,7 +111,7 @@ class EpochRequest:
     epoch: int
     parallelism: int
     sinks: Mapping[str, SinkSpec]
-    objective: Objective = Objective.DEFAULT
+    objective: Objective = Objective.TUPLES
     backfilling: Backfilling = Backfilling.AUTO
     horizon: float = DEFAULT_HORIZON
     running: Footprint | None = None

@@ -54,7 +54,7 @@ class Settings:
     port_file: Annotated[str, "file to write the port to once listening"] = ""
     mode: Annotated[Mode, "live, or step for replay"] = Mode.LIVE
     optimizer: Annotated[Optimizer, "how queries are planned"] = Optimizer.CLASH
-    objective: Annotated[Objective, "what a plan's cost counts"] = Objective.DEFAULT
+    objective: Annotated[Objective, "what a plan's cost counts"] = Objective.SECONDS
     parallelism: Annotated[int, "partitions per store"] = 4
     epoch_batches: Annotated[int, "batches per epoch"] = 10
     poll_seconds: Annotated[float, "how often to look for a boundary"] = 0.02

@@ -208,10 +208,10 @@ def test_parts_measure_what_they_say(entries: list[dict[str, Any]]) -> None:
 
 def test_savings_are_of_probes_and_of_all_costs() -> None:
     found = part_targets._savings(Shape(6, 8, 3), part_targets.Options(1, (1,), 20.0))
-    paper, default = found["objectives"]["paper"], found["objectives"]["default"]
+    paper, tuples = found["objectives"]["paper"], found["objectives"]["tuples"]
     assert paper["probes_saved"] == paper["cost_saved"]
-    assert default["individual"]["probes"]["low"] < default["individual"]["cost"]["low"]
-    for one in (paper, default):
+    assert tuples["individual"]["probes"]["low"] < tuples["individual"]["cost"]["low"]
+    for one in (paper, tuples):
         assert 0 < one["cost_saved_by_shared"]["low"] <= one["cost_saved"]["low"] < 1
 
 
@@ -246,7 +246,7 @@ def test_the_report_shows_every_part(entries: list[dict[str, Any]], tmp_path: Pa
 def test_the_demos_queries_are_planned_by_every_optimiser() -> None:
     found = part_tpch.measure_tpch(part_tpch.Options(1, (2,), 0.001, 20.0))
     assert found["queries"] == 5
-    assert [g["objective"] for g in found["groups"]] == ["default", "paper"]
+    assert [g["objective"] for g in found["groups"]] == ["tuples", "paper"]
     for group in found["groups"]:
         assert group["of_individual"]["individual"]["high"] == 1
         assert group["of_individual"]["clash"]["high"] < 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Objective
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import Settings
 from tests.support.surroundings.policy import OPEN
@@ -31,6 +32,8 @@ def settings(redis: str) -> Settings:
         redis_url=redis,
         namespace=f"test{next(_NAMESPACES)}",
         mode=Mode.STEP,
+        # Tuples can be counted by hand.
+        objective=Objective.TUPLES,
         parallelism=2,
         poll_seconds=0.005,
         access=OPEN,

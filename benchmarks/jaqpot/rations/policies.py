@@ -80,7 +80,7 @@ class Calibrated:
         """The service's schedule."""
         record = PlanningRecord(
             optimizer=Optimizer.CLASH,
-            objective=Objective.DEFAULT,
+            objective=Objective.TUPLES,
             parallelism=1,
             overload=Overload.RATION,
             allocation=allocation,

@@ -140,7 +140,7 @@ def settings_show(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 @planning.command("set")
 def settings_set(
     optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
-    objective: Annotated[str | None, typer.Option(help="default, paper or seconds.")] = None,
+    objective: Annotated[str | None, typer.Option(help="seconds, tuples or paper.")] = None,
     parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
     switching: Annotated[
         float | None,
@@ -267,7 +267,7 @@ def plan_dry_run(
         list[str] | None, typer.Option(help="stream=a duration, or stream=none (repeat).")
     ] = None,
     optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
-    objective: Annotated[str | None, typer.Option(help="default, paper or seconds.")] = None,
+    objective: Annotated[str | None, typer.Option(help="seconds, tuples or paper.")] = None,
     parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
     formulation: Annotated[str | None, typer.Option(help="tight or paper.")] = None,
     solver: Annotated[str | None, typer.Option(help="highs, cp-sat, mathopt or cbc.")] = None,

@@ -24,13 +24,13 @@ class Optimizer(StrEnum):
 
 
 class Objective(StrEnum):
-    """``DEFAULT`` charges probes and inserts into every store copy; ``PAPER`` probes only;
-    ``SECONDS`` the CPU time of both.
+    """The unit of costs: ``SECONDS`` is CPU time of probes, inserts and merges; ``TUPLES`` counts
+    tuples sent and rows written; ``PAPER`` tuples sent.
     """
 
-    DEFAULT = "default"
-    PAPER = "paper"
     SECONDS = "seconds"
+    TUPLES = "tuples"
+    PAPER = "paper"
 
 
 class Formulation(StrEnum):

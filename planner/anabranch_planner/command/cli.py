@@ -128,9 +128,7 @@ def plan(
     ),
     objective: Annotated[
         Objective | None,
-        typer.Option(
-            help="What is charged; default: the file's, else default.", show_default=False
-        ),
+        typer.Option(help="What is charged; default: the file's, else tuples.", show_default=False),
     ] = None,
     solver: Annotated[Solver, typer.Option(help="Who solves it.")] = Solver.BRANCH,
     deadline: Annotated[
@@ -168,7 +166,7 @@ def plan(
         )
     limit = None if deadline is None or math.isinf(deadline) else deadline
     problem = parse_problem(load_yaml(_read(problem_file)))
-    charged = objective or problem.objective or Objective.DEFAULT
+    charged = objective or problem.objective or Objective.TUPLES
     limits = replace(
         problem.limits,
         memory=problem.limits.memory if memory is None else memory,
@@ -295,7 +293,7 @@ def allocate(
 ) -> None:
     """Divide CPU time that is too little among the probes of the joint plan (JAQPOT)."""
     problem = parse_problem(load_yaml(_read(problem_file)))
-    charged = problem.objective or Objective.DEFAULT
+    charged = problem.objective or Objective.TUPLES
     options = _options(problem, charged, problem.limits)
     found = optimise(problem.queries, problem.statistics, options)
     began = time.perf_counter()

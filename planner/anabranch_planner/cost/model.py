@@ -6,9 +6,9 @@ last is made on this path, and ``chi`` is 1 where the probing tuple knows the st
 attribute, else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation
 short of what the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
-Under the default objective a store copy costs the rows that are written into it per unit of time,
-each as often as it is written: once when it is stored, and once per merge of segments. Under the
-objective ``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.constants`).
+Under the objective ``tuples`` a store copy costs the rows written into it per unit of time, each as
+often as it is written: once when it is stored, and once per merge of segments. Under the objective
+``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.constants`).
 On several hosts both cost what they send between these, too
 (:mod:`anabranch_planner.cost.exchange`): seconds per byte, or as many tuples as could be probed
 with in that time. Under the objective ``paper`` that is free.
@@ -98,7 +98,7 @@ class CostModel:
         self,
         statistics: Statistics,
         *,
-        objective: Objective = Objective.DEFAULT,
+        objective: Objective = Objective.TUPLES,
         parallelism: int = 1,
         partitioning: bool = True,
         bounds: LoosestBounds | None = None,

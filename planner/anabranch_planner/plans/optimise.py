@@ -77,7 +77,7 @@ class Options:
     """
 
     optimizer: Optimizer = Optimizer.CLASH
-    objective: Objective = Objective.DEFAULT
+    objective: Objective = Objective.TUPLES
     formulation: Formulation = Formulation.TIGHT
     solver: Solver = Solver.BRANCH
     parallelism: int = 1

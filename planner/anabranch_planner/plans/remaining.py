@@ -35,7 +35,7 @@ def plan_of_remaining(
     ruleset: Ruleset,
     queries: Sequence[JoinQuery],
     optimizer: Optimizer = Optimizer.CLASH,
-    objective: Objective = Objective.DEFAULT,
+    objective: Objective = Objective.TUPLES,
 ) -> Plan:
     """The plan of ``ruleset`` for ``queries`` alone, without costs (``cost.validate`` has them).
 

@@ -71,7 +71,7 @@ def running_plan(
     ruleset: Ruleset,
     queries: Sequence[JoinQuery],
     optimizer: Optimizer = Optimizer.CLASH,
-    objective: Objective = Objective.DEFAULT,
+    objective: Objective = Objective.TUPLES,
 ) -> RunningPlan:
     """What revisions of ``ruleset`` have in common; arguments and errors as for :func:`plan_of`."""
     plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
@@ -109,7 +109,7 @@ def plan_of(
     ruleset: Ruleset,
     queries: Sequence[JoinQuery],
     optimizer: Optimizer = Optimizer.CLASH,
-    objective: Objective = Objective.DEFAULT,
+    objective: Objective = Objective.TUPLES,
 ) -> Plan:
     """The plan that ``ruleset`` was compiled from, without costs (``cost.validate`` has them).
 

@@ -101,7 +101,7 @@ def rules(*through: int, functions: tuple[Substreams, ...] = (FUNCTION,)) -> Rul
         orders.append(ProbeOrder("q", False, R, steps, substream=number))
     plan = Plan(
         Optimizer.CLASH,
-        Objective.DEFAULT,
+        Objective.TUPLES,
         (QUERY.id,),
         tuple(sorted(orders, key=lambda o: o.rank)),
         (*bases, inside),

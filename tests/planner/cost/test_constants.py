@@ -58,7 +58,7 @@ def test_a_copy_pays_writes_and_rows() -> None:
 
 
 def test_other_objectives_count_tuples_whatever_is_measured() -> None:
-    for objective in (Objective.DEFAULT, Objective.PAPER):
+    for objective in (Objective.TUPLES, Objective.PAPER):
         known = model(objective)
         assert known.constants is None
         assert known.price(10, 1e6, MirId("T"), broadcast=True) == 30
@@ -72,7 +72,7 @@ def test_a_copy_pays_merges_and_rewritten_rows() -> None:
     assert known.insert(both) == pytest.approx((7 + 13 * merges) * 4 + 500 * (11 + 17 * 2.5))
     assert known.stored(10, both) == pytest.approx(10 * (11 + 17 * 2.5))
     assert known.stored(10) == 110
-    counted = model(Objective.DEFAULT, LONG)
+    counted = model(Objective.TUPLES, LONG)
     assert counted.insert(both) == pytest.approx(500 * 3.5)
     assert counted.stored(10, both) == pytest.approx(35)
     assert model(Objective.PAPER, LONG).insert(both) == 0

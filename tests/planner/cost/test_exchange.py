@@ -31,7 +31,7 @@ BYTE = CostConstants().tuples_per_byte
 
 
 def model(
-    objective: Objective = Objective.DEFAULT,
+    objective: Objective = Objective.TUPLES,
     parallelism: int = PARTITIONS,
     exchange: Exchange | None = None,
 ) -> CostModel:
@@ -123,7 +123,7 @@ def test_bytes_are_seconds_or_tuples_or_nothing() -> None:
     }
     crossing = (HOSTS - 1) * (ARRIVAL + 8)
     assert found == {
-        Objective.DEFAULT: pytest.approx(crossing * BYTE),
+        Objective.TUPLES: pytest.approx(crossing * BYTE),
         Objective.SECONDS: pytest.approx(crossing * CostConstants().byte),
         Objective.PAPER: 0.0,
     }

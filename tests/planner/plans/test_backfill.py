@@ -59,7 +59,7 @@ def plan_with(query: JoinQuery, start: str, target: tuple[str, ...]) -> Plan:
 
 
 def model_of(
-    query: JoinQuery, sizes: dict[str, int], objective: Objective = Objective.DEFAULT
+    query: JoinQuery, sizes: dict[str, int], objective: Objective = Objective.TUPLES
 ) -> CostModel:
     """Every pair of tuples joins; a unit has ``sizes`` tuples."""
     known = FixedStatistics(cardinalities=dict(sizes), selectivity_default=1.0, history=float(UNIT))

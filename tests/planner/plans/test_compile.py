@@ -166,7 +166,7 @@ def _plan(query: JoinQuery, *, st: bool) -> Plan:
         mirs.append(mir)
     return Plan(
         Optimizer.CLASH,
-        Objective.DEFAULT,
+        Objective.TUPLES,
         (QueryId("q"),),
         tuple(orders),
         tuple(mirs),

@@ -174,7 +174,7 @@ def test_the_section_vii_c_workload_is_solved_to_optimality(optimizer: Optimizer
 
 
 def test_a_query_over_one_relation_needs_no_store() -> None:
-    plan = checked([single("R")], FixedStatistics(), Optimizer.CLASH, Objective.DEFAULT, 4)
+    plan = checked([single("R")], FixedStatistics(), Optimizer.CLASH, Objective.TUPLES, 4)
     assert plan.cost == 0
     assert plan.copies == ()
     assert [o.steps for o in plan.orders] == [()]
@@ -187,7 +187,7 @@ def test_no_query_at_all_gives_the_empty_plan() -> None:
 
 def test_self_join_probes_the_base_store_of_the_relation() -> None:
     query = chain("S.a=S#1.b")
-    plan = checked([query], FixedStatistics(), Optimizer.CLASH, Objective.DEFAULT, 4)
+    plan = checked([query], FixedStatistics(), Optimizer.CLASH, Objective.TUPLES, 4)
     assert [(o.start, s.target, s.members) for o in plan.orders for s in o.steps] == [
         ("S", "S", ("S#1",)),
         ("S#1", "S", ("S",)),
@@ -206,7 +206,7 @@ def test_the_same_labels_under_different_predicates_are_different_steps() -> Non
 def test_a_shared_intermediate_result_is_maintained_once() -> None:
     queries = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
     statistics = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
-    plan = checked(queries, statistics, Optimizer.CLASH, Objective.DEFAULT, 4)
+    plan = checked(queries, statistics, Optimizer.CLASH, Objective.TUPLES, 4)
     kept = [m.members for m in plan.mirs if not m.is_base]
     assert kept == [("S", "T")]
     assert [o.start for o in plan.orders if o.maintains] == ["S", "T"]
@@ -232,7 +232,7 @@ def test_above_the_cap_local_search_decides_and_the_plan_says_so() -> None:
 def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
     labels = [f"r{i}" for i in range(14)]
     clique = join_query([f"{a}.k={b}.k" for a, b in pairwise(labels)], id="big")
-    plan = checked([clique], FixedStatistics(), Optimizer.CLASH, Objective.DEFAULT, 2)
+    plan = checked([clique], FixedStatistics(), Optimizer.CLASH, Objective.TUPLES, 2)
     assert "one order per start for big" in plan.method
     assert plan.gap > 0
 

@@ -66,7 +66,7 @@ def test_where_all_remain_the_plan_does_what_it_did(seed: int, optimizer: Optimi
 
     assert choices(found) == choices(plan)
     model = CostModel(
-        statistics, objective=Objective.DEFAULT, parallelism=2, bounds=LoosestBounds(queries)
+        statistics, objective=Objective.TUPLES, parallelism=2, bounds=LoosestBounds(queries)
     )
     costly = with_costs(found, queries, model)
     assert costly.cost == pytest.approx(cost_of(plan, queries, statistics, parallelism=2))

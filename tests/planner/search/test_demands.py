@@ -72,7 +72,7 @@ def test_memory_below_one_copy_of_everything_is_refused(key: str) -> None:
 
 
 def test_more_memory_is_never_dearer() -> None:
-    problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
+    problem = SmallProblem(QUERIES, STATISTICS, Objective.TUPLES, 4, mir=True)
     least = least_memory(problem, {})
     plans = [plan_of(Demanded(problem, Limits(memory=least * x), None)) for x in (1, 1.5, 2, 3, 9)]
     costs = [p.cost for p in plans]
@@ -85,7 +85,7 @@ def test_more_memory_is_never_dearer() -> None:
 
 def test_one_copy_of_a_store_where_two_would_be_cheaper() -> None:
     def copies_of_s(limits: Limits) -> int:
-        problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=False)
+        problem = SmallProblem(QUERIES, STATISTICS, Objective.TUPLES, 4, mir=False)
         return sum(c.mir == "S" for c in plan_of(Demanded(problem, limits, None)).copies)
 
     assert copies_of_s(Limits()) == 2
@@ -102,7 +102,7 @@ def test_the_optimum_under_a_cap_is_what_brute_force_finds(key: str, most: int) 
 
 def test_caps_are_reached_one_by_one() -> None:
     """As cheap as the cap lets it be: with every further intermediate result cheaper."""
-    problem = SmallProblem(APART, SELECTIVE, Objective.DEFAULT, 1, mir=True)
+    problem = SmallProblem(APART, SELECTIVE, Objective.TUPLES, 1, mir=True)
     plans = [plan_of(Demanded(problem, Limits(mirs=most), None)) for most in (0, 1, 2)]
     free = plan_of(Demanded(problem, Limits(), None))
     kept = [sum(not m.is_base for m in plan.mirs) for plan in plans]
@@ -141,7 +141,7 @@ def test_a_cap_holds_without_time_and_by_neighbourhoods() -> None:
 
 
 def test_wider_tuples_take_more_of_the_memory() -> None:
-    problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
+    problem = SmallProblem(QUERIES, STATISTICS, Objective.TUPLES, 4, mir=True)
     budget = least_memory(problem, {})
     with pytest.raises(PlannerError, match="the budget is"):
         plan_of(Demanded(problem, Limits(memory=budget, widths={"S": 101.0}), None))
@@ -240,7 +240,7 @@ def test_from_nothing_everything_is_charged() -> None:
 
 @pytest.mark.parametrize("deadline", [0.0, 1e-9])
 def test_limits_hold_whatever_the_deadline(deadline: float) -> None:
-    problem = SmallProblem(QUERIES, STATISTICS, Objective.DEFAULT, 4, mir=True)
+    problem = SmallProblem(QUERIES, STATISTICS, Objective.TUPLES, 4, mir=True)
     least = least_memory(problem, {})
     proven = plan_of(Demanded(problem, Limits(memory=least * 1.2, copies=2), None))
     plan = optimise(

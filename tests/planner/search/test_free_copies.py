@@ -33,7 +33,7 @@ def problem_of(seed: int, parallelism: int, objective: Objective) -> Problem:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("objective", [Objective.DEFAULT, Objective.SECONDS])
+@pytest.mark.parametrize("objective", [Objective.TUPLES, Objective.SECONDS])
 def test_the_optimum_is_between_the_bound_and_the_plan(seed: int, objective: Objective) -> None:
     problem = problem_of(seed, 2 + seed % 3, objective)
     assert free_copies.applies(problem)
@@ -49,8 +49,8 @@ def test_the_optimum_is_between_the_bound_and_the_plan(seed: int, objective: Obj
 
 
 def test_a_store_without_partitions_has_nothing_to_choose() -> None:
-    assert not free_copies.applies(problem_of(1, 1, Objective.DEFAULT))
-    relaxed = free_copies.relaxation(problem_of(1, 4, Objective.DEFAULT))
+    assert not free_copies.applies(problem_of(1, 1, Objective.TUPLES))
+    relaxed = free_copies.relaxation(problem_of(1, 4, Objective.TUPLES))
     assert not free_copies.applies(relaxed)
     assert not relaxed.charged
 

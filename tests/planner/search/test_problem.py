@@ -62,7 +62,7 @@ def planned(
     model = CostModel(statistics, substreams=functions)
     problem = build_problem(queries, model, mir=mir)
     outcome = solve_problem(problem, Settings(solver, 0, 1, 150_000), Deadline())
-    return make_plan(Optimizer.CLASH, Objective.DEFAULT, [outcome])
+    return make_plan(Optimizer.CLASH, Objective.TUPLES, [outcome])
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -107,7 +107,7 @@ def planner(pattern: Pattern) -> Planner:
             orders.append(ProbeOrder(query.id, False, Label(start), steps))
         return Plan(
             optimizer=Optimizer.CLASH,
-            objective=Objective.DEFAULT,
+            objective=Objective.TUPLES,
             queries=(query.id,),
             orders=tuple(orders),
             mirs=tuple(mirs),

@@ -106,7 +106,7 @@ def test_calls_are_of_the_time_that_plans_are_priced_over() -> None:
     assert (history.calls, epoch.calls) == (12.0, 4.0)
 
 
-@pytest.mark.parametrize("objective", [Objective.DEFAULT, Objective.PAPER])
+@pytest.mark.parametrize("objective", [Objective.TUPLES, Objective.PAPER])
 def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Objective) -> None:
     known = snapshot()
     alike = SECONDS.model_copy(update={"objective": objective, "substreams": 1})
@@ -139,7 +139,7 @@ def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:
         }
         dry = service.post("/v1/plans:dry-run", {}, status=200)
         assert (dry["costs"], dry["cpu"]) == (epoch["costs"], epoch["cpu"])
-        counted = service.post("/v1/plans:dry-run", {"objective": "default"}, status=200)
+        counted = service.post("/v1/plans:dry-run", {"objective": "tuples"}, status=200)
         assert counted["costs"] is None
         assert counted["cost"] > dry["cost"]  # tuples, not seconds
         # What has chosen a plan does not change what it takes.

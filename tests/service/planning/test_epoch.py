@@ -49,7 +49,7 @@ def task() -> Task:
         streams=usable_streams(RECORDS.values()),
         statistics=NoStatistics(),
         options=PlanningRecord(
-            optimizer=Optimizer.CLASH, objective=Objective.DEFAULT, parallelism=2
+            optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
         epoch=3,
         sinks={},
@@ -213,7 +213,7 @@ def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() ->
         epoch=3,
         published_at=datetime(2026, 1, 1, tzinfo=UTC),
         optimizer=Optimizer.CLASH,
-        objective=Objective.DEFAULT,
+        objective=Objective.TUPLES,
         parallelism=2,
         queries=("chain", "pair"),
         cost=late.plan.cost,

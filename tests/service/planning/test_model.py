@@ -27,7 +27,7 @@ STREAMS = {
 def task(substreams: int) -> Task:
     options = PlanningRecord(
         optimizer=Optimizer.CLASH,
-        objective=Objective.DEFAULT,
+        objective=Objective.TUPLES,
         parallelism=1,
         substreams=substreams,
     )

@@ -43,7 +43,7 @@ JOINED = {
 }
 OPTIONS = PlanningRecord(
     optimizer=Optimizer.CLASH,
-    objective=Objective.DEFAULT,
+    objective=Objective.TUPLES,
     parallelism=1,
     overload=Overload.RATION,
     allocation=Allocation.RESULTS,

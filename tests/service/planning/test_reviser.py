@@ -364,7 +364,7 @@ def test_under_rations_plans_are_priced_for_what_is_probed_with(settings: Settin
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
-        given = {"objective": "default", "overload": "ration"}
+        given = {"objective": "tuples", "overload": "ration"}
         service.call("PUT", "/v1/settings", 200, given)
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
         service.plan(-1)

@@ -241,7 +241,7 @@ def task() -> Task:
         streams=STREAMS,
         statistics=NoStatistics(),
         options=PlanningRecord(
-            optimizer=Optimizer.CLASH, objective=Objective.DEFAULT, parallelism=2
+            optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
         epoch=3,
         sinks={},

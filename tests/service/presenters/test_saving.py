@@ -28,7 +28,7 @@ def epoch(
     moment = NOW - timedelta(seconds=age)
     return EpochSummary(
         optimizer=Optimizer.CLASH,
-        objective=Objective.DEFAULT,
+        objective=Objective.TUPLES,
         parallelism=1,
         queries=["q"],
         cost=1.0,

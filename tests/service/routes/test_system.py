@@ -66,7 +66,7 @@ def test_settings_can_be_read_and_put(service: Service) -> None:
     before = service.get("/v1/settings")
     assert before == {
         "optimizer": "clash",
-        "objective": "default",
+        "objective": "tuples",
         "parallelism": 2,
         "switching": 0.1,
         "memory": None,

@@ -35,7 +35,7 @@ def by_hand(orders: Mapping[str, tuple[str, ...]], *queries: JoinQuery) -> Rules
     relations = sorted({r.id for q in queries for r in q.relations})
     plan = Plan(
         optimizer=Optimizer.CLASH,
-        objective=Objective.DEFAULT,
+        objective=Objective.TUPLES,
         queries=tuple(sorted(q.id for q in queries)),
         orders=tuple(sorted(found, key=lambda o: o.rank)),
         mirs=tuple(base_mir(r) for r in relations),

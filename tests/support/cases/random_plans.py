@@ -219,7 +219,7 @@ class _Builder:
                 self._order(owner, query.id, query.classes, relation_of, label, maintains=False)
         return Plan(
             optimizer=Optimizer.CLASH,
-            objective=Objective.DEFAULT,
+            objective=Objective.TUPLES,
             queries=tuple(sorted(q.id for q in self.queries)),
             orders=tuple(self.orders[k] for k in sorted(self.orders)),
             mirs=tuple(self.mirs[k] for k in sorted(self.mirs)),

@@ -12,7 +12,7 @@ with the errors mended that keep it from being right:
   ``−x_σ + Σ x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.)
   How the MIR's own store is partitioned makes no difference to that.
 * An order pays for its steps in one aggregated row: ``−PCost(σ)·x_σ + Σ StepCost(ρ)·y_ρ ≥ 0``.
-* Minimise ``Σ StepCost(ρ)·y_ρ``; under the default objective also ``Σ |M|·p_{M,a}``, with
+* Minimise ``Σ StepCost(ρ)·y_ρ``; under the objective ``tuples`` also ``Σ |M|·p_{M,a}``, with
   ``y_ρ ≤ p_{M,a}`` for the copy that the step probes. (Every base relation is probed by some
   order, in the end by one that maintains an MIR, so each has a copy.) Under the paper's objective
   copies are free.

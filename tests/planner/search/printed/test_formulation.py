@@ -159,7 +159,7 @@ def test_steps_that_cost_nothing_are_chosen_with_their_order() -> None:
     statistics = FixedStatistics(
         cardinalities={"R": 0.0, "S": 5.0, "T": 0.0}, selectivity_default=0.0
     )
-    listed = formulate_paper([Q1], CostModel(statistics, objective=Objective.DEFAULT))
+    listed = formulate_paper([Q1], CostModel(statistics, objective=Objective.TUPLES))
     solution = integral(listed)
     assert solution.values is not None
     for goal, order in listed.chosen(solution.values).items():
