@@ -1,4 +1,4 @@
-"""The daemon of Spark's Python workers, as the JVM speaks to it."""
+"""The daemons of Spark's Python processes, as the JVM speaks to them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 import psutil
 import pytest
 
+from anabranch_runtime.spark.interpreter import worker_interpreter
 from tests.support.worlds.processes import wait_until
 
 if TYPE_CHECKING:
@@ -33,8 +34,20 @@ def number(stream: IO[bytes]) -> int:
     return found
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+#: Command lines of daemons: of tasks, and of processes that plan sources.
+DAEMONS = {
+    "tasks": (sys.executable, "-m", "anabranch_runtime.spark.daemon", "pyspark.worker"),
+    "sources": (
+        *(worker_interpreter(), "-m", "pyspark.daemon"),
+        "pyspark.sql.worker.create_data_source",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=DAEMONS)
+def daemon(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, Path]]:
     """The port and the log of a daemon that runs with the variables that Spark gives it."""
     log = tmp_path_factory.mktemp("daemon") / "log"
     variables = {
@@ -45,7 +58,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path
     with (
         log.open("wb") as written,
         subprocess.Popen(
-            [sys.executable, "-m", "anabranch_runtime.spark.daemon"],
+            DAEMONS[request.param],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=written,
