@@ -70,7 +70,7 @@ def stream_out(
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.intake.get(record.name) if progress is not None else None
     status = sources.status(record)
-    # Rows go on arriving where nobody counts them.
+    # Without a runtime the last count is out of date.
     waiting = intake if sources.alive else None
     sites = progress.sites if progress is not None and record.site else ()
     return StreamOut.of(

@@ -236,7 +236,7 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
 
 
 def test_what_came_of_each_activation_is_not_added_up(browser: Browser, service: Service) -> None:
-    """Counts go on from one activation to the next, and of views those that ended count joins."""
+    """Counts go on from one activation to the next; ended ones of views count joined rows."""
     with opened(browser, service, "dashboard") as (page, complaints):
         found = page.evaluate(
             """async () => {
