@@ -411,6 +411,7 @@ class Walk:
             assert not queries or len(parts) == 1 or "not known yet" in saving, saving
 
         page.goto(f"{self.url}/dashboard/load")
+        expect(page.locator("#load")).to_contain_text("rows that wait", timeout=wait)
         for name, query in queries.items():
             if query.status == "expired":
                 continue
