@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from anabranch_client.render.batches import batches_text, last_batch
 from anabranch_client.render.saving import saving_text
 from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
@@ -290,7 +291,7 @@ def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
         table.add_row(
             escape(q.id),
             _query_status(q),
-            *numbers(q.results, q.activated_batch, q.expired_batch),
+            *numbers(q.results, q.activated_batch, last_batch(q.expired_batch)),
             moment(q.expires_at),
             shortened(q.sql or "(structured)"),
         )
@@ -340,7 +341,7 @@ def _emitted_past(past: PastOut) -> str:
 
 def query_detail(query: QueryOut) -> RenderableType:
     """One query: how it was understood and how far it has come."""
-    before = ", ".join(f"batches {a.activated_batch} to {a.expired_batch}" for a in query.earlier)
+    before = "; ".join(batches_text(a.activated_batch, a.expired_batch) for a in query.earlier)
     facts: dict[str, object] = {
         "query": query.id,
         **({"title": query.title} if query.title else {}),
@@ -353,8 +354,8 @@ def query_detail(query: QueryOut) -> RenderableType:
         "results": query.results,
         **({} if query.results_at is None else {"results at": query.results_at}),
         **({} if query.joined_rows is None else {"joined rows": query.joined_rows}),
-        "active": f"batches {number(query.activated_batch)} to {number(query.expired_batch)}",
-        **({"before": before} if before else {}),
+        "batches": batches_text(query.activated_batch, query.expired_batch),
+        **({"batches before": before} if before else {}),
         "registered": moment(query.created_at),
         "complete from": moment(query.complete_from) if query.complete_from else query.complete,
         **({} if query.past_results is None else {"past": _emitted_past(query.past_results)}),
@@ -563,7 +564,7 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "runtime": f"no heartbeat (it was {said})" if stale else said,
         "batches": None if runtime is None else runtime.committed,
         "input tuples": None if runtime is None else runtime.input_tuples,
-        "state": size(0 if runtime is None else runtime.state_bytes),
+        "state": None if runtime is None else size(runtime.state_bytes),
         **{f"backfill of {store}": percent(part) for store, part in backfill.items()},
     }
     if current.saving is not None:

@@ -48,8 +48,8 @@ class Shown:
 def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
     """The counts that an earlier run has left in the ``results`` directory.
 
-    A view without a count has no rows so far, whatever number of joined rows it has: those of
-    ``rules`` are all named.
+    A view without a count has no rows so far, whatever number of joined rows it has, so all views
+    of ``rules`` are in the answer.
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}

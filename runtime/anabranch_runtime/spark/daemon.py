@@ -4,16 +4,11 @@
 imported that takes tens of milliseconds, several times a batch. Here everything that workers need
 is imported before the first fork and frozen out of the collector, and a task is followed by a
 collection only now and then. Named in ``spark.python.daemon.module``.
-
-Spark's JVM closes the connections of workers that have been idle for a minute, which are those of a
-start. Their end is no error, so it leaves no traceback in the log.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
-import traceback
 import types
 
 #: Tasks between two collections in one worker.
@@ -33,6 +28,7 @@ def main() -> None:
     import anabranch_runtime.spark.job  # noqa: F401
     from anabranch_contract.collection import collect_rarely
     from anabranch_runtime.index import direct, kernels, rounds
+    from anabranch_runtime.spark.planning_daemon import leave_out_closed_connections
 
     collect_rarely()
     kernels.warm()
@@ -51,16 +47,8 @@ def main() -> None:
 
     # The daemon looks its collector up by this name after each task.
     pyspark.daemon.gc = types.SimpleNamespace(collect=collect)  # type: ignore[assignment, attr-defined]
-    # After a worker's last error it looks up this one.
-    printing = types.SimpleNamespace(print_exc=print_error, format_exc=traceback.format_exc)
-    pyspark.daemon.traceback = printing  # type: ignore[assignment, attr-defined]
+    leave_out_closed_connections()
     pyspark.daemon.manager()
-
-
-def print_error() -> None:
-    """Print the traceback of a worker's last error, unless the JVM has closed the connection."""
-    if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
-        traceback.print_exc()
 
 
 if __name__ == "__main__":

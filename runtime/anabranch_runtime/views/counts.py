@@ -81,7 +81,7 @@ def all_shown(results: Path) -> dict[str, int]:
 
 
 def all_undecided(results: Path) -> dict[str, int]:
-    """Outer join -> left rows that it has given to nobody, where there are some."""
+    """Outer join -> undecided left rows, where there are some."""
     counts = {file.parent.name: so_far(file) for file in (results / HOME).glob(f"*/{_UNDECIDED}")}
     return {name: rows for name, rows in counts.items() if rows}
 

@@ -74,6 +74,8 @@ def stream_out(
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.intake.get(record.name) if progress is not None else None
     status = sources.status(record)
+    # Without a runtime the last count is out of date.
+    waiting = intake if sources.alive else None
     sites = progress.sites if progress is not None and record.site else ()
     return StreamOut.of(
         record,
@@ -86,8 +88,8 @@ def stream_out(
         retain=_retain(record.retain),
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
         source=_source_out(record),
-        waiting_tuples=None if intake is None else intake.waiting,
-        waiting_seconds=None if intake is None else intake.seconds,
+        waiting_tuples=None if waiting is None else waiting.waiting,
+        waiting_seconds=None if waiting is None else waiting.seconds,
         lost_entries=None if intake is None else intake.lost,
         source_error=status.error or (None if intake is None else intake.error),
         source_status=_status_out(status),

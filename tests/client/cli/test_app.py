@@ -240,7 +240,9 @@ def test_earlier_activations_of_a_query_are_shown(url: str, shop: Client, servic
     ended = Activation(2, {}, expired_batch=6, results=7, retention=((0, None), (60_000_000, 0)))
     service.activate("twice", Activation(6, {}, results=9, earlier=(ended,)))
     text = run("query", "show", "twice", url=url).stdout
-    assert "batches 2 to 6" in text
+    # An activation expires with the first batch after it.
+    assert "2 to 5" in text
+    assert "from 6 on" in text
     (before,) = shop.query("twice").earlier
     assert (before.activated_batch, before.expired_batch, before.results) == (2, 6, 7)
     assert before.bounds is not None

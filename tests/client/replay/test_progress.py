@@ -46,7 +46,7 @@ def test_the_picture_has_the_figures_of_the_moment() -> None:
     shown = play(terminal=True)
     for words in ("batch 4/8", "epoch 1", "2.0 KiB", "1,234", "tuples/s", "q2 registered"):
         assert words in shown
-    # Of a view its rows, not the rows of its joins.
+    # A view shows its rows, not its joined rows.
     assert " 17" in shown
     assert "99,999" not in shown
 

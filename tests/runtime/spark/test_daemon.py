@@ -1,4 +1,4 @@
-"""The daemon of Spark's Python workers, as the JVM speaks to it."""
+"""The daemons of Spark's Python processes, as the JVM speaks to them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from typing import IO, TYPE_CHECKING
 
 import psutil
 import pytest
 
+from anabranch_runtime.spark.interpreter import worker_interpreter
 from tests.support.worlds.processes import wait_until
 
 if TYPE_CHECKING:
@@ -33,8 +35,20 @@ def number(stream: IO[bytes]) -> int:
     return found
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+#: Command lines of daemons: of tasks, and of processes that plan sources.
+DAEMONS = {
+    "tasks": (sys.executable, "-m", "anabranch_runtime.spark.daemon", "pyspark.worker"),
+    "sources": (
+        *(worker_interpreter(), "-m", "pyspark.daemon"),
+        "pyspark.sql.worker.create_data_source",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=DAEMONS)
+def daemon(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, Path]]:
     """The port and the log of a daemon that runs with the variables that Spark gives it."""
     log = tmp_path_factory.mktemp("daemon") / "log"
     variables = {
@@ -45,7 +59,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path
     with (
         log.open("wb") as written,
         subprocess.Popen(
-            [sys.executable, "-m", "anabranch_runtime.spark.daemon"],
+            DAEMONS[request.param],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=written,
@@ -83,3 +97,50 @@ def test_other_errors_of_a_worker_leave_theirs(daemon: tuple[int, Path]) -> None
     port, log = daemon
     fork(port, b"\xff no text")
     assert "UnicodeDecodeError" in log.read_text()
+
+
+RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def run_source(**variables: str) -> subprocess.CompletedProcess[str]:
+    """Start the process of a source as Spark does, and wait for its end."""
+    return subprocess.run(
+        [worker_interpreter(), "-m", RUNNER],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_a_source_that_nobody_waits_for_says_so_in_a_line(tmp_path: Path) -> None:
+    ended = run_source(PYTHON_WORKER_FACTORY_SOCK_PATH=str(tmp_path / "gone.sock"))
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "a source's process was too late: Spark does not wait for it any more\n"
+    )
+
+
+def test_a_source_whose_query_stops_leaves_no_traceback(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.sock")
+
+    def listen() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            number(connection.makefile("rb"))
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(path)
+        listening.listen()
+        jvm = threading.Thread(target=listen)
+        jvm.start()
+        ended = run_source(PYTHON_WORKER_FACTORY_SOCK_PATH=path)
+        jvm.join()
+    assert ended.returncode != 0
+    assert "Traceback" not in ended.stderr
+
+
+def test_another_error_of_a_source_leaves_its_traceback() -> None:
+    ended = run_source(PYTHON_WORKER_FACTORY_SOCK_PATH="", PYTHON_WORKER_FACTORY_PORT="no port")
+    assert "Traceback" in ended.stderr

@@ -131,7 +131,7 @@ def test_a_query_is_followed_to_its_path_and_back(browser: Browser, shop: Servic
 
 
 def outside(page: Page) -> list[str]:
-    """The nodes of which something is outside the picture's frame."""
+    """The nodes that are not wholly inside the picture's frame."""
     page.evaluate("document.querySelector('#map').scrollIntoView()")
     left, top, right, bottom = page.evaluate(
         """() => {
@@ -163,13 +163,13 @@ def test_the_map_is_whole_when_figures_come_and_queries_change(
         assert outside(page) == []
         expect(part).to_be_hidden()
 
-        # What somebody has moved stays, and that a part is missing is stated.
+        # A picture that somebody has moved stays, with a note that it shows a part.
         page.get_by_role("button", name="Larger").click()
         page.get_by_role("button", name="Larger").click()
         expect(part).to_be_visible()
         assert outside(page) != []
         view = page.locator("#map svg").get_attribute("viewBox")
-        # Two more answers: the first one has been drawn before the second is asked for.
+        # Two more answers: the first one is drawn before the second request.
         for _ in range(2):
             measure(shop)
             with page.expect_response(lambda answer: answer.url.endswith("/v1/plan")):

@@ -233,3 +233,44 @@ def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -
     assert found["paths"] == ["k = 7, 8, 9 or 1 more", "all others, NULL 25.0 %", "", ""]
     assert found["none"] == [[], []]
     assert complaints == []
+
+
+def test_what_came_of_each_activation_is_not_added_up(browser: Browser, service: Service) -> None:
+    """Counts go on from one activation to the next; ended ones of views count joined rows."""
+    with opened(browser, service, "dashboard") as (page, complaints):
+        found = page.evaluate(
+            """async () => {
+              const {activations, past, counted} = await import("/dashboard/query_page/view.js");
+              const one = (first, after, results) => ({
+                activated_batch: first, expired_batch: after, results,
+                complete: "never", complete_from: null, visible_from: {},
+              });
+              const earlier = [one(3, 20, 7), one(20, 20, 7), one(20, 31, 1500)];
+              const query = (view, now) => ({...now, earlier, normalised: {view, outer: null}});
+              const text = (found) => found.map(({batches, results}) => [batches, results]);
+              const emitted = {past_results: {status: "emitted", results: 12, rows: 0}};
+              return {
+                plain: text(activations(query(null, one(31, null, 1509)))),
+                view: text(activations(query({}, one(31, 40, 13)))),
+                none: activations({...query(null, one(null, null, 0)), earlier: []}),
+                past: [null, {}].map((view) => past({...query(view, emitted)})),
+                counted: [null, {}].map((view) => counted(query(view, {}))),
+              };
+            }"""
+        )
+    assert found["plain"] == [
+        ["from 31 on", "9"],
+        ["20 to 30", "1,493"],
+        ["none", "0"],
+        ["3 to 19", "7"],
+    ]
+    assert found["view"] == [
+        ["31 to 39", "13 rows"],
+        ["20 to 30", "1,500 joined rows so far"],
+        ["none", "7 joined rows so far"],
+        ["3 to 19", "7 joined rows so far"],
+    ]
+    assert found["none"] == []
+    assert found["past"] == ["all emitted: 12 results", "all emitted: 12 joined rows"]
+    assert found["counted"] == ["results", "joined rows"]
+    assert complaints == []

@@ -142,7 +142,7 @@ def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:
         counted = service.post("/v1/plans:dry-run", {"objective": "tuples"}, status=200)
         assert counted["costs"] is None
         assert counted["cost"] > dry["cost"]  # tuples, not seconds
-        # What has chosen a plan does not change what it takes.
+        # The objective does not change the unit.
         assert counted["cpu"]["plan"] >= dry["cpu"]["plan"] * (1 - 1e-9)
         assert counted["cpu"]["plan"] < 10 * dry["cpu"]["plan"]
         unknown = service.post("/v1/plans:dry-run", {"statistics": {"orders": 5}}, status=200)

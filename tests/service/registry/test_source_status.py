@@ -42,7 +42,10 @@ def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> Non
     for name in ("orders", "items"):
         shop.source(name, SourceState.READING)
     shop.source("customers", SourceState.FAILED, "no such folder")
-    shop.progress(Progress("running"))
+    intake = {"orders": StreamIntake(321, 1.5, lost=4)}
+    shop.progress(Progress("running", intake=intake))
+    counted = ("waiting_tuples", "waiting_seconds", "lost_entries")
+    assert [shop.get("/v1/streams/orders")[name] for name in counted] == [321, 1.5, 4]
     read, failed = (shop.get(f"/v1/streams/{name}") for name in ("orders", "customers"))
     assert (read["source_status"]["state"], read["source_error"]) == ("reading", None)
     assert read["source_status"]["since"] is not None
@@ -65,6 +68,7 @@ def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> Non
     assert shop.get("/v1/streams/orders")["source_status"]["state"] == "stopped"
     stopped = shop.get("/v1/streams/customers")["source_status"]
     assert (stopped["state"], stopped["error"]) == ("stopped", "no such folder")
+    assert [shop.get("/v1/streams/orders")[name] for name in counted] == [None, None, 4]
     assert shop.get("/v1/queries/pair")["input_problems"] == {}
 
 

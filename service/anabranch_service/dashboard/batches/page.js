@@ -63,7 +63,7 @@ function show() {
   const seconds = batches.length > 1 ? (Date.parse(batches.at(-1).committed_at) - Date.parse(batches[0].committed_at)) / 1000 : 0;
   const rows = batches.slice(1).reduce((sum, batch) => sum + batch.tuples, 0);
   const skewed = ordered(batches, "skew")[0];
-  at("note").textContent = batches.length ? `batches ${batches[0].batch} to ${batches.at(-1).batch}` : "No batch has been committed yet, or by a release that did not report them.";
+  at("note").textContent = batches.length ? `batches ${batches[0].batch} to ${batches.at(-1).batch}` : "No batch has been committed yet.";
   facts(
     at("figures"),
     batches.length

@@ -20,7 +20,7 @@ function showLoad() {
   facts(at("load"), [
     ["time needed", known ? percent(rationing.needed) : "–"],
     ["budget of probes", rationing && rationing.policy !== "wait" ? share(rationing.budget) : "–"],
-    ["last batch took", runtime ? `${runtime.batch_seconds.toFixed(2)} s` : "–"],
+    ["last batch took", runtime?.batch_seconds ? `${runtime.batch_seconds.toFixed(2)} s` : "–"],
     ["rows that wait", runtime ? runtime.waiting_tuples.toLocaleString("en") : "–"],
     ["batches owed", rationing ? rationing.owed.toLocaleString("en") : "–"],
   ]);

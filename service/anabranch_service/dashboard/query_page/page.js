@@ -25,11 +25,13 @@ const tail = new Tail(at("tail"), at("tail-note"));
 let hours = null;
 
 function historyOf(run) {
+  const what = `${view.counted(query) === "results" ? "Results" : "Joined rows"} per second`;
+  at("hours-title").textContent = `${what}, last hours`;
   return new History(at("hours"), at("hours-note"), {
     path: `/v1/history?query=${encodeURIComponent(run)}`,
     value: ({ rate: found }) => found,
     write: (found) => rate(found),
-    what: "Results per second",
+    what,
   });
 }
 
@@ -85,7 +87,7 @@ async function showQuery() {
     ["its part of the state", plan ? view.part(plan.state_bytes, plan.state_of_plan, (n) => bytes(Math.round(n))) : "–"],
     ["arrival to commit", view.latency(plan)],
     ["complete", view.completeness(query)],
-    ...(query.past_results ? [["results of the past", view.past(query.past_results)]] : []),
+    ...(query.past_results ? [["results of the past", view.past(query)]] : []),
     ["expires", query.expires_at ? moment(query.expires_at) : "never"],
     ["needs", Object.entries(query.slo).filter(([, value]) => value !== null && Object.keys(Object(value)).length !== 0).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ") || "nothing stated"],
     ["priority", query.priority],
@@ -146,7 +148,7 @@ function showActivations() {
             make("td", { "data-label": "Batches", text: one.batches }),
             make("td", { "data-label": "Complete", text: one.complete }),
             make("td", { "data-label": "Sees stored tuples from" }, ...one.visible.map((text) => make("div", { text }))),
-            make("td", { className: "number", "data-label": "Results", text: one.results.toLocaleString("en") }),
+            make("td", { className: "number", "data-label": "Results", text: one.results }),
           ),
         )
       : [make("tr", {}, none)]),

@@ -14,10 +14,10 @@ export function completeness(query) {
 }
 
 /** What has come of its results over what was stored before it began. */
-export function past({ status, results, rows }) {
+export function past({ past_results: { status, results, rows }, normalised }) {
   const what = { pending: "being emitted", emitted: "all emitted", "given-up": "given up" }[status] ?? status;
   const left = rows ? `; ${rows.toLocaleString("en")} stored rows to look at` : "";
-  return `${what}: ${results.toLocaleString("en")}${left}`;
+  return `${what}: ${results.toLocaleString("en")} ${counted({ normalised })}${left}`;
 }
 
 /** From arrival to commit, as far as that is known. */
@@ -37,11 +37,15 @@ export function cpu(plan) {
   return plan?.measured ? part(plan.cpu, plan.cpu_of_plan, load) : "–";
 }
 
-/** Results a second; of a view and an outer join joined rows, which are something else. */
+/** What is counted where a sink gets something else than joins find: of a view or an outer join joined rows. */
+export function counted({ normalised }) {
+  return normalised.view || normalised.outer ? "joined rows" : "results";
+}
+
+/** Results a second, or joined rows. */
 export function results(plan, query) {
   if (!plan?.measured) return "–";
-  const joined = query.normalised.view || query.normalised.outer;
-  return `${rate(plan.results_per_second)}${joined ? " joined rows" : ""}`;
+  return `${rate(plan.results_per_second)}${counted(query) === "results" ? "" : " joined rows"}`;
 }
 
 /** How it was understood, as pairs. */
@@ -105,13 +109,20 @@ export function whose(plan, { alias, substreams }) {
 
 /** Its activations, the present one first; `visible` are aliases with what they see. */
 export function activations(query) {
-  const present = query.activated_batch === null ? [] : [{ ...query, results: query.results, now: query.expired_batch === null }];
-  return [...present, ...[...query.earlier].reverse()].map((one) => ({
+  const ended = [...query.earlier].reverse();
+  const found = query.activated_batch === null ? ended : [query, ...ended];
+  return found.map((one, at) => ({
     batches: batches(one),
     complete: completeness({ ...one, rationed: null }),
     visible: Object.entries(one.visible_from ?? {}).map(([alias, { batch, event_time }]) => `${alias}: batch ${batch}${event_time ? `, ${clock(event_time)}` : ""}`),
-    results: one.results,
+    results: given(query, one, found[at + 1]),
   }));
+}
+
+/** What came of an activation: counts go on from the one before. Of views only joined rows are known of those that have ended. */
+function given(query, one, before) {
+  if (counted(query) === "results") return (one.results - (before?.results ?? 0)).toLocaleString("en");
+  return one === query ? `${one.results.toLocaleString("en")} rows` : `${one.results.toLocaleString("en")} joined rows so far`;
 }
 
 /** What stands in the way of its results, each as a text. */

@@ -24,7 +24,8 @@ function behind(watermark) {
 function row(stream) {
   const { state, error } = stream.source_status;
   const rejects = view.rejects(stream);
-  const rate = stream.statistics?.tuples_per_second ?? null;
+  // Of the last epoch: without a runtime there is none that goes on.
+  const rate = state === "stopped" ? null : (stream.statistics?.tuples_per_second ?? null);
   return make(
     "tr",
     {},
