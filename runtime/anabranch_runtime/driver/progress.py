@@ -15,6 +15,7 @@ from anabranch_runtime.epochs.backfill import progress
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from anabranch_contract.protocol.activations import LeftRows
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.rationer import Rationer
     from anabranch_runtime.driver.revisions import Revisions
@@ -34,11 +35,11 @@ class Shown:
 
     Attributes:
         rows: view or outer join -> rows that it has, or has given.
-        undecided: outer join -> left rows that were not decided.
+        left: outer join -> its left rows whose deadlines have passed.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
-    undecided: dict[str, int] = field(default_factory=dict)
+    left: dict[str, LeftRows] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ class ProgressReporter:
                 rationing=replace(
                     self.rationer.rationing,
                     owed=len(state.debt.numbers),
-                    undecided=shown.undecided,
+                    left_rows=shown.left,
                 ),
                 telemetry=self.telemetry,
                 run=self.control.run,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.cases import random_rations
 from tests.support.scenarios.seeds import parts
 from tests.support.worlds.outer_replays import OuterReplay
 
@@ -62,3 +63,21 @@ def test_many_rationed_joins_are_what_the_ledger_says(
     seeds: Sequence[int], owed: bool, spark: SparkSession, redis: str, tmp_path: Path
 ) -> None:
     _assert_exact(seeds, spark, redis, tmp_path, owed=owed)
+
+
+#: Seeds of a left, a semi and an anti join.
+KINDS = {"LEFT JOIN": 46, "LEFT SEMI": 47, "LEFT ANTI": 27}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_their_completeness_is_about_the_true_one(
+    kind: str, spark: SparkSession, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_rations, "_SHARES", (0.3, 0.5, 0.7))
+    replay = OuterReplay(spark, tmp_path, redis, KINDS[kind], keys=4000, sizes=(600, 900))
+    verdict = replay.play()
+    assert kind in verdict.statement
+    assert verdict.found == verdict.wanted
+    assert verdict.said is not None
+    assert verdict.said.completeness == pytest.approx(verdict.share, rel=0.15)
+    assert verdict.share < 0.9
