@@ -20,7 +20,7 @@ import yaml
 
 from anabranch_contract.plans.rations import Ranking
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.completeness import read_completeness
 from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.views.upkeep import Views
@@ -53,6 +53,7 @@ class Verdict:
 
     Attributes:
         share: of the rows of the outer join without rations, those that were emitted.
+        missing: how many left rows are missing beside those given, by the chance that each had.
         said: what the file beside the results says of that; None: nothing was withheld.
     """
 
@@ -61,6 +62,7 @@ class Verdict:
     wanted: list[tuple[Any, ...]]
     events: Counter[str]
     share: float
+    missing: float
     said: Completeness | None
 
 
@@ -128,9 +130,9 @@ class OuterReplay:
         events = replay.events
         found = outer_runs.emitted(out / "results" / "v", self.query)
         assert self.views[-1].shown() == {"v": len(found)}, self.drawn.spark
-        wanted, share = self._wanted(out / "results", batches, events)
+        wanted, share, missing = self._wanted(out / "results", batches, events)
         said = read_completeness(out / "results", "v")
-        return Verdict(self.drawn.spark, found, wanted, events, share, said)
+        return Verdict(self.drawn.spark, found, wanted, events, share, missing, said)
 
     def _script(self, batches: int) -> Script:
         rng = Random(self.seed + 2)
@@ -188,8 +190,8 @@ class OuterReplay:
 
     def _wanted(
         self, results: Path, batches: int, events: Counter[str]
-    ) -> tuple[list[tuple[Any, ...]], float]:
-        """What should be there, and the share of the outer join's rows that is."""
+    ) -> tuple[list[tuple[Any, ...]], float, float]:
+        """The rows that should be there, with ``share`` and ``missing`` of the verdict."""
         left = ["a", "b"] if "JOIN b" in self.drawn.left else ["a"]
         came = f"greatest({', '.join(f'{name}.batch' for name in left)}, -1)"
         last = f"greatest({came}, c.batch)"
@@ -207,8 +209,13 @@ class OuterReplay:
             below = replace(self.drawn, above=None)
             most = len(outer_runs.should_be(below, connection, mark))
             kept = len(outer_runs.should_be(below, connection, mark, pair_kept, left_kept))
+            least = f"(SELECT min(h.least) FROM held h WHERE h.batch = {came} OR h.batch {since})"
+            scaled = f"{WHOLE} / coalesce(nullif({least}, 0), {WHOLE}) - 1 AS missing"
+            given = replace(below, kind="anti" if below.kind == "left" else below.kind)
+            given = replace(given, select=scaled)
+            weights = outer_runs.should_be(given, connection, mark, left_kept=left_kept)
         events["something withheld"] += whole != found
-        return found, kept / most if most else 1.0
+        return found, kept / most if most else 1.0, sum(weight for (weight,) in weights)
 
     def _held(self, results: Path, events: Counter[str]) -> list[tuple[int, int, int]]:
         """(batch, watermark of ``c`` as it began, least rank that was withheld)."""
