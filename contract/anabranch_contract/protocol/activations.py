@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from anabranch_contract.codec import Message, Row
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind
 from anabranch_contract.queries.scaling import PartialMark
 
 
@@ -180,18 +180,69 @@ class Activation(Message):
         return self.left_out
 
 
-def joined_rows(activations: Mapping[str, Activation], name: str) -> Activation | None:
-    """The activation of a query with the counts of all rows that its joins have found: those of an
-    outer join are left rows and pairs.
+class LeftRows(Row, frozen=True):
+    """Counts of an outer join's left rows whose deadlines have passed.
+
+    Attributes:
+        given: results: those without partners, of a semi join those with one.
+        missing: how many more would be results without rations, estimated from those given: a row
+            that had the chance ``c`` of being decided has ``1/c − 1`` missing beside it.
+        undecided: given to nobody, since pairs of them may have been withheld.
     """
-    found, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
-    if found is None or left is None:
-        return found
+
+    kind: JoinKind
+    given: int = 0
+    missing: float = 0.0
+    undecided: int = 0
+
+    def plus(self, more: LeftRows) -> LeftRows:
+        """Both together."""
+        return LeftRows(
+            self.kind,
+            self.given + more.given,
+            self.missing + more.missing,
+            self.undecided + more.undecided,
+        )
+
+
+def counted(
+    activations: Mapping[str, Activation], name: str, left_rows: LeftRows | None
+) -> Activation | None:
+    """The activation of a query with the counts of its results.
+
+    Args:
+        left_rows: of an outer join; None: nothing is known of them, so neither of the query.
+    """
+    pairs, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
+    if pairs is None or left is None:
+        return pairs
+    return None if left_rows is None else of_outer_join(pairs, left, left_rows)
+
+
+def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:
+    """``pairs`` with the counts of an outer join's results, below a view if there is one: pairs are
+    results of a left join only, left rows once they are given.
+
+    As long as none has been given, nothing can be estimated, and all left rows that were withheld
+    or are undecided count as withheld results.
+    """
+    found = left_rows.given + left_rows.missing
+    missing = left_rows.missing if found else left_rows.undecided + left.withheld
+    # As many of the left rows that are owed will be results as of the others.
+    share = min(found / (left.results + left.withheld or 1.0), 1.0) if found else 1.0
+    own = replace(
+        pairs,
+        results=left_rows.given,
+        withheld=missing,
+        owed=left.owed * share,
+        caught_up=left.caught_up,
+    )
+    if left_rows.kind is not JoinKind.LEFT:
+        return own
     return replace(
-        found,
-        results=found.results + left.results,
-        withheld=found.withheld + left.withheld,
-        blind=found.blind + left.blind,
-        owed=found.owed + left.owed,
-        caught_up=found.caught_up + left.caught_up,
+        own,
+        results=pairs.results + own.results,
+        withheld=pairs.withheld + own.withheld,
+        owed=pairs.owed + own.owed,
+        caught_up=pairs.caught_up + own.caught_up,
     )

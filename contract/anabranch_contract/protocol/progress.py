@@ -33,6 +33,7 @@ from typing import Any
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.intake import StreamIntake
 
 
@@ -98,8 +99,7 @@ class Rationing:
         latency: seconds that are promised; None: nothing is.
         rations: of the last batch; of goals left out the share is 1.
         owed: batches of which something is still to be made good.
-        undecided: outer join -> left rows that nobody was given, since pairs of them may have been
-            withheld.
+        left_rows: outer join -> its left rows whose deadlines have passed.
     """
 
     policy: Overload = Overload.WAIT
@@ -109,7 +109,7 @@ class Rationing:
     latency: float | None = None
     rations: tuple[Ration, ...] = ()
     owed: int = 0
-    undecided: dict[str, int] = field(default_factory=dict)
+    left_rows: dict[str, LeftRows] = field(default_factory=dict)
 
 
 #: Upper bounds of the classes of :class:`Latencies`, seconds; one more class is above them all.

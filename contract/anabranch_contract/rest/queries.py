@@ -296,9 +296,12 @@ class RationedOut(Document):
     counts those that have been. ``floor`` is the completeness that the query needs, ``floor_needs``
     the share of rationed probes' CPU time that it takes to keep all floors of its priority and all
     that is more important; with a smaller budget ``floor_broken`` is true. Null where it has no
-    floor, or nothing has been measured yet. ``undecided`` counts left rows of an outer join that
-    nobody was given, since pairs of them may have been withheld; of such a join the other counts
-    are of left rows and pairs together.
+    floor, or nothing has been measured yet.
+
+    Results of an outer join, also below a view, are pairs (of a left join only) and left rows whose
+    deadlines have passed. ``left_withheld`` estimates how many of ``withheld`` are
+    left rows. ``undecided`` counts left rows that nobody was given, since pairs of them may have
+    been withheld.
     """
 
     withheld: float
@@ -310,6 +313,7 @@ class RationedOut(Document):
     floor: float | None = None
     floor_needs: float | None = None
     floor_broken: bool = False
+    left_withheld: float = 0.0
     undecided: int = 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.batch_reads import BatchReads
 from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_seen
 from anabranch_runtime.epochs import backfill, catch_up
 from anabranch_runtime.epochs.access import accesses
@@ -23,6 +24,7 @@ from anabranch_runtime.views.left_out import note_left_out
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from anabranch_contract.plans.batch_reads import ReadRange
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.plans.steps import CountedStep
     from anabranch_contract.protocol.activations import Failure
@@ -153,3 +155,10 @@ def finish(
         ruleset = without(ruleset, frozenset(failures))
         state = drop_unused(state, ruleset, accesses(state, ruleset))
     return expire(state, ruleset), ruleset
+
+
+def reads(context: BatchContext, before: State, ranges: tuple[ReadRange, ...]) -> BatchReads:
+    """The record of what a batch has read, which began in the state ``before``."""
+    tuples = {name: stream.input for name, stream in before.streams.items()}
+    marks, allowed = context.watermarks, context.newest_allowed
+    return BatchReads(context.batch, ranges, tuples, dict(marks), dict(allowed))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.protocol.activations import Activation, LeftRows
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.sinks.delivery import Delivery, Write
 
@@ -45,7 +45,7 @@ _NOTHING: Mapping[str, Any] = {
     "lag": {},
     "shown": {},
     "written": {},
-    "undecided": {},
+    "left_rows": {},
     "never_rationed": frozenset(),
 }
 #: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
@@ -165,9 +165,9 @@ class Beside:
         found: dict[str, tuple[int, int]] = self._call("written")
         return found
 
-    def undecided(self) -> dict[str, int]:
-        """As ``Views.undecided``."""
-        found: dict[str, int] = self._call("undecided")
+    def left_rows(self) -> dict[str, LeftRows]:
+        """As ``Views.left_rows``."""
+        found: dict[str, LeftRows] = self._call("left_rows")
         return found
 
     def never_rationed(self) -> frozenset[str]:

@@ -61,7 +61,7 @@ from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
-from anabranch_runtime.sinks.ledger import publish_paid, publish_rations
+from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
@@ -179,6 +179,7 @@ class Driver:
         self.compactor = Compactor(root)
         self._counters = Counters()
         self._completeness = CompletenessFiles(results)
+        self._ledger = Ledger(results)
         self.tails = Tails(url, keys, results)
         self._state_publisher = StatePublisher(root, control)
         live = settings.mode is Mode.LIVE
@@ -269,6 +270,8 @@ class Driver:
         if (self._problems(), self._shown()) != (self.progress.problems, self.progress.shown):
             self.report("running")
         self._state_publisher.show(self.state, self._rules)
+        # Views decide left rows after the batch.
+        self._completeness.show(self.state.queries, self.state.next_batch - 1, self._shown().left)
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
@@ -370,7 +373,7 @@ class Driver:
         views = self.views
         if views is None:
             return shown_on_disk(self.settings.results, self._rules())
-        return Shown(views.shown(), views.undecided())
+        return Shown(views.shown(), views.left_rows())
 
     @property
     def exhausted(self) -> bool:
@@ -385,7 +388,8 @@ class Driver:
             SinkError: a sink does not take what waits for it, which is kept.
         """
         self.tails.close()
-        self._completeness.show(self.state.queries, self.state.next_batch - 1, at_once=True)
+        state, left = self.state, self._shown().left
+        self._completeness.show(state.queries, state.next_batch - 1, left, at_once=True)
         if self.settings.mode is not Mode.STEP:
             return
         self.publisher.finish()
@@ -456,7 +460,7 @@ class Driver:
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
         paid = catch_up.paid(context.catch_up, failures)
-        located = self._publish(context, paid, ruleset, reports)
+        located = self._publish(context, paid, ruleset, reports, read)
         spent = time.perf_counter() - started
         feeds = self.state.feeds if read is None else read.feeds()
         state, ruleset = batches.finish(
@@ -649,10 +653,9 @@ class Driver:
         paid: PaidBatches | None,
         ruleset: Ruleset,
         reports: list[TaskReport],
+        read: BatchInput | None,
     ) -> dict[str, tuple[Path, ...]]:
-        """Give results, late tuples, rations and what was ``paid`` their names; the files of each
-        query, in order of tasks.
-        """
+        """Publish results, late tuples and ledger; the files of each query, in order of tasks."""
         number, rations = context.batch, context.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
@@ -660,9 +663,10 @@ class Driver:
         reach(Point.STAGED)
         located = self.publisher.publish(number, ruleset.queries, staged, context.sampled)
         publish_late(self.settings.results, number, late)
-        publish_rations(self.settings.results, number, rations, context.watermarks, context.now)
-        publish_paid(self.settings.results, number, paid)
-        if located or late or rations or paid is not None:
+        wanted = rations or self.rationer.schedule is not None or self._ledger.records(number)
+        known = batches.reads(context, self.state, read.ranges()) if read and wanted else None
+        marks, now = context.watermarks, context.now
+        if self._ledger.publish(number, rations, marks, now, paid, known) or located or late:
             sync_filesystem(self.settings.results)
         reach(Point.PUBLISHED)
         return located
@@ -698,7 +702,7 @@ class Driver:
             limiter = self._rate_limiter
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
         self.tails.feed(state.next_batch - 1, located, self._totals(), self._written())
-        self._completeness.show(state.queries, state.next_batch - 1)
+        self._completeness.show(state.queries, state.next_batch - 1, self._shown().left)
         self.publisher.retry()
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))

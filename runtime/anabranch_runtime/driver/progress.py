@@ -12,13 +12,14 @@ from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
 from anabranch_runtime.sources.awaited import planned_marks
-from anabranch_runtime.views.counts import all_shown, all_undecided
+from anabranch_runtime.views.counts import all_left, all_shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.activations import LeftRows
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.rationer import Rationer
     from anabranch_runtime.driver.revisions import Revisions
@@ -38,11 +39,11 @@ class Shown:
 
     Attributes:
         rows: view or outer join -> rows that it has, or has given.
-        undecided: outer join -> left rows that were not decided.
+        left: outer join -> its left rows whose deadlines have passed.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
-    undecided: dict[str, int] = field(default_factory=dict)
+    left: dict[str, LeftRows] = field(default_factory=dict)
 
 
 def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
@@ -53,7 +54,7 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
-    return Shown(none | all_shown(results), all_undecided(results))
+    return Shown(none | all_shown(results), all_left(results))
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ class ProgressReporter:
                 rationing=replace(
                     self.rationer.rationing,
                     owed=len(state.debt.numbers),
-                    undecided=shown.undecided,
+                    left_rows=shown.left,
                 ),
                 telemetry=self.telemetry,
                 run=self.control.run,

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
-from anabranch_contract.protocol.activations import joined_rows
-from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.protocol.activations import counted
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
 from anabranch_runtime.sinks.notes import put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from anabranch_contract.protocol.activations import Activation
+    from anabranch_contract.protocol.activations import Activation, LeftRows
 
+#: Of no outer join anything is known.
+NONE: Mapping[str, LeftRows] = MappingProxyType({})
 #: The folder below the results. No query can have a name that begins with a dot.
 HOME = ".completeness"
 #: Seconds between two updates.
@@ -34,8 +37,10 @@ class Completeness:
     """A query's results so far.
 
     Attributes:
-        batch: the last one that counts. ``results``: found in and before it; of an outer join left
-            rows and pairs, in all counts.
+        batch: the last one that counts. ``results``: found in and before it; of an outer join, or
+            a view over one, what the join has given (``activations.counted``): left rows may be
+            some batches behind.
+        undecided: of an outer join, left rows that were given to nobody.
         withheld, owed, blind, caught_up: as of
             :class:`~anabranch_contract.protocol.activations.Activation`.
         completeness: the share of the results that is there, estimated.
@@ -49,6 +54,7 @@ class Completeness:
     blind: int
     caught_up: int
     completeness: float
+    undecided: int = 0
 
 
 @dataclass(slots=True)
@@ -59,24 +65,38 @@ class CompletenessFiles:
     _written: dict[str, Completeness] = field(default_factory=dict)
     _looked: float = -INTERVAL
 
-    def show(self, queries: Mapping[str, Activation], batch: int, *, at_once: bool = False) -> None:
-        """Write what has changed, as of ``batch``, where that is due or has to be ``at_once``."""
+    def show(
+        self,
+        queries: Mapping[str, Activation],
+        batch: int,
+        left_rows: Mapping[str, LeftRows] = NONE,
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Write what has changed, as of ``batch``, where that is due or has to be ``at_once``.
+
+        Args:
+            left_rows: outer join -> its left rows; one that is not there is passed over.
+        """
         now = time.monotonic()
         if not at_once and now - self._looked < INTERVAL:
             return
         self._looked = now
         for name in queries:
-            one = joined_rows(queries, name)
-            if registered(name) == name and one is not None and one.incomplete:
-                self._write(_completeness(name, batch, one))
+            left = left_rows.get(name)
+            one = counted(queries, name, left)
+            undecided = 0 if left is None else left.undecided
+            if registered(name) == name and one is not None and (one.incomplete or undecided):
+                self._write(_completeness(name, batch, one, undecided))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
         """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
         for path in (self.results / HOME).glob("*.json"):
-            known = joined_rows(queries, path.stem)
-            # Of a query that ended long ago the state says nothing any more.
-            ahead = known is None and codec.loads(path.read_bytes(), Completeness).batch > batch
-            if ahead or (known is not None and not known.incomplete):
+            known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
+            # The state has forgotten queries that ended long ago, and left rows are in views.
+            ahead = found.batch > batch
+            whole = known is not None and not known.incomplete
+            if ahead or (whole and path.stem + LEFT_SUFFIX not in queries):
                 path.unlink()
         self.show(queries, batch, at_once=True)
 
@@ -94,7 +114,7 @@ def read_completeness(results: Path, query: str) -> Completeness | None:
     return codec.loads(path.read_bytes(), Completeness) if path.exists() else None
 
 
-def _completeness(query: str, batch: int, one: Activation) -> Completeness:
+def _completeness(query: str, batch: int, one: Activation, undecided: int) -> Completeness:
     return Completeness(
         query,
         batch,
@@ -104,4 +124,5 @@ def _completeness(query: str, batch: int, one: Activation) -> Completeness:
         one.blind,
         one.caught_up,
         one.completeness,
+        undecided,
     )

@@ -5,7 +5,10 @@ With it and the input anybody can compute which results there have to be (``sema
 It is written before the batch commits, and replaced where the batch is applied again. The manifest
 has the newest entries only. ``<results>/.rations/paid/<batch>.json`` is a
 :class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes what was owed
-of others.
+of others. ``<results>/.rations/reads/<batch>.json`` is a
+:class:`~anabranch_contract.plans.batch_reads.BatchReads`: from the first batch under a policy that
+rations on there is one for every batch, since of two members of a result the batch of each says
+which one arrived last.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract import codec
+from anabranch_contract.plans.batch_reads import VERSION, BatchReads
 from anabranch_contract.plans.rations import PaidBatches, RationedBatches
+from anabranch_runtime.errors import StateError
 from anabranch_runtime.sinks.notes import put
 
 if TYPE_CHECKING:
@@ -26,8 +31,8 @@ _T = TypeVar("_T", RationedBatches, PaidBatches)
 
 #: The folder below the results. No query can have a name that begins with a dot.
 LEDGER = ".rations"
-#: The folder below it for what was made good.
-PAID = "paid"
+#: The folders below it for debts that were paid, and for the input of batches.
+PAID, READS = "paid", "reads"
 
 
 def publish_rations(
@@ -49,6 +54,42 @@ def publish_rations(
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
     """Write what ``batch`` completes; likewise."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Writes the ledger below ``results``."""
+
+    results: Path
+    #: Whether an earlier batch has recorded its input.
+    _recording: bool = False
+
+    def publish(
+        self,
+        batch: int,
+        rations: tuple[Ration, ...],
+        watermarks: dict[str, int],
+        now: int | None,
+        paid: PaidBatches | None,
+        read: BatchReads | None,
+    ) -> bool:
+        """Write what ``batch`` withholds, completes and has read, in place of what an earlier
+        attempt has written; whether there is anything to sync.
+
+        Args:
+            rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
+            read: None: the policy is not to ration, or tasks know by themselves what they read.
+        """
+        publish_rations(self.results, batch, rations, watermarks, now)
+        publish_paid(self.results, batch, paid)
+        put(self.results / LEDGER / READS / f"{batch:010d}.json", read)
+        return bool(rations) or paid is not None or read is not None
+
+    def records(self, batch: int) -> bool:
+        """Whether a batch before ``batch`` has recorded its input, so that it has to as well."""
+        files = (self.results / LEDGER / READS).glob("*.json")
+        self._recording = self._recording or any(int(file.stem) < batch for file in files)
+        return self._recording
 
 
 @dataclass(slots=True)
@@ -77,6 +118,24 @@ class NewEntries:
 def read_rations(results: Path) -> tuple[RationedBatches, ...]:
     """The ledger, oldest first."""
     return tuple(NewEntries(results).rationed())
+
+
+def read_reads(results: Path) -> tuple[BatchReads, ...]:
+    """The input of batches, oldest first.
+
+    Raises:
+        StateError: ``unknown-version``.
+    """
+    files = sorted((results / LEDGER / READS).glob("*.json"))
+    found = tuple(codec.loads(file.read_bytes(), BatchReads) for file in files)
+    for one in found:
+        if one.version != VERSION:
+            raise StateError(
+                "unknown-version",
+                f"what batch {one.batch} has read is of version {one.version}, not {VERSION}",
+                remedy="read it with the release that has written it",
+            )
+    return found
 
 
 def read_paid(results: Path) -> tuple[PaidBatches, ...]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.plans.batch_reads import ReadRange, Unit
 from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.dealing import (
@@ -283,6 +284,17 @@ class BatchInput:
         self._number()
         return not failed
 
+    def ranges(self) -> tuple[ReadRange, ...]:
+        """The input that is read, for the ledger."""
+        found: list[ReadRange] = []
+        fixed = sorted((p for share in self._fixed for p in share), key=_order)
+        for piece in (*fixed, *sorted(self._readable, key=lambda p: p.number)):
+            unit = Unit(piece.unit)
+            one = ReadRange(piece.stream, piece.source, unit, piece.first, piece.last)
+            together = found[-1].joined(one) if found else None
+            found[-1:] = [together] if together is not None else [*found[-1:], one]
+        return tuple(found)
+
     @property
     def left_out(self) -> dict[str, LeftOut]:
         """Feed -> what of it can't be read, for the journal."""
@@ -310,6 +322,12 @@ class BatchInput:
             else:
                 feeds[name] = state
         return feeds
+
+
+def _order(piece: Piece) -> tuple[str, int]:
+    """The place of a piece of a recording."""
+    assert isinstance(piece.first, int)
+    return piece.stream, piece.first
 
 
 def _is_same(record: StreamRecord, spec: Stream) -> bool:

@@ -35,12 +35,15 @@ RUN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A converted recording: ``path`` of the Arrow file, its rows, rows per batch."""
+    """A converted recording: ``path`` of the Arrow file, its rows, rows per batch, and the path of
+    its ``source``.
+    """
 
     stream: str
     path: str
     rows: int
     rows_per_batch: int
+    source: str
 
     @property
     def key(self) -> str:
@@ -80,7 +83,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
             _write(file, schema, partial)
             write_document(_seal(target), KIND, _sum(partial))
             partial.rename(target)
-    return Recording(record.name, str(target), rows, rows_per_batch)
+    return Recording(record.name, str(target), rows, rows_per_batch, str(source))
 
 
 def check_recording(record: StreamRecord) -> tuple[Path, int]:
@@ -203,7 +206,16 @@ def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
 def piece_of(recording: Recording, first: int, last: int) -> Piece:
     """Rows ``[first, last)`` of ``recording``, for a task to read."""
     where = {"path": recording.path, "first": first, "last": last}
-    return Piece("recording", recording.stream, (), last - first, where)
+    return Piece(
+        "recording",
+        recording.stream,
+        (),
+        last - first,
+        where,
+        source=recording.source,
+        first=first,
+        last=last,
+    )
 
 
 def read_recording(piece: Piece) -> Iterator[Decoded]:

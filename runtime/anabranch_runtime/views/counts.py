@@ -7,19 +7,30 @@ with the count before that.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.sinks.view_inputs import HOME
+from anabranch_contract import codec
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_runtime.storage.documents import write_durably
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Attributes: a version, and the left rows ``before`` it and in ``total``."""
+
+    version: int
+    before: LeftRows
+    total: LeftRows
+
+
 #: Folders below the results with a file for each query: what its sink holds, and what has been
 #: written to it. Unlike the joined rows they stay when the query has ended. No query can have a
 #: name that begins with a dot.
-_SHOWN, _WRITTEN = ".shown", ".written"
-_UNDECIDED = "undecided.json"
+_SHOWN, _WRITTEN, _LEFT = ".shown", ".written", ".left"
 
 
 def shown_file(results: Path, query: str) -> Path:
@@ -32,9 +43,24 @@ def written_file(results: Path, query: str) -> Path:
     return results / _WRITTEN / f"{query}.json"
 
 
-def undecided_file(home: Path) -> Path:
-    """The count of left rows that an outer join, whose folder is ``home``, has given to nobody."""
-    return home / _UNDECIDED
+def add_left(results: Path, query: str, version: int, rows: LeftRows) -> LeftRows:
+    """The counts of an outer join's left rows up to ``version``, which adds ``rows``; likewise."""
+    file = results / _LEFT / f"{query}.json"
+    known = codec.loads(file.read_bytes(), _Left) if file.exists() else None
+    before = LeftRows(rows.kind)
+    if known is not None:
+        before = known.before if known.version == version else known.total
+    total = before.plus(rows)
+    if known is None or total != known.total:
+        file.parent.mkdir(exist_ok=True)
+        write_durably(file, codec.dumps(_Left(version, before, total)))
+    return total
+
+
+def all_left(results: Path) -> dict[str, LeftRows]:
+    """Outer join -> its left rows, of all that have ever given any or left any out."""
+    files = (results / _LEFT).glob("*.json")
+    return {file.stem: codec.loads(file.read_bytes(), _Left).total for file in files}
 
 
 def add(file: Path, version: int, rows: int, before: int = 0) -> int:
@@ -78,12 +104,6 @@ def all_written(results: Path) -> dict[str, tuple[int, int]]:
 def all_shown(results: Path) -> dict[str, int]:
     """Query -> what its sink holds, of all that have ever been."""
     return {file.stem: so_far(file) for file in (results / _SHOWN).glob("*.json")}
-
-
-def all_undecided(results: Path) -> dict[str, int]:
-    """Outer join -> undecided left rows, where there are some."""
-    counts = {file.parent.name: so_far(file) for file in (results / HOME).glob(f"*/{_UNDECIDED}")}
-    return {name: rows for name, rows in counts.items() if rows}
 
 
 def _write(file: Path, version: int, before: int, total: int) -> None:

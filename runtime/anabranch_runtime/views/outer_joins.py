@@ -1,9 +1,13 @@
 """Left rows with and without partners (``contract.queries.outer_joins``), by Spark's aggregation.
 
 Left rows and pairs of equal left columns are one group, which Spark keeps until the watermark has
-passed its *end* and then gives, once. Its end is the deadline; or where that is past when the row
-comes to be (its own members came late), the floor (``sinks.outer_rows``): all pairs of such a row
-have the same, and Spark takes nothing that ends before its watermark.
+passed its *end* and then gives, once. Its end is the deadline.
+
+Where that is past when a row comes to be (its own members came late), the batch that finds the row
+finds all of its pairs, so they are decided at once: the partner's stream may never send again. If
+the row is made good by a later batch, its pairs may be by another; then it ends at the floor
+(``sinks.outer_rows``), which all of them have, as Spark takes nothing that ends before its
+watermark.
 
 Left rows that came in different batches are different groups, since rations may have withheld pairs
 of one and not of the other (``undecided``). Joins that an earlier release has begun do not tell
@@ -18,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
@@ -37,6 +42,7 @@ from anabranch_runtime.views.groups import released
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from anabranch_contract.plans.ruleset import QuerySpec
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     from anabranch_runtime.views.undecided import Undecided
 
 _LEFT, _PAIRS = "anabranch_left", "anabranch_pairs"
+#: In place of a number of pairs: a pair as it comes; a left row or pair of those decided at once.
+_PAIR, _AT_ONCE = -1, -2
 
 
 def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
@@ -71,8 +79,12 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
     is_left = f"_metadata.file_name like '{LEFT_PREFIX}%'"
     rows = frame.where(f"{CLOCK} is null")
+    folder = "cast(regexp_extract(_metadata.file_path, '/([0-9]+)/[^/]*$', 1) as bigint)"
+    # The batch that has found the row is the one in which it came to be.
+    late = f"coalesce({deadline} < {floor}, false)"
+    late = f"({late} and {folder} = `{BATCH}`)" if outer.by_batch else "false"
     tagged = never_late(
-        rows.selectExpr(
+        rows.where(f"not {late}").selectExpr(
             *left,
             *apart,
             f"{place(f'coalesce(greatest({deadline}, {floor}), {FIRST})')} as {END}",
@@ -94,13 +106,43 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
         for o in query.projection
         if f"`{o.name}`" in others
     ]
+    at_once = rows.where(late).selectExpr(
+        *left,
+        *apart,
+        *nothing,
+        f"cast({is_left} as bigint) as {_LEFT}",
+        f"cast({_AT_ONCE} as bigint) as {_PAIRS}",
+    )
     closed = groups.selectExpr(*left, *apart, *nothing, _LEFT, _PAIRS)
+    closed = closed.unionByName(at_once.coalesce(1))
     if outer.kind is not JoinKind.LEFT:
         return closed
     pairs = rows.where(f"not ({is_left})").selectExpr(
-        *left, *apart, *others, f"cast(0 as bigint) as {_LEFT}", f"cast(-1 as bigint) as {_PAIRS}"
+        *left,
+        *apart,
+        *others,
+        f"cast(0 as bigint) as {_LEFT}",
+        f"cast({_PAIR} as bigint) as {_PAIRS}",
     )
     return closed.unionByName(pairs.coalesce(1))
+
+
+def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
+    """``rows`` (of :func:`decided`) with left rows and pairs that are decided at once as groups."""
+    single = pc.equal(rows[_PAIRS], _AT_ONCE)
+    some = rows.filter(single)
+    if not some.num_rows:
+        return rows
+    some = some.set_column(some.schema.get_field_index(_PAIRS), _PAIRS, pc.subtract(1, some[_LEFT]))
+    keys = [name for name, _ in outer.left] + [BATCH]
+    sums = some.group_by(keys, use_threads=False).aggregate([(_LEFT, "sum"), (_PAIRS, "sum")])
+    sums = sums.rename_columns([*keys, _LEFT, _PAIRS])
+    arrays = [
+        sums[f.name].cast(f.type) if f.name in sums.column_names else pa.nulls(len(sums), f.type)
+        for f in rows.schema
+    ]
+    groups = pa.Table.from_arrays(arrays, schema=rows.schema)
+    return pa.concat_tables([rows.filter(pc.invert(single)), groups])
 
 
 def _cut(bound: int) -> int:
@@ -110,30 +152,41 @@ def _cut(bound: int) -> int:
 
 def without_undecided(
     outer: OuterJoin, rows: pa.Table, undecided: Undecided
-) -> tuple[pa.Table, int]:
+) -> tuple[pa.Table, LeftRows]:
     """``rows`` (of :func:`decided`) without left rows of which pairs may have been withheld, and
-    how many these were.
+    the counts of left rows.
     """
     closed = pc.greater_equal(rows[_PAIRS], 0).combine_chunks().to_numpy(zero_copy_only=False)
     some = rows.filter(pa.array(closed)).combine_chunks()
     if not some.num_rows:
-        return rows, 0
+        return rows, LeftRows(outer.kind)
     kinds = dict(outer.left)
 
     def column(name: str) -> pa.Array:
         return some[name].combine_chunks().cast(arrow_type(kinds[name]))
 
-    deadlines = [
-        some[n].combine_chunks().cast(pa.int64()).to_numpy() + _cut(m) for n, m in outer.times
-    ]
-    came = some[BATCH].combine_chunks().to_numpy()
-    found = undecided.among(some.num_rows, column, came, np.minimum.reduce(deadlines))
+    def numbers(name: str) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = some[name].combine_chunks().cast(pa.int64()).to_numpy()
+        return found
+
+    deadlines = np.minimum.reduce([numbers(n) + _cut(bound) for n, bound in outer.times])
+    came, times, pairs = numbers(BATCH), numbers(_LEFT), numbers(_PAIRS)
+    found = undecided.among(some.num_rows, column, came, deadlines)
+    given = np.where((pairs > 0) == (outer.kind is JoinKind.SEMI), times, 0)
+    given[found] = 0
+    certain = given > 0
+    chances = undecided.chances(int(certain.sum()), came[certain], deadlines[certain])
+    counts = LeftRows(
+        outer.kind,
+        int(given.sum()),
+        float((given[certain] * (1 / chances - 1)).sum()),
+        int(times[found].sum()),
+    )
     if not found.any():
-        return rows, 0
+        return rows, counts
     wanted = np.ones(rows.num_rows, np.bool_)
     wanted[np.flatnonzero(closed)[found]] = False
-    left_out = int(some[_LEFT].combine_chunks().to_numpy()[found].sum())
-    return rows.filter(pa.array(wanted)), left_out
+    return rows.filter(pa.array(wanted)), counts
 
 
 def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
@@ -149,7 +202,7 @@ def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
     else:
         times = np.where(pc.equal(pairs, 0), times, 0)
         # A pair is itself.
-        times = np.where(pc.equal(pairs, -1), 1, times)
+        times = np.where(pc.equal(pairs, _PAIR), 1, times)
     chosen = rows.take(pa.array(np.repeat(np.arange(len(times)), times))).combine_chunks()
 
     def fetch(column: Column) -> pa.Array:

@@ -20,7 +20,7 @@ import numpy as np
 
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.queries.expressions import Column
-from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.ledger import NewEntries
 
 if TYPE_CHECKING:
@@ -100,6 +100,22 @@ class Undecided:
             else:
                 ranking = Ranking(((key.column, key.kind),), by_batch=False)
                 found |= ranks(ranking, column, rows, 0) >= least
+        return found
+
+    def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
+        """The chance that each of so many left rows had of being decided, whatever its key: that a
+        rank is below all limits, from that of the batch in which it came to be on. Ranks by
+        different keys are independent. As of the last call of :meth:`among`.
+        """
+        found = np.ones(rows, np.float64)
+        for key, (batches, marks, limits) in self._by_key.items():
+            if key is None:
+                continue
+            low = np.searchsorted(batches, came)
+            # Its own batch withholds a left row also after the deadline.
+            own = np.searchsorted(batches, came, side="right")
+            high = np.maximum(np.searchsorted(marks, deadlines, side="right"), own)
+            found *= np.minimum(least_between(limits, low, high), WHOLE) / WHOLE
         return found
 
     def _read(self) -> None:

@@ -24,6 +24,8 @@ import structlog
 from pyspark.errors import StreamingQueryException
 
 from anabranch_contract.plans.ruleset import query_from_json, query_to_json
+from anabranch_contract.protocol.activations import LeftRows, counted
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
@@ -32,7 +34,7 @@ from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.storage.documents import write_durably
 from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.counts import all_shown, all_written, so_far, undecided_file
+from anabranch_runtime.views.counts import all_left, all_shown, all_written
 from anabranch_runtime.views.finishing import with_counts
 from anabranch_runtime.views.versions import Maker, Place, place_of
 
@@ -81,7 +83,7 @@ class _Kept:
     Attributes:
         parts: what runs for it: itself, or an outer join and the view over it.
         clock: as of the last batch that has committed; ``reached``: that it has been brought up to.
-        missing: the query's activation as of that batch; None: nothing of it was ever withheld.
+        known: the activations of the query's joins as of that batch.
         lost: what it was made of is not there any more, so it stays as it is.
         ending: no ruleset has it any more, it ends with what has been found for it.
         unsure: what is released to it may not have been read by Spark.
@@ -91,7 +93,7 @@ class _Kept:
     place: Place
     parts: tuple[_Running, ...]
     clock: int | None = None
-    missing: Activation | None = None
+    known: Mapping[str, Activation] = field(default_factory=dict)
     reached: int | None = None
     lost: bool = False
     ending: bool = False
@@ -139,8 +141,8 @@ class Views:
     _shown: dict[str, int] = field(init=False, default_factory=dict)
     #: View or outer join -> its last version that has written something, and rows written so far.
     _written: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
-    #: Outer join -> left rows that were not decided so far.
-    _undecided: dict[str, int] = field(init=False, default_factory=dict)
+    #: Outer join -> its left rows whose deadlines have passed.
+    _left: dict[str, LeftRows] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
     _closing: bool = field(init=False, default=False)
@@ -154,18 +156,19 @@ class Views:
             queries: their activations, as of the batch before ``next_batch``.
         """
         session = groups.view_session(self.session)
-        shown, left_out = self._shown.__setitem__, self._undecided.__setitem__
+        shown, left = self._shown.__setitem__, self._left.__setitem__
         self._maker = Maker(
-            session, self.results, self.writers, self.publish, shown, left_out, self._wrote
+            session, self.results, self.writers, self.publish, shown, left, self._wrote
         )
         self._shown.update(all_shown(self.results))
         self._written.update(all_written(self.results))
+        self._left.update(all_left(self.results))
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
             query = query_from_json(json.loads(spec.read_text()))
             inputs.forget_from(spec.parent, next_batch)
             kept = self._kept[str(query.id)] = self._taken_up(query, spec.parent)
-            kept.missing = _missing(queries.get(str(query.id)))
+            kept.known = _known(queries, str(query.id))
         self._thread = threading.Thread(target=self._keep_up, name="views", daemon=True)
         self._thread.start()
 
@@ -195,7 +198,7 @@ class Views:
             for name in self._kept.keys() - wanted.keys():
                 self._kept[name].ending = True
             for name, kept in self._kept.items():
-                kept.missing = _missing(queries.get(name))
+                kept.known = _known(queries, name)
             self._next_batch = next_batch
             self._changed.notify()
 
@@ -227,11 +230,11 @@ class Views:
         """
         return self._written.copy()
 
-    def undecided(self) -> dict[str, int]:
-        """Outer join -> how many of its left rows nobody has been given, since pairs of them may
-        have been withheld.
+    def left_rows(self) -> dict[str, LeftRows]:
+        """Outer join -> its left rows whose deadlines have passed. Those that have ended are among
+        them.
         """
-        return {name: rows for name, rows in self._undecided.copy().items() if rows}
+        return self._left.copy()
 
     def never_rationed(self) -> frozenset[str]:
         """Outer joins that an earlier release has begun: their left rows are not told apart as
@@ -309,11 +312,13 @@ class Views:
                 # To the end of the queue.
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
-                missing = kept.missing
+                known = kept.known
             try:
                 first, *upper = kept.parts
+                missing = None if kept.needs_clock else _missing(known, name)
                 self._advance(first, next_batch, clock, missing, always=kept.needs_clock)
                 for part in upper:
+                    missing = _missing(known, name, self._left.get(name))
                     self._advance(part, inputs.after_all(part.place.home), None, missing)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
                 kept.reached, kept.looked_at = clock, next_batch
@@ -412,7 +417,7 @@ class Views:
         self._shown.setdefault(str(query.id), 0)
         self._written.setdefault(str(query.id), (0, 0))
         if query.outer is not None:
-            self._undecided[query.id] = so_far(undecided_file(home))
+            self._left.setdefault(str(query.id), LeftRows(query.outer.kind))
         places = (place,) if place.upper is None else (place, place.upper)
         running = tuple(_Running(p) for p in places)
         return _Kept(place, running, looked_at=inputs.released(home) + 1)
@@ -422,7 +427,6 @@ class Views:
         shutil.rmtree(kept.place.home, ignore_errors=True)
         for part in kept.parts:
             shutil.rmtree(part.place.checkpoint, ignore_errors=True)
-        self._undecided.pop(kept.place.query.id, None)
 
 
 def _waits_for_past(known: Activation | None) -> bool:
@@ -430,8 +434,17 @@ def _waits_for_past(known: Activation | None) -> bool:
     return known is not None and known.past is not None and known.past.pending
 
 
-def _missing(known: Activation | None) -> Activation | None:
-    """What a release has of an activation: nothing, where nothing of it was ever withheld."""
-    if known is None or not known.incomplete:
+def _known(queries: Mapping[str, Activation], name: str) -> dict[str, Activation]:
+    """The activations of the joins that the query ``name`` consists of."""
+    names = (name, name + LEFT_SUFFIX)
+    return {one: found for one in names if (found := queries.get(one)) is not None}
+
+
+def _missing(
+    known: Mapping[str, Activation], name: str, left_rows: LeftRows | None = None
+) -> Activation | None:
+    """The activation that goes with a release; None where no row was ever withheld."""
+    found = counted(known, name, left_rows)
+    if found is None or not found.incomplete:
         return None
-    return replace(known, earlier=())
+    return replace(found, earlier=())

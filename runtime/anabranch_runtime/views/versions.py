@@ -23,7 +23,7 @@ from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import version_file, version_of
 from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.views import groups, outer_joins
-from anabranch_runtime.views.counts import add, put, shown_file, undecided_file, written_file
+from anabranch_runtime.views.counts import add, add_left, put, shown_file, written_file
 from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
 from anabranch_runtime.views.parts import Part, of_part, told
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from anabranch_contract.plans.ruleset import QuerySpec
+    from anabranch_contract.protocol.activations import LeftRows
     from anabranch_contract.queries.outer_joins import OuterJoin
     from anabranch_contract.queries.views import View
     from anabranch_runtime.sinks.delivery import Write
@@ -105,7 +106,7 @@ class Maker:
         writers: who writes sinks outside.
         publish: takes a view's rows as they are now.
         show: takes how many rows an outer join has given, or a view has.
-        left_out: takes how many left rows of an outer join were not decided so far.
+        left: takes the left rows of an outer join so far.
         follow: takes the rows that a version has written to its sink, and how many all versions
             have up to it.
     """
@@ -115,7 +116,7 @@ class Maker:
     writers: Mapping[SinkKind, Write]
     publish: Callable[[str, ViewRows], None]
     show: Callable[[str, int], None]
-    left_out: Callable[[str, int], None]
+    left: Callable[[str, LeftRows], None]
     follow: Callable[[str, int, pa.Table, int], None]
 
     def work(self, place: Place) -> Work:
@@ -145,10 +146,10 @@ class Maker:
         version: int,
     ) -> None:
         """Rows of an outer join, for the sink or for the view over it."""
-        found, query = frame.toArrow(), str(place.query.id)
+        found, query = outer_joins.grouped(outer, frame.toArrow()), str(place.query.id)
         if undecided is not None:
-            found, left_out = outer_joins.without_undecided(outer, found, undecided)
-            self.left_out(query, add(undecided_file(place.home), version, left_out))
+            found, left_rows = outer_joins.without_undecided(outer, found, undecided)
+            self.left(query, add_left(self.results, query, version, left_rows))
         rows = outer_joins.results(outer, found)
         if place.upper is None:
             self._write(place, version, rows)

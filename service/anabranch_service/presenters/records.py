@@ -10,10 +10,11 @@ from anabranch_contract.connectors.secrets import masked_options, masked_text
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.durations import format_duration
 from anabranch_contract.plans.rations import Floor, RationSchedule
-from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.activations import Activation, LeftRows, of_outer_join
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.normalised import NormalisedInfo
@@ -127,17 +128,18 @@ def query_out(
     sources: Sources,
     now: datetime,
     floors: Floors | None = None,
-    joined: Activation | None = None,
+    left: Activation | None = None,
     approvals: Approvals | None = None,
 ) -> QueryOut:
     """A query, its status and what the runtime fixed at its activation.
 
     Args:
         floors: as :func:`floors_of` has them.
-        joined: the activation with the counts of all joined rows (``activations.joined_rows``).
+        left: the activation of the left rows of an outer join.
         approvals: the plan that waits for approval, of which it may be part.
     """
     status = status_of(record, activation, progress, now)
+    joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
     streams = {a.stream for a in record.normalised.aliases} if status in LIVE else set()
     return QueryOut.of(
         record,
@@ -158,8 +160,8 @@ def query_out(
         if activation is None
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record, activation, progress),
-        joined_rows=None if joined is None or not record.normalised.post_join else joined.results,
-        rationed=_rationed(record, joined, progress, (floors or {}).get(record.id)),
+        joined_rows=None if activation is None or not record.normalised.post_join else joined,
+        rationed=_rationed(record, activation, left, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
@@ -210,6 +212,7 @@ def floors_of(progress: Progress | None, schedule: RationSchedule | None) -> Flo
 def _rationed(
     record: QueryRecord,
     activation: Activation | None,
+    left: Activation | None,
     progress: Progress | None,
     known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
@@ -222,7 +225,12 @@ def _rationed(
         if floor is None:
             return None
         activation = Activation(0, {})
-    undecided = 0 if progress is None else progress.rationing.undecided.get(record.id, 0)
+    outer = record.normalised.outer
+    left_rows = None if progress is None else progress.rationing.left_rows.get(record.id)
+    if outer is not None and left is not None:
+        left_rows = left_rows or LeftRows(JoinKind(outer.kind))
+        activation = of_outer_join(activation, left, left_rows)
+    undecided = 0 if left_rows is None else left_rows.undecided
     left_out = activation.withheld + activation.owed + activation.blind + undecided
     if not (left_out or activation.caught_up or shares or floor):
         return None
@@ -236,6 +244,7 @@ def _rationed(
         floor=None if floor is None else floor.completeness,
         floor_needs=None if floor is None else floor.needs,
         floor_broken=broken,
+        left_withheld=0.0 if left_rows is None else left_rows.missing,
         undecided=undecided,
     )
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from anabranch_contract.protocol.activations import joined_rows
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.rest.queries import QueryList, QueryOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -59,8 +59,8 @@ async def list_queries(
         return not status or status_of(record, activations.get(record.id), progress, now) in status
 
     def item(record: QueryRecord) -> QueryOut:
-        activation, joined = activations.get(record.id), joined_rows(activations, record.id)
-        return query_out(record, activation, progress, sources, now, floors, joined, approvals)
+        activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
+        return query_out(record, activation, progress, sources, now, floors, left, approvals)
 
     found = sought.among(_after(await store.newest_queries(), cursor))
     fitting = (one.record for one in found if in_state(one.record))

@@ -16,7 +16,6 @@ from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.protocol.activations import joined_rows
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.runs import next_run, query_of
@@ -245,9 +244,9 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     activations = {name: one for name, one in found.items() if one is not None}
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     floors = floors_of(progress, await ctx.store.rations())
-    activation, joined = activations.get(record.id), joined_rows(activations, record.id)
+    activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
     approvals = await ctx.store.approvals()
-    return query_out(record, activation, progress, sources, ctx.clock(), floors, joined, approvals)
+    return query_out(record, activation, progress, sources, ctx.clock(), floors, left, approvals)
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:

@@ -95,6 +95,8 @@ async def view_rows(
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found = await ctx.store.view_rows(record.id)
-    activation = await ctx.store.activation(record.id)
+    # Of an outer join it counts pairs only.
+    outer = record.normalised.outer is not None
+    activation = None if outer else await ctx.store.activation(record.id)
     columns = [c.name for c in record.normalised.output]
     return view_rows_out(columns, found, activation, limit, scaled=scaled)

@@ -8,12 +8,13 @@ from unittest.mock import Mock
 import structlog
 from redis import Redis
 
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_runtime.control import StreamRecord
 from anabranch_runtime.driver.progress import ProgressReporter
-from anabranch_runtime.sinks.view_inputs import home_of
 from anabranch_runtime.sources.batch_input import Sources
-from anabranch_runtime.views.counts import add, put, shown_file, undecided_file
+from anabranch_runtime.views.counts import add, add_left, put, shown_file
 from tests.support.cases.states import RS
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
@@ -57,9 +58,7 @@ def test_a_view_has_the_rows_of_its_sink_while_spark_starts(redis: str, tmp_path
     put(shown_file(tmp_path / "results", "counted"), 1, 2)
     # An outer join that has ended, and one that has left rows undecided.
     add(shown_file(tmp_path / "results", "ended"), 4, 7)
-    undecided = undecided_file(home_of(tmp_path / "results", "outer"))
-    undecided.parent.mkdir(parents=True)
-    put(undecided, 1, 5)
+    add_left(tmp_path / "results", "outer", 1, LeftRows(JoinKind.LEFT, undecided=5))
 
     # The report at a start comes before Spark, and with it views, are there.
     driver(redis, tmp_path)
@@ -69,4 +68,4 @@ def test_a_view_has_the_rows_of_its_sink_while_spark_starts(redis: str, tmp_path
     assert found.state == "starting"
     assert found.results == {"joined": 4, "counted": 4, "new": 4}
     assert found.shown == {"counted": 2, "new": 0, "ended": 7}
-    assert found.rationing.undecided == {"outer": 5}
+    assert found.rationing.left_rows["outer"].undecided == 5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.cases import random_rations
 from tests.support.scenarios.seeds import parts
 from tests.support.worlds.outer_replays import OuterReplay
 
@@ -62,3 +63,28 @@ def test_many_rationed_joins_are_what_the_ledger_says(
     seeds: Sequence[int], owed: bool, spark: SparkSession, redis: str, tmp_path: Path
 ) -> None:
     _assert_exact(seeds, spark, redis, tmp_path, owed=owed)
+
+
+#: Seeds of a left, a semi and an anti join without a view.
+KINDS = {"LEFT JOIN": 46, "LEFT SEMI": 47, "LEFT ANTI": 27}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_missing_of_their_results_is_estimated(
+    kind: str, spark: SparkSession, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_rations, "_SHARES", (0.3, 0.5, 0.7))
+    replay = OuterReplay(spark, tmp_path, redis, KINDS[kind], keys=400, sizes=(100, 150))
+    verdict = replay.play()
+    assert kind in verdict.statement
+    assert verdict.found == verdict.wanted
+    assert verdict.share < 1
+    said = verdict.said
+    assert said is not None
+    assert said.results == len(verdict.found)
+    assert verdict.missing > 0
+    if kind != "LEFT JOIN":
+        assert said.withheld == pytest.approx(verdict.missing, rel=1e-4)
+    else:
+        # Pairs are missing as well.
+        assert said.withheld > verdict.missing

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.views.counts import add, all_shown, put, shown_file, so_far, undecided_file
+from anabranch_runtime.views.counts import add, all_shown, put, shown_file, so_far, written_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_a_version_that_is_made_again_counts_once(tmp_path: Path) -> None:
-    file = undecided_file(tmp_path)
+    file = written_file(tmp_path, "q")
     assert so_far(file) == 0
     made = ((1, 3), (1, 3), (2, 0), (3, 4))
     assert [add(file, v, n) for v, n in made] == [3, 3, 3, 7]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from anabranch_contract.protocol.activations import Activation, PastResults, PastStatus
-from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.protocol.activations import (
+    Activation,
+    LeftRows,
+    PastResults,
+    PastStatus,
+)
+from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.rest.normalised import NormalisedInfo, OuterInfo
 from anabranch_contract.rest.queries import SinkRecord
 from anabranch_service.presenters.records import query_out, results_at, run_out
 from anabranch_service.registry.records import QueryRecord
@@ -55,3 +62,25 @@ def test_a_run_is_shown_under_its_query_with_what_has_come_of_its_past() -> None
     assert shown.past_results.document() == {"status": "emitted", "results": 7, "rows": 0}
     run = run_out(record(), found, RUNNING, NOW)
     assert (run.run, run.results, run.activated_batch) == ("q~2", 9, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "results", "withheld"), [("left", 104, 896.0), ("semi", 4, 96.0), ("anti", 4, 96.0)]
+)
+def test_what_overload_has_kept_from_an_outer_join_is_about_its_results(
+    kind: str, results: int, withheld: float
+) -> None:
+    outer = OuterInfo(kind=kind, partner="c", left=[], deadline="")
+    meaning = record().normalised.model_copy(update={"outer": outer})
+    rows = {"q~2": LeftRows(JoinKind(kind), given=4, missing=96.0, undecided=7)}
+    running = replace(RUNNING, rationing=Rationing(left_rows=rows), shown={"q~2": results})
+    pairs = Activation(3, {}, results=100, withheld=800.0)
+    left = Activation(3, {}, results=300, withheld=100.0)
+    shown = query_out(
+        record(normalised=meaning), pairs, running, Sources({}, alive=True), NOW, left=left
+    )
+    kept = shown.rationed
+    assert kept is not None
+    assert (shown.results, shown.joined_rows) == (results, 400)
+    assert (kept.withheld, kept.left_withheld, kept.undecided) == (withheld, 96.0, 7)
+    assert kept.completeness == results / (results + withheld)

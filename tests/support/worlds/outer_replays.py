@@ -20,7 +20,8 @@ import yaml
 
 from anabranch_contract.plans.rations import Ranking
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.index.ranks import WHOLE, limit, ranks
+from anabranch_runtime.sinks.completeness import read_completeness
 from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.views.upkeep import Views
 from tests.support.oracles.ledger import made_good
@@ -39,33 +40,48 @@ if TYPE_CHECKING:
     from anabranch_contract.protocol.activations import ViewRows
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_runtime.driver.driver import Driver
+    from anabranch_runtime.sinks.completeness import Completeness
     from tests.support.worlds.outer_runs import Drawn
 
 #: (batch, k, v, ts) of a stream's rows.
 Rows = list[tuple[int, int | None, int, dt.datetime]]
-#: Keys of tuples.
-KEYS = (None, *range(12))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Attributes: what was emitted, what should have been, and what has happened."""
+    """What was emitted, what should have been, and what has happened.
+
+    Attributes:
+        share: of the rows of the outer join without rations, those that were emitted.
+        missing: how many left rows are missing beside those given, by the chance that each had.
+        said: what the file beside the results says of that; None: nothing was withheld.
+    """
 
     statement: str
     found: list[tuple[Any, ...]]
     wanted: list[tuple[Any, ...]]
     events: Counter[str]
+    share: float
+    missing: float
+    said: Completeness | None
 
 
 @dataclass(slots=True)
 class OuterReplay:
-    """One statement over random streams, in ``folder``."""
+    """One statement over random streams, in ``folder``.
+
+    Attributes:
+        owed: whether some of what is withheld is made good.
+        keys: how many keys tuples have, beside NULL. ``sizes``: of the batches of a stream.
+    """
 
     session: SparkSession
     folder: Path
     redis: str
     seed: int
     owed: bool = False
+    keys: int = 12
+    sizes: tuple[int, ...] = (0, 3, 15, 30)
     drawn: Drawn = field(init=False)
     query: JoinQuery = field(init=False)
     rows: dict[str, Rows] = field(init=False)
@@ -83,8 +99,10 @@ class OuterReplay:
         out = self.folder / "out"
         out.mkdir()
         drains = Random(self.seed + 1)
+        drivers: list[Driver] = []
 
         def attach(driver: Driver) -> Views:
+            drivers[:] = [driver]
             for one in self.views:
                 one.close()
             checkpoints = self.folder / "checkpoints"
@@ -105,14 +123,16 @@ class OuterReplay:
         try:
             replay.run()
             self.views[-1].drain()
+            drivers[-1].finish()
         finally:
             for one in self.views:
                 one.close()
         events = replay.events
         found = outer_runs.emitted(out / "results" / "v", self.query)
         assert self.views[-1].shown() == {"v": len(found)}, self.drawn.spark
-        wanted = self._wanted(out / "results", batches, events)
-        return Verdict(self.drawn.spark, found, wanted, events)
+        wanted, share, missing = self._wanted(out / "results", batches, events)
+        said = read_completeness(out / "results", "v")
+        return Verdict(self.drawn.spark, found, wanted, events, share, missing, said)
 
     def _script(self, batches: int) -> Script:
         rng = Random(self.seed + 2)
@@ -124,9 +144,9 @@ class OuterReplay:
         found: Rows = []
         base = 0
         for batch in range(batches - 1):
-            for _ in range(rng.choice((0, 3, 15, 30))):
+            for _ in range(rng.choice(self.sizes)):
                 ts = BEGIN + dt.timedelta(seconds=base * 60 + rng.randrange(-900, 1800))
-                found.append((batch, rng.choice(KEYS), rng.randrange(10), ts))
+                found.append((batch, rng.choice((None, *range(self.keys))), rng.randrange(10), ts))
             base += rng.choice((0, 10, 30))
         # The clock moves, so that whatever was decided before it is given.
         found.append((batches - 1, None, 0, BEGIN + dt.timedelta(minutes=base + 40)))
@@ -168,7 +188,10 @@ class OuterReplay:
         seen = [_micros(r[3]) for r in self.rows[name] if r[0] < batch]
         return max(seen) - 5 * MINUTE if seen else None
 
-    def _wanted(self, results: Path, batches: int, events: Counter[str]) -> list[tuple[Any, ...]]:
+    def _wanted(
+        self, results: Path, batches: int, events: Counter[str]
+    ) -> tuple[list[tuple[Any, ...]], float, float]:
+        """The rows that should be there, with ``share`` and ``missing`` of the verdict."""
         left = ["a", "b"] if "JOIN b" in self.drawn.left else ["a"]
         came = f"greatest({', '.join(f'{name}.batch' for name in left)}, -1)"
         last = f"greatest({came}, c.batch)"
@@ -183,9 +206,16 @@ class OuterReplay:
             whole = outer_runs.should_be(self.drawn, connection, mark)
             connection.execute("DROP VIEW IF EXISTS r")
             found = outer_runs.should_be(self.drawn, connection, mark, pair_kept, left_kept)
+            below = replace(self.drawn, above=None)
+            most = len(outer_runs.should_be(below, connection, mark))
+            kept = len(outer_runs.should_be(below, connection, mark, pair_kept, left_kept))
+            least = f"(SELECT min(h.least) FROM held h WHERE h.batch = {came} OR h.batch {since})"
+            scaled = f"{WHOLE} / coalesce(nullif({least}, 0), {WHOLE}) - 1 AS missing"
+            given = replace(below, kind="anti" if below.kind == "left" else below.kind)
+            given = replace(given, select=scaled)
+            weights = outer_runs.should_be(given, connection, mark, left_kept=left_kept)
         events["something withheld"] += whole != found
-
-        return found
+        return found, kept / most if most else 1.0, sum(weight for (weight,) in weights)
 
     def _held(self, results: Path, events: Counter[str]) -> list[tuple[int, int, int]]:
         """(batch, watermark of ``c`` as it began, least rank that was withheld)."""
@@ -218,11 +248,12 @@ class OuterReplay:
         connection.execute("CREATE TABLE held (batch INT, mark BIGINT, least BIGINT)")
         if held:
             connection.executemany("INSERT INTO held VALUES (?, ?, ?)", held)
-        keys = pa.array(KEYS, pa.int32())
+        known = (None, *range(self.keys))
+        keys = pa.array(known, pa.int32())
         ranking = Ranking((("k", "bigint"),), by_batch=False)
-        numbers = ranks(ranking, lambda _: keys, len(KEYS), 0).tolist()
+        numbers = ranks(ranking, lambda _: keys, len(known), 0).tolist()
         connection.execute("CREATE TABLE ranked (k INT, rank BIGINT)")
-        ranked = list(zip(KEYS, numbers, strict=True))
+        ranked = list(zip(known, numbers, strict=True))
         connection.executemany("INSERT INTO ranked VALUES (?, ?)", ranked)
 
 

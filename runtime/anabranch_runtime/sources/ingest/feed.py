@@ -120,7 +120,7 @@ class LandedFeed:
         """Ranges of rows of landed files."""
         first, begin = start or (0, 0)
         last, stop = end
-        spans: list[tuple[Path, int, int, int]] = []
+        spans: list[tuple[Path, int, int, int, int]] = []
         for number in range(first, last + (stop > 0)):
             batch = self._batch(number)
             if batch is None:
@@ -136,24 +136,34 @@ class LandedFeed:
             for name, rows, size in batch.files:
                 a, b = max(low - passed, 0), min(high - passed, rows)
                 if a < b:
-                    spans.append((folder_of(self.home, number) / name, size, a, b))
+                    spans.append((folder_of(self.home, number) / name, size, a, b, passed))
                 passed += rows
-        size = max(sum(b - a for _, _, a, b in spans) // parts, 1)
+        size = max(sum(b - a for _, _, a, b, _ in spans) // parts, 1)
         found = []
-        for path, length, a, b in spans:
+        for path, length, a, b, passed in spans:
             count = max(round((b - a) / size), 1)
             cuts = [a + (b - a) * i // count for i in range(count + 1)]
-            found += [self._piece(path, length, low, high) for low, high in pairwise(cuts)]
+            found += [self._piece(path, length, low, high, passed) for low, high in pairwise(cuts)]
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
         """All of it: its pieces never fail alone."""
         return end
 
-    def _piece(self, path: Path, size: int, first: int, last: int) -> Piece:
+    def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
+        """Rows of a file, which ``passed`` rows of its landed batch precede."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
         where = {"path": str(path), "size": size, "first": first, "last": last}
-        return Piece("landed", self.record.name, columns, last - first, where)
+        return Piece(
+            "landed",
+            self.record.name,
+            columns,
+            last - first,
+            where,
+            source=f"{self.home.name}/{path.parent.name}",
+            first=passed + first,
+            last=passed + last,
+        )
 
     def _batch(self, number: int) -> Landed | None:
         if number in self._known:

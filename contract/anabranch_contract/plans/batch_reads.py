@@ -1,0 +1,67 @@
+"""The input of a batch as ranges of files, entries and rows.
+
+Rations are of batches (``semantics.md``, "Rations"). With the batch of every row, the ledger and
+the input give the results again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from anabranch_contract.codec import Row
+
+#: The version of :class:`BatchReads` that is written.
+VERSION = 1
+
+
+class Unit(StrEnum):
+    """The unit of a range of a stream's input."""
+
+    ROWS = "rows"
+    BYTES = "bytes"
+    ENTRIES = "entries"
+
+
+class ReadRange(Row, frozen=True):
+    """A part of a stream's input that a batch has read.
+
+    Attributes:
+        source: the path of a file, the key of a Redis Stream, or ``<source>/<number>``, a landed
+            batch of a source of Spark's.
+        first, last: of rows those from ``first`` up to ``last``, which is not among them, counted
+            from 0; of bytes the lines that begin there; of entries those after the id ``first`` up
+            to the id ``last``, which is among them. No ``last``: to the end.
+    """
+
+    stream: str
+    source: str
+    unit: Unit
+    first: int | str
+    last: int | str | None
+
+    def joined(self, following: ReadRange) -> ReadRange | None:
+        """Both as one, where ``following`` begins where this ends."""
+        one, other = (self.stream, self.source), (following.stream, following.source)
+        if one != other or self.last is None or self.last != following.first:
+            return None
+        return ReadRange(self.stream, self.source, self.unit, self.first, following.last)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReads:
+    """The input of a batch, and the limits by which rows of it were set aside.
+
+    Attributes:
+        ranges: in order, those that follow each other as one; unreadable input is in none.
+        before: stream -> tuples that earlier batches had read, whatever became of them.
+        watermarks: stream -> microseconds: a row with an event time below it was late.
+        newest_allowed: stream -> microseconds: a row with one above it was ahead.
+    """
+
+    batch: int
+    ranges: tuple[ReadRange, ...]
+    before: dict[str, int] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    newest_allowed: dict[str, int] = field(default_factory=dict)
+    version: int = VERSION
