@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_runtime.epochs.idleness import clock_reading, pass_time
 from anabranch_runtime.epochs.join_samples import add_samples, remember, step_samples
+from anabranch_runtime.epochs.lifecycle import unseen
 from anabranch_runtime.epochs.placing import locality
 from anabranch_runtime.epochs.statistics import (
     distincts,
@@ -117,9 +118,17 @@ def steps_of_epoch(state: State, steps: Mapping[str, Step]) -> tuple[JoinSample,
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
-    """Stream -> tuples read, late, invalid and ahead so far."""
+    """Stream -> tuples read, late, invalid and ahead so far, and those that no query which begins
+    now would see (``unseen``).
+    """
     return {
-        name: {"input": s.input, "late": s.late, "invalid": s.invalid, "ahead": s.ahead}
+        name: {
+            "input": s.input,
+            "late": s.late,
+            "invalid": s.invalid,
+            "ahead": s.ahead,
+            "unseen": unseen(state, name),
+        }
         for name, s in state.streams.items()
     }
 

@@ -41,11 +41,12 @@ class Recording:
     path: str
     rows: int
     rows_per_batch: int
+    registration: str = ""
 
     @property
     def key(self) -> str:
-        """Another for a stream that is registered anew with another file or other columns."""
-        return Path(self.path).stem
+        """Another for a stream that is registered anew."""
+        return f"{Path(self.path).stem}-{self.registration}"
 
     @property
     def batches(self) -> int:
@@ -80,7 +81,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
             _write(file, schema, partial)
             write_document(_seal(target), KIND, _sum(partial))
             partial.rename(target)
-    return Recording(record.name, str(target), rows, rows_per_batch)
+    return Recording(record.name, str(target), rows, rows_per_batch, record.registration)
 
 
 def check_recording(record: StreamRecord) -> tuple[Path, int]:

@@ -125,6 +125,8 @@ class StreamState:
             stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
         ahead: tuples whose event times were too far ahead (``epochs.newest_allowed``).
         began: the first batch that brought a tuple; None: none has, or it is not known.
+        admitted: (batch, tuples before it that were neither late nor ahead nor invalid) at epoch
+            starts, newest last, as far as it is asked for, like ``history``.
 
     The last five are absent from manifests of earlier releases.
     """
@@ -141,6 +143,7 @@ class StreamState:
     latest_since: int | None = None
     ahead: int = 0
     began: int | None = None
+    admitted: tuple[tuple[int, int], ...] = ()
 
     def watermark(self) -> int | None:
         """Greatest event time seen less the lateness, or what idleness has raised it to; None
@@ -157,6 +160,17 @@ class StreamState:
             if start >= batch:
                 return greatest
         return self.max_tau if batch > 0 else None
+
+    def admitted_before(self, batch: int) -> int:
+        """How many tuples that were neither late nor ahead nor invalid came before ``batch``, which
+        begins an epoch.
+        """
+        if batch == 0:
+            return 0
+        for start, count in self.admitted:
+            if start >= batch:
+                return count
+        return self.input - self.late - self.invalid - self.ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ function badges(query) {
   if (Object.keys(query.input_problems ?? {}).length) {
     found.push(" ", make("span", { className: "badge failed", text: "input not read" }));
   }
+  if (query.complete === "never" && query.missed?.length) {
+    found.push(" ", make("span", { className: "badge pending", text: "rows missing" }));
+  }
   return found;
 }
 
@@ -166,7 +169,7 @@ export class QueryList {
             : `batch ${q.activated_batch}${q.expired_batch === null ? "" : ` to ${q.expired_batch}`}`,
         title: q.earlier.map((a) => `before: batch ${a.activated_batch} to ${a.expired_batch}`).join("\n"),
       }),
-      make("td", { text: complete || "–" }),
+      make("td", { text: complete || "–", title: (q.missed ?? []).map((one) => one.message).join("\n") }),
       make("td", { text: when(q.expires_at) || "never" }),
       definition(q),
     );
