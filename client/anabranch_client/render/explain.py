@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from anabranch_client.render.excerpt import excerpt, excerpt_width
+from anabranch_client.render.tables import missed_notes
 
 if TYPE_CHECKING:
     from anabranch_contract.rest.normalised import ViewInfo
@@ -42,7 +43,7 @@ def explain_detail(found: ExplainOut) -> Group:
         section("stores", "\n".join(f"{s['label']}  used by {_names(s)}" for s in found.stores))
         shared = ", ".join(found.shared_with) or "nobody"
         section("cost", f"adds {found.added_cost:.6g} per unit of time; shares with {shared}")
-    return Group(*parts)
+    return Group(*parts, *missed_notes(found.missed))
 
 
 def _excerpt(sql: str, refused: ProblemOut) -> list[str]:

@@ -29,7 +29,14 @@ from anabranch_client.render.saving import saving_text
 from anabranch_client.times import brief, moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
-from anabranch_contract.rest.queries import PastOut, ProblemOut, ProblemRecord, QueryOut, RunOut
+from anabranch_contract.rest.queries import (
+    MissedOut,
+    PastOut,
+    ProblemOut,
+    ProblemRecord,
+    QueryOut,
+    RunOut,
+)
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
@@ -301,6 +308,8 @@ def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
 def _query_status(query: QueryOut) -> Text:
     if query.rationed is not None and query.rationed.floor_broken:
         return Text(f"{query.status}, floor broken", style="bold red")
+    if not query.input_problems and query.complete == "never" and query.missed:
+        return Text(f"{query.status}, rows missing", style="yellow")
     if not query.input_problems:
         return _status(query.status)
     return Text(f"{query.status}, {', '.join(query.input_problems)} not read", style="bold red")
@@ -403,7 +412,12 @@ def query_detail(query: QueryOut) -> RenderableType:
         facts[f"{outer.kind} join with"] = outer.partner
         facts["partners until"] = outer.deadline
     notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
-    return Group(facts_table(facts), output, *notes)
+    return Group(facts_table(facts), output, *notes, *missed_notes(query.missed))
+
+
+def missed_notes(missed: Sequence[MissedOut]) -> list[Text]:
+    """A warning for each stream of which rows were read before and not stored."""
+    return [Text(f"warning: {m.message}; {m.remedy}", style="bold yellow") for m in missed]
 
 
 def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from anabranch_contract.codec import Message, Row
@@ -143,6 +143,8 @@ class Activation(Message):
         left_out: of a query with a view, where joined rows have been withheld for good; absent in
             documents of earlier releases.
         past: of a query that emits results of the past as well; likewise.
+        missed: alias -> tuples of its stream that arrived before those that it sees and were not
+            stored, where they may be missing in results; likewise.
     """
 
     activated_batch: int
@@ -160,6 +162,7 @@ class Activation(Message):
     caught_up: int = 0
     left_out: tuple[LeftOut, ...] = ()
     past: PastResults | None = None
+    missed: dict[str, int] = field(default_factory=dict)
 
     @property
     def completeness(self) -> float:

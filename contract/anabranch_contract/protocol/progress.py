@@ -182,7 +182,8 @@ class Progress(Message):
             documents of the release before.
         revisions: of this run; likewise.
         refused_revision: why the last one was refused; empty: none was.
-        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
+        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": those that
+            no query which begins now would see.
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
             supersede others; none in documents of the release before.
         results: query -> results so far; of a view and of an outer join: joined rows.

@@ -51,6 +51,7 @@ class Stream:
         ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
         retain: microseconds of event time, behind its watermark, for which all of its tuples stay
             stored, whatever queries there are; None: for ever; 0: only as long as queries need.
+        registration: differs from that of a stream of the same name that was deleted before.
     """
 
     name: StreamName
@@ -64,6 +65,7 @@ class Stream:
     ahead_of_clock: Micros | None = None
     ahead_of_stream: Micros | None = None
     retain: Micros | None = 0
+    registration: str = ""
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]

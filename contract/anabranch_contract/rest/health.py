@@ -15,7 +15,11 @@ class ComponentOut(Document):
     is wrong, ``remedy`` what to do.
     """
 
-    kind: Open[Literal["service", "redis", "epoch loop", "plan", "runtime", "stream", "query"]]
+    kind: Open[
+        Literal[
+            "service", "redis", "epoch loop", "plan", "runtime", "stream", "query", "completeness"
+        ]
+    ]
     name: str
     state: Open[Literal["ok", "warning", "failed"]]
     since: Time

@@ -20,7 +20,7 @@ from anabranch_contract.rest.documents import (
 )
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.queries import Dialect, ProblemOut, QueryIn
+from anabranch_contract.rest.queries import Dialect, MissedOut, ProblemOut, QueryIn
 from anabranch_contract.rest.settings import Copies, IntermediateResults, Memory, Switching
 from anabranch_contract.rest.streams import RetentionIn
 
@@ -292,3 +292,6 @@ class ExplainOut(Document):
     shared_with: list[str]
     added_cost: float | None
     plan: DryRunOut | None
+    missed: list[MissedOut] = Field(
+        default=[], description="Rows that were read and that it would not see."
+    )

@@ -171,6 +171,18 @@ class VisibleFrom(Document):
     event_time: str | None
 
 
+class MissedOut(Document):
+    """Rows of a stream that were read before a query and not stored for it.
+
+    ``rows`` counts them; null: they were stored, and dropped after their time.
+    """
+
+    stream: str
+    rows: int | None
+    message: str
+    remedy: str
+
+
 class ActivationOut(Document):
     """An activation that has ended because a stream's ttl changed the query's time bounds.
 
@@ -372,6 +384,11 @@ class QueryOut(Document):
     visible_from: dict[str, VisibleFrom] | None
     complete_from: str | None
     complete: str | None
+    missed: list[MissedOut] = Field(
+        default=[],
+        description="Rows that were read before it and that it does not see: before its "
+        "activation those that it would miss, then those without which it is not complete.",
+    )
     past: Past = "none"
     past_results: PastOut | None = Field(
         default=None, description="Null where the past was not asked for, or it has not begun."

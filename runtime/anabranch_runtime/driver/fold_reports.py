@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_runtime.epochs.idleness import clock_reading, pass_time
 from anabranch_runtime.epochs.join_samples import add_samples, remember, step_samples
+from anabranch_runtime.epochs.lifecycle import unseen
 from anabranch_runtime.epochs.placing import locality
 from anabranch_runtime.epochs.statistics import (
     distincts,
@@ -86,9 +87,9 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         edges=state.edges,
         stores=store_statistics(state),
         spans={
-            name: s.max_tau - s.min_tau
+            name: s.newest - s.min_tau
             for name, s in state.streams.items()
-            if s.max_tau is not None and s.min_tau is not None
+            if s.newest is not None and s.min_tau is not None
         },
         steps=steps,
         measured=stream_statistics(state),
@@ -121,9 +122,17 @@ def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[Join
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
-    """Stream -> tuples read, late, invalid and ahead so far."""
+    """Stream -> tuples read, late, invalid and ahead so far, and those that no query which begins
+    now would see (``unseen``).
+    """
     return {
-        name: {"input": s.input, "late": s.late, "invalid": s.invalid, "ahead": s.ahead}
+        name: {
+            "input": s.input,
+            "late": s.late,
+            "invalid": s.invalid,
+            "ahead": s.ahead,
+            "unseen": unseen(state, name),
+        }
         for name, s in state.streams.items()
     }
 
@@ -133,11 +142,11 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
     for report in reports:
         for name, meter in report.streams.items():
             known = streams.get(name, StreamState())
-            newest = [t for t in (known.max_tau, meter.max_tau) if t is not None]
+            newest = [t for t in (known.open_tau, meter.max_tau) if t is not None]
             oldest = [t for t in (known.min_tau, meter.min_tau) if t is not None]
             streams[name] = replace(
                 known,
-                max_tau=max(newest, default=None),
+                open_tau=max(newest, default=None),
                 min_tau=min(oldest, default=None),
                 input=known.input + meter.input,
                 late=known.late + meter.late,

@@ -107,7 +107,7 @@ def incur(
         return state
     known = state.debt.batches
     last = known[-1] if known and not known[-1].past else None
-    times = {name: stream.max_tau for name, stream in state.streams.items()}
+    times = {name: stream.newest for name, stream in state.streams.items()}
     reached = {name: tau for name, tau in times.items() if tau is not None}
     if (
         last is not None
@@ -307,7 +307,7 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
     """
     able = owing(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
-    reached = {n: s.max_tau for n, s in state.streams.items() if s.max_tau is not None}
+    reached = {n: s.newest for n, s in state.streams.items() if s.newest is not None}
     for query in ruleset.queries:
         known = state.queries[query.id]
         begins = known.activated_batch == state.next_batch and not known.earlier

@@ -6,9 +6,9 @@ runs, not by how long the pipeline has run or how many queries have ended.
   owed to the query, or is still to come of its past; of an outer join both go together or none. A
   query that has failed stays: a ruleset that was published before, and goes on where planning
   fails, may still name it, and the activation is what keeps it out.
-* **Event times by batch** of a stream (``StreamState.history``) are asked for the first batch that
-  a store covers (``lifecycle``: what an activation may see), so one entry per such batch is enough.
-  What is kept answers exactly as all entries would.
+* **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``) are asked
+  for the first batch that a store covers (``lifecycle``: what an activation may see), so one entry
+  per such batch is enough. What is kept answers exactly as all entries would.
 * **Counts, sketches and frequent values** of relations that no rule and no store is about.
 """
 
@@ -65,6 +65,7 @@ def _queries(state: State, ruleset: Ruleset) -> dict[str, Activation]:
 
 def _stream(name: str, stream: StreamState, stores: Mapping[str, StoreState]) -> StreamState:
     kept: set[tuple[int, int | None]] = set()
+    admitted: set[tuple[int, int]] = set()
     for store in stores.values():
         if store.streams != (name,):
             continue
@@ -74,4 +75,9 @@ def _stream(name: str, stream: StreamState, stores: Mapping[str, StoreState]) ->
         for first in starts - {0}:
             # As StreamState.max_tau_before answers.
             kept.update([entry for entry in stream.history if entry[0] >= first][:1])
-    return replace(stream, history=tuple(sorted(kept, key=lambda entry: entry[0])))
+            admitted.update([entry for entry in stream.admitted if entry[0] >= first][:1])
+    return replace(
+        stream,
+        history=tuple(sorted(kept, key=lambda entry: entry[0])),
+        admitted=tuple(sorted(admitted)),
+    )

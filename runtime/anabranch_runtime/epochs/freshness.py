@@ -23,7 +23,7 @@ def present(state: State, planned: int | None) -> int | None:
     """
     if planned is not None:
         return planned
-    known = (stream.max_tau for stream in state.streams.values())
+    known = (stream.newest for stream in state.streams.values())
     return max((tau for tau in known if tau is not None), default=None)
 
 

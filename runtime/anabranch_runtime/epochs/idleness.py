@@ -35,7 +35,7 @@ def clock_reading(
     if running is not None:
         readings = [running, last]
     else:
-        readings = [*(s.max_tau for s in streams.values() if s.spec is not None), last]
+        readings = [*(s.newest for s in streams.values() if s.spec is not None), last]
     return max((r for r in readings if r is not None), default=None)
 
 

@@ -79,7 +79,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         epoch_steps=(),
         reads={},
         reads_before=sum_reads(state.reads_before, state.reads, stores=stores),
-        meters={name: StreamMeter(since=s.max_tau) for name, s in state.streams.items()},
+        meters={name: StreamMeter(since=s.newest) for name, s in state.streams.items()},
         ran=None if state.ran is None else (state.ran[1], state.ran[1]),
     )
 
@@ -172,26 +172,33 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
     for spec in ruleset.streams:
         name, known = spec.name, state.streams.get(spec.name)
         if known is not None and known.spec is None:
-            streams[name] = replace(known, spec=spec)
+            streams[name] = _counted(replace(known, spec=spec), state.next_batch)
         elif known is None or known.spec is None or _definition(known.spec) != _definition(spec):
             changed.add(name)
-            streams[name] = StreamState(spec)
+            streams[name] = _counted(StreamState(spec), state.next_batch)
         else:
-            history = [x for x in known.history if x[1] != known.max_tau]
-            history.append((state.next_batch, known.max_tau))
+            history = [x for x in known.history if x[1] != known.newest]
+            history.append((state.next_batch, known.newest))
             since = None if name in forgotten else known.latest_since
-            streams[name] = replace(known, spec=spec, history=tuple(history), latest_since=since)
+            known = replace(known, spec=spec, history=tuple(history), latest_since=since)
+            streams[name] = _counted(known, state.next_batch)
     stores = {
         name: store for name, store in state.stores.items() if not changed & set(store.streams)
     }
     return replace(state.with_stores(stores), streams=streams)
 
 
+def _counted(stream: StreamState, batch: int) -> StreamState:
+    """``stream`` with what it has had before ``batch``, which begins an epoch."""
+    now = (batch, stream.admitted_before(batch))
+    return replace(stream, admitted=(*(e for e in stream.admitted if e[0] < batch), now))
+
+
 def _definition(spec: Stream) -> tuple[object, ...]:
     """The part of a stream's definition that makes it another one if it changes: not how it deals
     with silence, late and ahead tuples, nor which of its tuples are needed for how long.
     """
-    return spec.name, spec.columns, spec.event_time, spec.lateness
+    return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration
 
 
 def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
@@ -244,6 +251,7 @@ def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) ->
     """Fix what the query may see: from when on all tuples of each alias are stored."""
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
+    missed: dict[str, int] = {}
     complete, complete_from = "always", None
     for i, (alias, _, relation_id) in enumerate(query.members):
         relation = relations[relation_id]
@@ -258,6 +266,7 @@ def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) ->
         greatest = _missed(state, relation.stream, seen[alias])
         if len(query.members) == 1 or greatest == "nothing":
             continue
+        missed[alias] = state.streams[relation.stream].admitted_before(low)
         reach = [d for j, d in enumerate(query.retention[i]) if j != i]
         if greatest is None or any(d is None for d in reach):
             complete, complete_from = "never", None
@@ -266,7 +275,19 @@ def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) ->
             until = int(greatest) + max(d for d in reach if d is not None) + 1
             complete = "from"
             complete_from = until if complete_from is None else max(complete_from, until)
-    return Activation(batch, seen, complete_from, complete, retention=query.retention)
+    return Activation(
+        batch, seen, complete_from, complete, retention=query.retention, missed=missed
+    )
+
+
+def unseen(state: State, stream: str) -> int:
+    """How many tuples of ``stream`` were read before any query stored some of it that a query which
+    begins now could see.
+    """
+    batch, known = state.next_batch, state.streams[stream]
+    stores = [s for s in state.stores.values() if s.streams == (stream,)]
+    low = covered_since(batch, [s.covers(batch - 1) for s in stores]) if batch else 0
+    return known.admitted_before(low)
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:

@@ -32,7 +32,7 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
         if spec.ahead_of_clock is not None and clock is not None:
             limits.append(clock + spec.ahead_of_clock)
         # A stream that was idle is as far as its watermark.
-        reached = [t for t in (stream.settled, stream.floor) if t is not None]
+        reached = [t for t in (stream.max_tau, stream.floor) if t is not None]
         if spec.ahead_of_stream is not None and reached:
             limits.append(max(reached) + spec.ahead_of_stream)
         if limits:

@@ -53,7 +53,7 @@ def bounds(state: State, samples: Samples) -> Bounds:
             for owner, keys in state.sketches.items()
         },
         ranks=samples.bounds(),
-        newest={name: s.max_tau for name, s in state.streams.items() if s.max_tau is not None},
+        newest={name: s.newest for name, s in state.streams.items() if s.newest is not None},
         values={
             owner: {key: found.known for key, found in keys.items()}
             for owner, keys in state.values.items()

@@ -20,26 +20,14 @@ if TYPE_CHECKING:
 
 def planned_marks(streams: Iterable[Stream]) -> dict[str, str]:
     """Stream -> the mark of its definition, for each that is retained."""
-    return {
-        str(s.name): _mark([(n, str(t)) for n, t in s.columns], s.event_time, s.retain)
-        for s in streams
-        if s.is_retained
-    }
+    return {str(s.name): json.dumps([s.registration, s.retain]) for s in streams if s.is_retained}
 
 
 def awaited_marks(records: Iterable[StreamRecord]) -> dict[str, str]:
     """The same of streams as they are registered."""
-    return {
-        r.name: _mark([(c.name, c.type) for c in r.columns], r.event_time, r.retain)
-        for r in records
-        if r.retain != 0
-    }
+    return {r.name: json.dumps([r.registration, r.retain]) for r in records if r.retain != 0}
 
 
 def awaited(wanted: Mapping[str, str], planned: Mapping[str, str]) -> frozenset[str]:
     """The streams that no epoch has yet as they are ``wanted``."""
     return frozenset(name for name, mark in wanted.items() if planned.get(name) != mark)
-
-
-def _mark(columns: list[tuple[str, str]], event_time: str | None, retain: int | None) -> str:
-    return json.dumps([columns, event_time, retain])

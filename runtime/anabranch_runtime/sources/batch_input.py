@@ -332,7 +332,8 @@ def _order(piece: Piece) -> tuple[str, int]:
 
 def _is_same(record: StreamRecord, spec: Stream) -> bool:
     columns = tuple((c.name, parse_type(c.type)) for c in record.columns)
-    return columns == spec.columns and record.event_time == spec.event_time
+    same = record.event_time == spec.event_time and record.registration == spec.registration
+    return same and columns == spec.columns
 
 
 def _record(pieces: Sequence[Piece], why: Problem, batch: int) -> UnreadPiece:

@@ -157,6 +157,8 @@ class Feed(Protocol):
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:
-    """The offset's key: the stream's name, and a digest of what its source is made of."""
-    digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
+    """The offset's key: the stream's name, and a digest of its registration and its source. A
+    stream that is deleted and registered again is read from the beginning.
+    """
+    digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
     return f"{record.name}-{digest}"

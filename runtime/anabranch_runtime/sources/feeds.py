@@ -3,8 +3,8 @@ of Spark's own sources have landed, as many as there are.
 
 Each further source of a Spark query costs every batch some time, so streams that the runtime reads
 itself share one. The offset maps the id of each feed to its own offset; a feed that is removed
-keeps its entry and goes on from there if it is ever added again, a feed that is defined otherwise
-has another id and begins anew.
+keeps its entry; a feed that is defined otherwise, or of a stream that is registered again, has
+another id and begins anew.
 
 Planning happens in one Python process of Spark's beside the driver. It decides what a batch brings:
 as many rows as the driver allows (``Keys.limit``; see ``back_pressure``), shared out by what

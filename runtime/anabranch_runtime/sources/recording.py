@@ -44,11 +44,12 @@ class Recording:
     rows: int
     rows_per_batch: int
     source: str
+    registration: str = ""
 
     @property
     def key(self) -> str:
-        """Another for a stream that is registered anew with another file or other columns."""
-        return Path(self.path).stem
+        """Another for a stream that is registered anew."""
+        return f"{Path(self.path).stem}-{self.registration}"
 
     @property
     def batches(self) -> int:
@@ -83,7 +84,9 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
             _write(file, schema, partial)
             write_document(_seal(target), KIND, _sum(partial))
             partial.rename(target)
-    return Recording(record.name, str(target), rows, rows_per_batch, str(source))
+    return Recording(
+        record.name, str(target), rows, rows_per_batch, str(source), record.registration
+    )
 
 
 def check_recording(record: StreamRecord) -> tuple[Path, int]:

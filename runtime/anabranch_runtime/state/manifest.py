@@ -113,10 +113,9 @@ class StreamState:
     Attributes:
         spec: None: the stream is read although no ruleset names it yet; its tuples are counted and
             passed over.
-        max_tau: greatest event time seen (microseconds), late tuples included, those that were
-            ahead not.
-        settled: greatest event time of the loads that have been read (``sources.loads``); the
-            watermark follows from it.
+        max_tau: greatest event time of the loads that have ended (``sources.loads``), in
+            microseconds: late tuples included, those that were ahead not.
+        open_tau: the same of the load of which more is to be read.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last, as far as
             what stores cover is asked for (``epochs.forgetting``): of several with one maximum the
@@ -127,13 +126,15 @@ class StreamState:
             stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
         ahead: tuples whose event times were too far ahead (``epochs.newest_allowed``).
         began: the first batch that brought a tuple; None: none has, or it is not known.
+        admitted: (batch, tuples before it that were neither late nor ahead nor invalid) at epoch
+            starts, newest last, as far as it is asked for, like ``history``.
 
     The last five are absent from manifests of earlier releases.
     """
 
     spec: Stream | None = None
     max_tau: int | None = None
-    settled: int | None = None
+    open_tau: int | None = None
     min_tau: int | None = None
     history: tuple[tuple[int, int | None], ...] = ()
     input: int = 0
@@ -144,14 +145,24 @@ class StreamState:
     latest_since: int | None = None
     ahead: int = 0
     began: int | None = None
+    admitted: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def newest(self) -> int | None:
+        """Greatest event time seen, whether its load has ended or not."""
+        return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
+
+    def with_load_read(self) -> StreamState:
+        """With all that was read counted for the watermark."""
+        return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
         """Greatest event time of whole loads less the lateness, or what idleness has raised it
         to; None where nothing is ever late.
         """
-        if self.settled is None or self.spec is None or self.spec.lateness is None:
+        if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
-        own = self.settled - self.spec.lateness
+        own = self.max_tau - self.spec.lateness
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
@@ -159,7 +170,18 @@ class StreamState:
         for start, greatest in self.history:
             if start >= batch:
                 return greatest
-        return self.max_tau if batch > 0 else None
+        return self.newest if batch > 0 else None
+
+    def admitted_before(self, batch: int) -> int:
+        """How many tuples that were neither late nor ahead nor invalid came before ``batch``, which
+        begins an epoch.
+        """
+        if batch == 0:
+            return 0
+        for start, count in self.admitted:
+            if start >= batch:
+                return count
+        return self.input - self.late - self.invalid - self.ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +272,8 @@ class State:
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
         """With all that was read counted for watermarks, of all streams but ``unless``."""
         streams = {
-            name: s if name in unless or s.settled == s.max_tau else replace(s, settled=s.max_tau)
-            for name, s in self.streams.items()
+            name: stream if name in unless else stream.with_load_read()
+            for name, stream in self.streams.items()
         }
         return replace(self, streams=streams)
 

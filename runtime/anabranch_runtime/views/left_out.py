@@ -124,7 +124,7 @@ def _span(
     if timed is not None:
         low = clock_of(query, rules, clocks(before))
         stream = after.streams.get(timed[1])
-        reach = () if stream is None else (stream.max_tau, stream.floor)
+        reach = () if stream is None else (stream.newest, stream.floor)
         high = max((t for t in reach if t is not None), default=None)
     ranked = {r.start: r.ranking.columns[0] for r in own if not r.ranking.by_batch}
     exprs = _read_by(query)

@@ -10,16 +10,19 @@ from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.rest.health import ComponentOut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from anabranch_contract.protocol.intake import Unread
     from anabranch_contract.protocol.progress import Progress
     from anabranch_contract.rest.epochs import KeptSummary
+    from anabranch_contract.rest.queries import MissedOut
     from anabranch_service.registry.approvals import Approvals
     from anabranch_service.registry.records import StreamRecord
     from anabranch_service.registry.source_status import Sources
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
+#: Queries that miss rows and have a component each, at most.
+NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
 #: Count of rejected tuples -> its remedy.
 _REJECTED = {
@@ -135,6 +138,20 @@ def sink_components(problems: Mapping[str, str]) -> list[Component]:
         Component("query", name, FAILED, f"its sink does not take results: {why}", remedy)
         for name, why in sorted(problems.items())
     ]
+
+
+def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Component]:
+    """The queries that will never have all results, by what was read before them and not stored."""
+    found = [
+        Component("completeness", name, WARNING, one.message, one.remedy)
+        for name, rows in sorted(missed.items())
+        for one in rows[:1]
+    ]
+    if len(found) <= NAMED:
+        return found
+    more = f"and {len(found) - NAMED} more queries miss rows that were read before them"
+    rest = Component("completeness", "more queries", WARNING, more, "their pages have the rows")
+    return [*found[:NAMED], rest]
 
 
 def plan_component(newest: KeptSummary | None) -> Component:

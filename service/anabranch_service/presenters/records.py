@@ -20,6 +20,7 @@ from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import (
     ActivationOut,
+    MissedOut,
     PastOut,
     QueryOut,
     RationedOut,
@@ -33,6 +34,7 @@ from anabranch_contract.rest.streams import (
     SourceStatusOut,
     StreamOut,
 )
+from anabranch_service.presenters.missed import missed_rows, rows_to_miss
 from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.describe import bounds_between
@@ -155,6 +157,7 @@ def query_out(
         results_at=results_at(record, progress),
         input_problems=sources.failed_among(streams),
         **_activation(activation),
+        missed=_missed(record, activation, progress, status),
         past_results=None if activation is None else _past(activation),
         earlier=[]
         if activation is None
@@ -165,6 +168,16 @@ def query_out(
         problem=record.rejected,
         failure=None if activation is None else activation.failure,
     )
+
+
+def _missed(
+    record: QueryRecord, activation: Activation | None, progress: Progress | None, status: Status
+) -> list[MissedOut]:
+    if status not in LIVE:
+        return []
+    if activation is None:
+        return rows_to_miss(record.normalised, progress)
+    return missed_rows(record.normalised, activation)
 
 
 def run_out(

@@ -35,6 +35,7 @@ from anabranch_service.planning.request import (
     read_registered,
 )
 from anabranch_service.planning.what_if import FULL
+from anabranch_service.presenters.missed import rows_to_miss
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import usable_streams
@@ -61,13 +62,15 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     name = next(name for name in names if name not in taken)
     async with ctx.work.limited():
         answer, query = await ctx.work.read(_understand, name, body, streams, ctx.settings)
-    if query is None:
+    if query is None or answer.normalised is None:
         return answer
+    missed = rows_to_miss(answer.normalised, await ctx.store.progress())
     # Alone it is planned once, beside others three times: with them, apart, and they without it.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.solve_seconds)
     request = await ctx.work.read(plan_request, found, ctx.store.forms, seconds)
     planned, added = await ctx.work.plan(_plan_beside, request, query)
-    return answer.model_copy(update={**_own(planned, name), "added_cost": added})
+    given = {**_own(planned, name), "added_cost": added, "missed": missed}
+    return answer.model_copy(update=given)
 
 
 def _plan_beside(request: PlanningRequest, query: JoinQuery) -> tuple[DryRunOut, float]:

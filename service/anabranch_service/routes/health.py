@@ -8,7 +8,10 @@ import structlog
 from fastapi import Response
 from redis.exceptions import RedisError
 
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.health import HealthOut
+from anabranch_contract.rest.queries import MissedOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
@@ -17,11 +20,14 @@ from anabranch_service.presenters.health import (
     approval_component,
     checked,
     component_out,
+    missed_components,
     plan_component,
     sink_components,
     stream_components,
     worst_first,
 )
+from anabranch_service.presenters.missed import missed_rows
+from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.registry.runtime_check import runtime_check
 
 _LOG = structlog.get_logger(__name__)
@@ -74,4 +80,18 @@ async def _components(ctx: Context) -> list[Component]:
         checked("runtime", "runtime", await runtime_check(store), "start it: anabranch up"),
         *stream_components(streams, await store.sources(), progress),
         *sink_components({} if progress is None else progress.sinks),
+        *missed_components(await _missed(ctx, progress)),
     ]
+
+
+async def _missed(ctx: Context, progress: Progress | None) -> dict[str, list[MissedOut]]:
+    """Active query -> the rows without which it never has all results."""
+    activations, now = await ctx.store.activations(), ctx.clock()
+    found = {}
+    for listed in await ctx.store.newest_queries():
+        record, activation = listed.record, activations.get(listed.record.id)
+        if activation is None or activation.complete != "never":
+            continue
+        if status_of(record, activation, progress, now) is Status.ACTIVE:
+            found[query_of(record.id)] = missed_rows(record.normalised, activation)
+    return {name: rows for name, rows in found.items() if rows}

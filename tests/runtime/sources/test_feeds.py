@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.checkpoint import OWED, brings_nothing
 from anabranch_runtime.state.manifest import StreamState
+from tests.support.cases.states import rules
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, STREAMS, Fed
 
@@ -72,8 +74,7 @@ def test_a_stream_that_is_retained_is_not_read_before_an_epoch_stores_it(fed: Fe
 
     epoch_has()
     assert _plan(fed, start) == start, "the epoch has it, and stores nothing of it"
-    other = ("z", STREAMS[0].columns[0][1])
-    epoch_has(retain=None, columns=(*STREAMS[0].columns, other))
+    epoch_has(retain=None, registration="earlier")
     assert _plan(fed, start) == start, "the epoch has an earlier stream of the name"
     epoch_has(retain=None)
     end = _plan(fed, start)
@@ -81,6 +82,25 @@ def test_a_stream_that_is_retained_is_not_read_before_an_epoch_stores_it(fed: Fe
     epoch_has()
     fed.file("b.parquet", [3])
     assert _plan(fed, end)[feed] == end[feed], "a source that has begun waits as well"
+
+
+def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
+    fed.file("a.parquet", [1, 2])
+    fed.push([1])
+    fed.drain()
+    assert fed.driver.state.streams["R"].input == 2
+    fed.registration = {"R": "again", "S": "again"}
+    fed.read_anew()
+    fed.drain()
+    # The epoch has the former streams, whose rows these are not: they are counted.
+    assert {n: s.input for n, s in fed.driver.state.streams.items()} == {"R": 4, "S": 2}
+    assert len(fed.results("r")) == 2
+    again = [replace(s, registration="again", retain=None) for s in STREAMS]
+    before = fed.driver.state
+    state = enter_epoch(before, rules(1, {}, streams=again), 1)
+    assert {n: s.input for n, s in state.streams.items()} == {"R": 0, "S": 0}
+    assert all(not s.segments for s in state.stores.values())
+    assert any(s.segments for s in before.stores.values())
 
 
 def test_offsets_show_what_a_batch_was_planned_for() -> None:

@@ -220,7 +220,7 @@ def test_what_is_late_depends_on_loads_alone(
                 break
     assert world.late == expected.late
     assert world.found() == sorted(expected.kept)
-    assert world.driver.state.streams["R"].settled == expected.greatest
+    assert world.driver.state.streams["R"].max_tau == expected.greatest
 
 
 class Scripted:

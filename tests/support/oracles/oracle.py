@@ -276,6 +276,15 @@ class Oracle:
         assert row is not None
         return StreamCounts(*row)
 
+    def admitted(self, stream: str, before: int) -> int:
+        """How many rows of batches before that one are neither late nor ahead nor invalid."""
+        return int(
+            self.one(
+                f'SELECT count(*) FROM "{stream}" WHERE {BATCH} < {before}'
+                f" AND NOT {LATE} AND NOT {INVALID} AND NOT {AHEAD}"
+            )
+        )
+
     def batches(self) -> int:
         """How many batches the scenario has."""
         found = max((len(s.cuts or ()) for s in self.scenario.streams.values()), default=0)

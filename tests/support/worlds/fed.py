@@ -73,6 +73,8 @@ class Fed:
         self.registered = {"R", "S"}
         #: Stream -> microseconds for which it is retained, None: for ever.
         self.retain: dict[str, int | None] = {}
+        #: Stream -> its registration, where it was registered again.
+        self.registration: dict[str, str] = {}
         self.columns = dict.fromkeys("RS", (("a", "bigint"), ("n", "bigint")))
         #: Name of a file -> its rows; id of an entry -> its row.
         self.files: dict[str, list[Row]] = {}
@@ -156,6 +158,7 @@ class Fed:
                     rows_per_batch=60,
                 ),
                 retain=self.retain.get(name, 0),
+                registration=self.registration.get(name, ""),
             )
             for name, options in self.options.items()
             if name in self.registered

@@ -173,6 +173,13 @@ def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
         problems.append(f"no activation begins where another ends: {lives}")
     for life in lives:
         problems += _sane(run.scenario, run.queries[name], life)
+        streams = dict(run.queries[name].members)
+        for alias, missed in life.missed.items():
+            before = life.visible_from[alias].batch
+            if missed != oracle.admitted(streams[alias], before):
+                problems.append(f"{alias} misses {missed} rows, it says")
+        if life.complete == "always" and life.missed:
+            problems.append(f"complete, and misses {life.missed}")
     entry, results = run.scenario.queries[name], run.results / name
     if activation is None and not results.exists():
         return problems, 0
@@ -190,6 +197,7 @@ def _called(activation: Activation | None) -> Activation | None:
     return replace(
         activation,
         visible_from={called(path): seen for path, seen in activation.visible_from.items()},
+        missed={called(path): count for path, count in activation.missed.items()},
         earlier=tuple(filter(None, map(_called, activation.earlier))),
     )
 

@@ -20,6 +20,9 @@ function badges(query) {
   if (Object.keys(query.input_problems ?? {}).length) {
     found.push(" ", make("span", { className: "badge failed", text: "input not read" }));
   }
+  if (query.complete === "never" && query.missed?.length) {
+    found.push(" ", make("span", { className: "badge pending", text: "rows missing" }));
+  }
   return found;
 }
 
@@ -163,7 +166,7 @@ export class QueryList {
         text: batches(q),
         title: q.earlier.map((a) => `before: ${batches(a)}`).join("\n"),
       }),
-      make("td", { text: completeFrom(q) }),
+      make("td", { text: completeFrom(q), title: (q.missed ?? []).map((one) => one.message).join("\n") }),
       make("td", { text: when(q.expires_at) || "never" }),
       definition(q),
     );

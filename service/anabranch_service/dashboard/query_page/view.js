@@ -125,6 +125,8 @@ function given(query, one, before) {
   return one === query ? `${one.results.toLocaleString("en")} rows` : `${one.results.toLocaleString("en")} joined rows so far`;
 }
 
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
 /** What stands in the way of its results, each as a text. */
 export function problems(query) {
   const found = Object.entries(query.input_problems).map(([stream, why]) => `The stream ${stream} is not read: ${why}. Results wait for its rows.`);
@@ -134,6 +136,7 @@ export function problems(query) {
     const { batch, message, expression, remedy } = query.failure;
     found.push(`Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}. ${remedy}`);
   }
+  for (const { message, remedy } of query.complete === "from" ? [] : (query.missed ?? [])) found.push(`${sentence(message)} ${sentence(remedy)}`);
   if (query.rationed?.floor_broken) found.push("It gets less than the completeness that it needs: the machine is too slow for all floors.");
   return found;
 }
