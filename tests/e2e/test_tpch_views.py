@@ -44,7 +44,7 @@ def test_the_other_queries_of_the_paper_are_refused(tpch: Workload) -> None:
     assert {*RUN_OF_PAPER, *REFUSED_OF_PAPER} == set(PAPER)
     streams = tpch_streams.streams_of(tpch)
     for number in RUN_OF_PAPER:
-        parse_sql(f"q{number}", to_spark(tpch.queries[number], "duckdb"), streams)
+        parse_sql(f"q{number}", to_spark(tpch.queries[number], "duckdb", streams), streams)
     for number in REFUSED_OF_PAPER:
         with pytest.raises(QueryError):
-            parse_sql(f"q{number}", to_spark(tpch.queries[number], "duckdb"), streams)
+            parse_sql(f"q{number}", to_spark(tpch.queries[number], "duckdb", streams), streams)

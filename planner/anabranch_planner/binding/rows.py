@@ -38,7 +38,7 @@ def expanded(node: Node) -> Node:
     """``node`` without rows, where it compares some; else itself.
 
     Raises:
-        QueryError: rows are compared by order, or with what is no row of as many columns.
+        QueryError: rows are compared by order, or differ in their numbers of columns.
     """
     if isinstance(node, exp.In):
         if _row(node.this) is None:

@@ -133,7 +133,7 @@ def _source(
 
 
 def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
-    """The conjuncts of a condition; those that every alternative of an OR has are among them.
+    """The conjuncts of a condition, with the common conjuncts of every OR's alternatives.
 
     ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)`` in three-valued logic as well.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Kinds = frozenset[TypeKind]
 _NONE: Kinds = frozenset()
-#: The columns of a time window are those of this name.
+#: Qualifier of the columns of a time window.
 _WINDOW = "window"
 _TEXT = frozenset({TypeKind.STRING})
 _TRUTH = frozenset({TypeKind.BOOLEAN})

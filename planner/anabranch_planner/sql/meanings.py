@@ -81,7 +81,7 @@ class Meanings:
     sample: bool = False
 
 
-#: Of a dialect that nobody has looked at.
+#: A dialect without a record.
 UNKNOWN = Meanings()
 
 _SPARK = Meanings(
@@ -108,7 +108,7 @@ _SPARK = Meanings(
     mean=False,
     sample=True,
 )
-#: What most others have in common.
+#: Common to most dialects.
 _USUAL = replace(
     _SPARK,
     truncates=False,

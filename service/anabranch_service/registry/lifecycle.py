@@ -88,8 +88,8 @@ def to_plan(
 ) -> tuple[list[QueryRecord], list[QueryRecord]]:
     """The runs of an epoch that is planned now, and the earlier runs that may take their places.
 
-    Of a query the newest run is planned that has not been rejected. One before it goes on until
-    then, the newest first.
+    Each query's newest run that was not rejected is planned. Earlier runs follow for its place, the
+    newest first.
     """
     planned, replaced = [], []
     for several in _accepted(records).values():

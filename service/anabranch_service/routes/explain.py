@@ -22,7 +22,7 @@ from anabranch_planner.logical.render import name_of, to_document, to_dot, to_te
 from anabranch_planner.logical.statements import Catalog
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.passes import ConversionRequest, convert_statement
-from anabranch_planner.sql.dialects import to_spark
+from anabranch_planner.sql.dialects import SPARK, to_spark
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
@@ -91,7 +91,9 @@ def _understand(
         meaning = statement.normalise(name, streams)
     except PlannerError as cause:
         refused = cause
-        if cause.code == "malformed-sql" or cause.field.startswith("window"):
+        unread = statement is None and body.dialect != SPARK
+        # A plan of a statement that is not understood would lack what was refused.
+        if unread or cause.code == "malformed-sql" or cause.field.startswith("window"):
             raise
     before = after = None
     planned = None if statement is None or meaning is None else statement.parsed

@@ -73,7 +73,7 @@ def parsed(sql: str) -> exp.Expr:
 
 
 def meaning(tree: exp.Expr) -> JoinQuery | str:
-    """What a tree means; the code of a refusal."""
+    """The normal form of a tree, or the code of its refusal."""
     try:
         check_arguments(tree)
         return parse_sql("q", read_tree(tree), STREAMS, {} if "LEFT" in tree.sql() else 10**10)
@@ -141,7 +141,7 @@ def test_every_consumed_argument_changes_what_is_meant() -> None:
 
 
 def test_nodes_of_unknown_types_are_refused_wherever_they_stand() -> None:
-    """What is inside them is not looked through for."""
+    """The reader does not look through them."""
     unknown = {exp.Collate: {"expression": exp.Var(this="x")}, exp.Parameter: {}, exp.Prior: {}}
     for sql in CORPUS:
         before = meaning(parsed(sql))

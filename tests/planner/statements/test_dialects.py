@@ -11,6 +11,7 @@ from collections import Counter
 from datetime import date
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -403,6 +404,13 @@ def test_clauses_that_spark_does_not_have_are_refused_by_name(
 def test_nulls_are_ordered_as_in_the_dialect(dialect: str, order: str) -> None:
     spark = to_spark(f"SELECT o.id AS a {JOIN} ORDER BY o.n LIMIT 3", dialect, STREAMS)
     assert f"ORDER BY {' '.join(['o.n', order]).strip()} LIMIT 3" in spark
+
+
+def test_the_dialects_with_a_table_are_documented() -> None:
+    text = Path("docs/sql.md").read_text(encoding="utf-8")
+    section = text[text.index("### Other dialects") : text.index("### Explain")]
+    assert all(f"`{dialect}`" in section for dialect in MEANINGS)
+    assert set(MEANINGS) <= {d.value for d in Dialects}
 
 
 def test_types_come_from_streams_and_are_unknown_without_them() -> None:

@@ -87,6 +87,37 @@ def test_another_dialect(shop: Service) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dialect", "sql"),
+    [
+        (
+            "oracle",
+            "SELECT part FROM orders o, items i WHERE o.order_id = i.order_id (+)",
+        ),
+        (
+            "clickhouse",
+            "SELECT part FROM orders AS o FINAL JOIN items USING (order_id)",
+        ),
+        (
+            "clickhouse",
+            "SELECT part FROM orders JOIN items USING (order_id) PREWHERE part > 1",
+        ),
+        ("postgres", "SELECT o.ts::time AS a FROM orders o JOIN items i USING (order_id)"),
+        ("tsql", "SELECT TOP 5 PERCENT order_id AS a FROM orders JOIN items USING (order_id)"),
+    ],
+)
+def test_other_meanings_are_refused_everywhere(shop: Service, dialect: str, sql: str) -> None:
+    body = {"sql": sql, "dialect": dialect}
+    for answer in (
+        shop.post(PATH, body, 422),
+        shop.post("/v1/queries", body, 422),
+        shop.call("PUT", "/v1/queries/q", 422, body),
+        shop.post("/v1/plans:dry-run", {"add": [body]}, 422),
+    ):
+        assert answer["errors"][0]["code"] == "unsupported-sql"
+        assert answer["remedy"]
+
+
+@pytest.mark.parametrize(
     ("body", "code", "field", "position"),
     [
         ({"sql": "SELECT FROM orders"}, "malformed-sql", "sql", None),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 LIVE = ("pending", "active", "paused", "expiring")
 STATEMENTS = {"put": PAIR, "put large": f"{PAIR} WHERE o.total > 10", "put chain": CHAIN}
-#: ``begin``: an epoch is planned and the runtime begins it; ``reject``: likewise, while the stream
-#: that only the chain reads is gone; ``put for a moment``: a run that expires at once.
+#: ``begin``: an epoch is planned and the runtime begins it. ``reject``: an epoch is planned while a
+#: stream of the chain is gone. ``put for a moment``: a run expires at once.
 ACTIONS = [*STATEMENTS, "put for a moment", "pause", "resume", "delete", "begin", "begin", "reject"]
 _NAMES = count()
 
