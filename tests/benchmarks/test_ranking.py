@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.constants import OPERATIONS, CostConstants
 from benchmarks import cost_constants
 from benchmarks.cost_constants import ALIKE, COUNTS, whole_batches
 from benchmarks.ranking import plans, report
@@ -102,7 +102,7 @@ def test_constants_of_whole_batches_are_found_again() -> None:
 def test_constants_are_shown_by_workload_and_of_whole_batches() -> None:
     spread = {"median": 1e-6, "low": 1e-6, "high": 1e-6}
     errors = ("error", "error_of_tuples", "error_elsewhere")
-    one = dict.fromkeys((*cost_constants.OPERATIONS, *errors), spread)
+    one = dict.fromkeys((*OPERATIONS, *errors), spread)
     whole = dict.fromkeys(COUNTS, 2e-6) | {"error": 0.25}
     found = cost_constants.tables({"workloads": [{"workload": "w", **one}], "whole": whole})
     assert [len(row) == len(grid.head) for grid in found for row in grid.rows] == [True, True]
