@@ -48,7 +48,7 @@ _WAYS = ("hash", "range", "rate", "plan")
 _SKEW = """\
 Kinds are chosen by seconds, of which each further kind adds calls, 0.3 to 0.4 ms a batch. So small
 batches have few, and more than four at most change nothing. *Each value* is worked out in
-hindsight, batch by batch, over the stores of the streams: nobody knows it when an epoch is planned,
+hindsight, batch by batch, over the stores of the streams: it is unknown when an epoch is planned,
 and plans with intermediate results (MIRs) may have less.
 
 Other processes had the two cores, too, so times of equal plans, which do equal work, lie apart, as

@@ -7,7 +7,7 @@ streams joined by one key (*one key*: Zipf 1.2, other values frequent in each st
 values as frequent), in a *chain* by two such keys, and in a *star* by three; the five joins of
 TPC-H; three joins of TPC-DS of up to four tables. Each is run once under the plan of the objective
 `tuples` without merges, which was the default, in epochs of six batches; the statistics at the end
-are those that all plans are priced by. Candidates are the optima by every price, also
+price all plans. Candidates are the optima by every price, also
 without intermediate results, and optima under statistics with random errors, different plans only.
 Each candidate runs through all batches, in turns, and its CPU time is the median of the rounds. On
 a machine with other work it varies by some per cent.
@@ -15,8 +15,8 @@ a machine with other work it varies by some per cent.
 *Merges* are left out of a price or part of it (*and merges*). *Fitted* prices have the constants
 that fit the steps, inserts and merges of the first run; a live pipeline fits its own. *Tau* is
 Kendall's correlation (tau-b) of prices and CPU times, *regret* by how much more CPU time the plan
-with the least price takes than the best one. *By counts* prices have the operations that a plan did
-instead of those that are expected: what is left is the error of weights, without that of estimates.
+with the least price takes than the best one. *By counts*, prices are of the operations that a run
+counted instead of expected ones: their errors are of weights, not of estimates.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Wrong:
         return None if known is None else known * self._factor(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Distinct values, likewise."""
+        """Distinct values of attributes, off by a factor of their own."""
         known = self._known.distinct(relation, attributes)
         return None if known is None else known * self._factor(f"{relation} {attributes}")
 
@@ -268,7 +268,7 @@ def _makers(prices: Mapping[str, Statistics]) -> Iterator[tuple[Statistics, Opti
 
 
 def by_counts(done: Done, price: Price, statistics: Statistics) -> float:
-    """The price of what was done."""
+    """The price of the operations of a run."""
     known = statistics.constants()
     assert known is not None
     if price.objective is Objective.TUPLES:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch_contract.protocol.merging import rewrites
 from benchmarks import cost_constants
 from benchmarks.ranking import plans
 from benchmarks.report.figures import ROOT, newest, tell
@@ -25,8 +26,8 @@ _INTRODUCTION = """\
 # Benchmarks of prices of plans
 
 Made by `make bench-ranking` (`python -m benchmarks.ranking.report`) from the newest lines in
-[`benchmarks/ranking.jsonl`](benchmarks/ranking.jsonl). Change the benchmarks, not this file. The
-prices are those of the [cost model](cost-model.md).
+[`benchmarks/ranking.jsonl`](benchmarks/ranking.jsonl). Change the benchmarks, not this file.
+Prices: [cost model](cost-model.md).
 """
 
 
@@ -60,8 +61,8 @@ def findings(entry: dict[str, Any]) -> str:
         f" {_percent(before['expected regret'])} more CPU time than the best one, on the mean of"
         f" workloads (tau {before['expected tau']:.2f}). `seconds` with merges takes"
         f" {_percent(fitted['expected regret'])} more with fitted constants (tau"
-        f" {fitted['expected tau']:.2f}), {_percent(after['expected regret'])} with those that are"
-        f" taken before anything is measured (tau {after['expected tau']:.2f}), and `tuples` with"
+        f" {fitted['expected tau']:.2f}), {_percent(after['expected regret'])} with the constants"
+        f" of before any measurement (tau {after['expected tau']:.2f}), and `tuples` with"
         f" merges {_percent(counted['expected regret'])} (tau {counted['expected tau']:.2f}). What"
         " prices by counts rank better is due to estimates: sub-joins that no plan has run are"
         " estimated too large where keys are skewed."
@@ -74,10 +75,26 @@ def _percent(share: float) -> str:
 
 def _constants(entry: dict[str, Any]) -> list[str]:
     about = inspect.getdoc(cost_constants) or ""
-    parts = ["## Constants\n", about.replace("``", "`") + "\n", provenance(entry)]
+    parts = ["## Constants\n", about.replace("``", "`") + "\n", _row(entry) + "\n"]
+    parts.append(provenance(entry))
     for grid in cost_constants.tables(entry):
         parts += [f"*{grid.title[:1].upper()}{grid.title[1:]}*\n", grid.markdown()]
     return parts
+
+
+def _row(entry: dict[str, Any]) -> str:
+    """The price of a stored row in probes."""
+    whole, batches = entry["whole"], entry["settings"]["batches"]
+    times = rewrites(batches)
+    probes = (whole["row"] + times * whole["rewrite"]) / whole["probe"]
+    return (
+        f"By whole batches a stored row costs {probes:.1f} probes after {batches} batches, in which"
+        f" merges have rewritten it {times:.1f} times on average,"
+        f" {whole['row'] / whole['probe']:.1f} without them. Nothing is merged of the workload"
+        " `events`, whose rows expire within some batches: `merge` and `rewrite` stay as they are"
+        " known before. Operations that all batches have in equal numbers, such as writes and the"
+        " batch itself, can't be told from each other."
+    )
 
 
 if __name__ == "__main__":

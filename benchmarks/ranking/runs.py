@@ -1,4 +1,4 @@
-"""Runs of a workload by one plan: CPU seconds of whole batches, and what was done in each."""
+"""Runs of a workload by one plan: CPU seconds and counts of operations, per batch."""
 
 from __future__ import annotations
 

@@ -301,3 +301,22 @@ def test_sites_in_small(tmp_path: Path) -> None:
     (grid,) = sites.tables(found)
     assert len(grid.rows) == 5
     assert len(report.targets_placed(found)) == 2
+
+
+def test_the_reason_for_missed_targets_has_its_figures_from_the_lines() -> None:
+    def row(heavy: str, most: int, *, mir: bool, cpu: float, work: float) -> dict[str, object]:
+        about = {"heavy": heavy, "exponent": 1.2, "size": 1_000_000, "values": 80_000}
+        return {**about, "most": most, "mir": mir, "cpu": {"median": cpu}, "work": work}
+
+    entry = {
+        "rows": [
+            *(row("different", n, mir=True, cpu=0.9, work=1.0) for n in (1, 4)),
+            *(row("different", n, mir=False, cpu=0.6, work=1.2) for n in (1, 4)),
+            *(row("chain", n, mir=True, cpu=1.0, work=1.0) for n in (1, 4)),
+            *(row("chain", n, mir=False, cpu=0.5, work=0.75) for n in (1, 4)),
+            row("scattered", 1, mir=True, cpu=9.0, work=1.0),
+        ]
+    }
+    note = report.note_on_prices(entry)
+    assert note.count("1.50 to 2.00 times") == 2
+    assert "(0.75 of its work in the chain of a million tuples)" in note

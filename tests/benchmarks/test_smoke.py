@@ -153,10 +153,15 @@ def test_rate_change(capsys: pytest.CaptureFixture[str]) -> None:
         assert row["ahead"]["epochs"] <= 3 < row["history"]["epochs"]
 
 
+@pytest.mark.slow
 def test_cost_constants(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--json", "--scale", str(_SCALE), "--rows", "500", "--batches", "6"]
-    assert cost_constants.main([*arguments, "--rounds", "1"]) == 0
-    found = _figures(capsys.readouterr().out)["workloads"]
+    whole = ["--batch-rows", "200", "--plans", "1"]
+    assert cost_constants.main([*arguments, *whole, "--rounds", "1"]) == 0
+    entry = _figures(capsys.readouterr().out)
+    assert entry["whole"].keys() == {*cost_constants.COUNTS, "error"}
+    assert min(entry["whole"].values()) >= 0
+    found = entry["workloads"]
     assert [one["workload"] for one in found] == ["tpch", "events"]
     for one in found:
         assert all(_in_order(one[name]) for name in (*OPERATIONS, "error", "error_of_tuples"))

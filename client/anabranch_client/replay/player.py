@@ -118,6 +118,8 @@ def play(scenario: Scenario, pipeline: Pipeline, observer: Observer) -> Played:
             client.update_settings(revision_gain=scenario.revision_gain)
         if scenario.intermediate_results is not None:
             client.update_settings(intermediate_results=scenario.intermediate_results)
+        if scenario.objective is not None:
+            client.update_settings(objective=scenario.objective)
         observer.started(pipeline.url)
         for stream in scenario.streams:
             register_stream(stream, client)

@@ -32,7 +32,7 @@ from anabranch_client.replay.document import YamlFile, read_yaml
 from anabranch_client.rest.types import spark_type
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.streams import PROPERTIES, StreamOptions, StreamProperties
 
@@ -86,6 +86,7 @@ class Scenario:
         optimizer: batch -> the optimiser that is switched on before it; has an entry for 0.
         parallelism: partitions per store.
         intermediate_results: that a plan keeps, at most; None: any number.
+        objective: by which plans are made; None: the service's default.
     """
 
     streams: tuple[RecordedStream, ...]
@@ -96,6 +97,7 @@ class Scenario:
     revise: int | None = None
     revision_gain: float | None = None
     intermediate_results: int | None = None
+    objective: Objective | None = None
 
     @property
     def batches(self) -> int:
@@ -128,6 +130,7 @@ def load_scenario(path: Path) -> Scenario:
         optimizer={0: Optimizer.CLASH} | dict(sorted(entries.optimizer.items())),
         parallelism=entries.parallelism,
         intermediate_results=entries.intermediate_results,
+        objective=entries.objective,
     )
     end = scenario.batches
     late = [query for query in scenario.queries if query.register_at >= max(end, 1)]
@@ -281,6 +284,7 @@ class ScenarioEntries(Closed):
     optimizer: dict[BatchNumber, Optimizer] = Field(default_factory=dict)
     parallelism: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
     intermediate_results: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] | None = None
+    objective: Objective | None = None
 
     @field_validator("intermediate_results", mode="before")
     @classmethod

@@ -72,7 +72,7 @@ class CostConstants:
     match: float = 5e-8
     write: float = 4e-4
     row: float = 1.6e-7
-    merge: float = 1e-3
+    merge: float = 2e-3
     rewrite: float = 1.1e-7
     byte: float = 5e-9
     calls: float = 1.0

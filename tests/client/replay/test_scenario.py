@@ -84,6 +84,14 @@ def test_intermediate_results_are_capped_by_word_or_number(
     assert load_scenario(path).intermediate_results == most
 
 
+def test_an_objective_may_be_stated(folder: Path) -> None:
+    path = folder / "SCENARIO.yaml"
+    path.write_text(GOOD)
+    assert load_scenario(path).objective is None
+    path.write_text(GOOD + "objective: tuples\n")
+    assert load_scenario(path).objective == "tuples"
+
+
 def test_one_optimizer_is_for_all_batches_and_clash_is_the_default(folder: Path) -> None:
     text = "streams: {w: {path: weather.parquet, rows_per_batch: 9}}\n"
     (folder / "a.yaml").write_text(text + "optimizer: individual\n")
@@ -190,6 +198,7 @@ BAD = [
     ("4: individual", "4: guess", "optimizer.4", "guess"),
     ("0: shared", "-3: shared", "optimizer.-3", "-3"),
     ("parallelism: 2", "parallelism: 0", "parallelism", "0"),
+    ("parallelism: 2", "objective: default", "objective", "tuples"),
     ("parallelism: 2", "intermediate_results: none", "intermediate_results", "never, any"),
     ("parallelism: 2", "intermediate_results: -1", "intermediate_results", "-1"),
     ("parallelism: 2", "intermediate_results: 1.5", "intermediate_results", "1.5"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,11 +25,10 @@ from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics
 from anabranch_service.planning.costs import costs_record, newest, timed
 from anabranch_service.registry.records import PlanningRecord
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
+from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
 
 TRUE = CostConstants(
     call=2e-3, probe=4e-6, look=1e-6, match=3e-6, write=5e-3, row=6e-6, merge=4e-3, rewrite=2e-6
@@ -118,6 +117,23 @@ def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Object
         timed(known, known, [], apart).constants() == timed(known, known, [], SECONDS).constants()
     )
     assert costs_record(timed(known, known, [], apart), objective) is None
+
+
+def test_a_service_prices_plans_in_seconds_from_its_first_epoch_on(redis: str) -> None:
+    """By constants that no clock decides, until something is measured."""
+    settings = Settings(redis_url=redis, namespace="by default", mode=Mode.STEP, access=OPEN)
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        first: dict[str, Any] = service.get("/v1/epochs/0")
+        assert (first["objective"], first["costs"]) == ("seconds", None)
+        service.plan(0, next_batch=6, snapshot=snapshot())
+        second: dict[str, Any] = service.get("/v1/epochs/1")
+        assert (second["costs"]["measurements"], second["costs"]["batches"]) == (0, 6.0)
+        assert second["costs"]["rewrite"] == CostConstants().rewrite
+        assert 0 < second["cost"] < 1
 
 
 def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:

@@ -38,6 +38,8 @@ def generate_crowded(seed: int, folder: Path, count: int, every: int = 2) -> Gen
         "epochs": {"every": every},
         # With hundreds of queries the optimiser of joint plans takes minutes.
         "optimizer": "shared" if count > 20 else {0: "clash", 4: "shared"},
+        # In seconds, plans of so few rows keep no intermediate results.
+        "objective": "tuples",
         "parallelism": drawn.randint(1, 3),
     }
     (folder / "SCENARIO.yaml").write_text(yaml.safe_dump(document, sort_keys=False, width=100))

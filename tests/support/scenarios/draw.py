@@ -51,6 +51,8 @@ def generate(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
         "queries": {},
         "epochs": {"every": int(rng.integers(1 if size.cuts else 2, 5))},
         "optimizer": _optimizer(rng, batches),
+        # In seconds, plans of so few rows keep no intermediate results.
+        "objective": "tuples",
         "parallelism": int(rng.integers(1, 5)),
     }
     path = folder / "SCENARIO.yaml"

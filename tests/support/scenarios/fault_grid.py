@@ -349,6 +349,8 @@ def write_scenario(folder: Path, batches: int, *, drifting: bool = False) -> Pat
         },
         "epochs": {"every": 2},
         "optimizer": {0: "clash", half: "individual", half + half // 2: "clash"},
+        # In seconds, plans of so few rows keep no intermediate results.
+        "objective": "tuples",
         "parallelism": 2,
     }  # fmt: skip
     path = folder / "SCENARIO.yaml"

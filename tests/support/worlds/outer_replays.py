@@ -177,6 +177,8 @@ class OuterReplay:
             "streams": streams,
             "queries": {"v": {"sql": self.drawn.spark, "register_at": 0}},
             "epochs": {"every": rng.choice((1, 2, 3))},
+            # In seconds, plans of so few rows keep no intermediate results.
+            "objective": "tuples",
             "parallelism": rng.choice((1, 3)),
         }
         path = self.folder / "scenario.yaml"
