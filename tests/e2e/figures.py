@@ -190,8 +190,12 @@ class Walk:
         """Wait until all rows have been read, and views have what follows from them."""
 
         def done() -> bool:
-            read = {s.name: s.input_tuples for s in client.streams()}
+            streams = client.streams()
+            read = {s.name: s.input_tuples for s in streams}
             if read != {name: len(s.rows) for name, s in self.streams.items()}:
+                return False
+            # How many wait is reported by the sources when they look for the next batch.
+            if any(s.waiting_tuples for s in streams):
                 return False
             progress = self.up.progress()
             return progress is not None and not any(progress.telemetry.view_lag.values())
