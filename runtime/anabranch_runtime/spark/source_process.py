@@ -13,7 +13,7 @@ import sys
 
 from pyspark.errors import PySparkRuntimeError
 
-#: The condition of Spark's error where nobody listens on the socket.
+#: The condition of Spark's error for a socket that is closed.
 NO_SOCKET = "CANNOT_OPEN_SOCKET"
 
 
