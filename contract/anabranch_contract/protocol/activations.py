@@ -226,16 +226,20 @@ def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> A
     """``pairs`` with the counts of an outer join's results, below a view if there is one: pairs are
     results of a left join only, left rows once they are given.
 
-    As long as none has been given, nothing can be estimated, and all left rows that were withheld
-    or are undecided count as withheld results.
+    Of those that are undecided at least as many are missing as are results of the others. As long
+    as none has been given, nothing can be estimated, and all left rows that were withheld or are
+    undecided count as withheld results.
     """
-    found = left_rows.given + left_rows.missing
-    missing = left_rows.missing if found else left_rows.undecided + left.withheld
+    given, undecided = left_rows.given, left_rows.undecided
+    found = given + left_rows.missing
+    others = max(left.results - undecided, given)
+    least = undecided * given / others if given else undecided + left.withheld
+    missing = max(left_rows.missing, least)
     # As many of the left rows that are owed will be results as of the others.
     share = min(found / (left.results + left.withheld or 1.0), 1.0) if found else 1.0
     own = replace(
         pairs,
-        results=left_rows.given,
+        results=given,
         withheld=missing,
         owed=left.owed * share,
         caught_up=left.caught_up,

@@ -151,6 +151,12 @@ def test_where_no_left_row_was_given_nothing_is_complete() -> None:
     assert found.incomplete
 
 
+def test_undecided_rows_of_a_batch_that_let_nothing_through_are_missing() -> None:
+    pairs, left = Activation(0, {}), Activation(0, {}, results=25)
+    found = _said(JoinKind.SEMI, pairs, left, LeftRows(JoinKind.SEMI, given=11, undecided=3))
+    assert (found.results, found.withheld) == (11, 1.5)
+
+
 def test_what_is_owed_is_estimated_by_the_others() -> None:
     pairs = Activation(0, {}, results=100, owed=50.0)
     left = Activation(0, {}, results=40, withheld=40.0, owed=20.0, caught_up=6)

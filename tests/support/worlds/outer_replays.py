@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_contract.protocol.activations import ViewRows
+    from anabranch_contract.protocol.activations import LeftRows, ViewRows
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_runtime.driver.driver import Driver
     from anabranch_runtime.sinks.completeness import Completeness
@@ -54,6 +54,7 @@ class Verdict:
     Attributes:
         share: of the rows of the outer join without rations, those that were emitted.
         missing: how many left rows are missing beside those given, by the chance that each had.
+        left: what the runtime counts of left rows.
         said: what the file beside the results says of that; None: nothing was withheld.
     """
 
@@ -63,6 +64,7 @@ class Verdict:
     events: Counter[str]
     share: float
     missing: float
+    left: LeftRows
     said: Completeness | None
 
 
@@ -131,8 +133,8 @@ class OuterReplay:
         found = outer_runs.emitted(out / "results" / "v", self.query)
         assert self.views[-1].shown() == {"v": len(found)}, self.drawn.spark
         wanted, share, missing = self._wanted(out / "results", batches, events)
-        said = read_completeness(out / "results", "v")
-        return Verdict(self.drawn.spark, found, wanted, events, share, missing, said)
+        left, said = self.views[-1].left_rows()["v"], read_completeness(out / "results", "v")
+        return Verdict(self.drawn.spark, found, wanted, events, share, missing, left, said)
 
     def _script(self, batches: int) -> Script:
         rng = Random(self.seed + 2)
