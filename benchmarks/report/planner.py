@@ -94,6 +94,16 @@ Five joins of four relations each over TPC-H, under exact statistics of data at 
 *Individual* plans every query alone; *shared* then runs equal parts once; *clash* chooses plans so
 that they share.
 """,
+    "mixed": """\
+### Random queries over TPC-H
+
+The CLASH paper builds its queries from foreign keys and from type-compatible columns that have
+values in common, beginning with a random relation and adding random joins (section VII-A). Here are
+sets of such queries, four tables each, by the pairs of columns that have common values at scale
+{scale:g} ({pairs} of them, nine of which are foreign keys). How often the paper takes which it does
+not say, so three mixtures are drawn. Costs are of plans under exact rows and selectivities, not
+partitioned; ratios are medians over sets with their range.
+""",
 }
 #: What the paper says about its own figures.
 _PUBLISHED = (

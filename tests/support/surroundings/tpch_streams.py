@@ -98,12 +98,13 @@ def run(
     return found
 
 
-def streams_of(workload: Workload) -> dict[StreamName, Stream]:
+def streams_of(workload: Workload) -> dict[str, Stream]:
     """The tables as streams."""
     found = {}
-    for name in map(StreamName, _TABLES):
+    for name in _TABLES:
         schema = pq.read_schema(workload.folder / f"{name}.parquet")
-        found[name] = Stream(name, tuple((c.name, spark_type(c.type)) for c in schema))
+        columns = tuple((c.name, spark_type(c.type)) for c in schema)
+        found[name] = Stream(StreamName(name), columns)
     return found
 
 
