@@ -89,7 +89,7 @@ def measure_mixed(options: Options) -> dict[str, Any]:
 
 
 def _ratios(problem: Drawn, case: Case) -> dict[str, float]:
-    """Costs of individual plans over those of joint and of shared ones, and the joint plan's gap.
+    """Cost ratios, individual to joint and individual to shared, and the gap of the joint plan.
 
     Raises:
         WrongPlanError: a joint plan costs more than the others.

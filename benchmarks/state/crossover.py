@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.state.crossover [--json]``
 
-Operators, backend, tuples and the choice of the tree are those of ``budgets``; budgets begin where
-those end. Without a cap the two take turns with batches of several sizes, which change how often a
+Operators, backend, tuples and the choice of the tree are the same as in ``budgets``, and budgets
+begin where it ends. Without a cap the two take turns with batches of several sizes, which change how often a
 result of two inputs is looked up again, and ratios are of CPU seconds within a round: nothing is
 read from disk there, so if intermediate results save time at all, it is there.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from benchmarks.umjoin.operators.binary_tree import Tree
 
 OPERATORS = ("multi-way", "best tree")
-#: Of the paper, section 4: the four tables together, the greatest budget at which the multi-way
-#: join is faster, the least at which the tree is, and the tree's intermediate results, in MB.
+#: The paper's section 4, in MB: the four tables, the greatest budget at which the multi-way join
+#: is faster, the least at which the tree is, and the tree's intermediate results.
 PAPER_INPUT, PAPER_FASTER, PAPER_SLOWER, PAPER_BETWEEN = 1093, 10 * 1024, 11 * 1024, 5.03 * 1024
 
 
