@@ -3,9 +3,9 @@
 ``python -m benchmarks.state.crossover [--json]``
 
 Operators, backend, tuples and the choice of the tree are the same as in ``budgets``, and budgets
-begin where it ends. Without a cap the two take turns with batches of several sizes, which change how often a
-result of two inputs is looked up again, and ratios are of CPU seconds within a round: nothing is
-read from disk there, so if intermediate results save time at all, it is there.
+begin where it ends. Without a cap the two take turns with batches of several sizes, which change
+how often a result of two inputs is looked up again, and ratios are of CPU seconds within a round:
+nothing is read from disk there, so if intermediate results save time at all, it is there.
 """
 
 from __future__ import annotations
