@@ -3,12 +3,13 @@
 ``python -m benchmarks.jaqpot.overload [--json] [--workload selective] [--times 1.5 2 4]``
 
 Live, with Spark and the service. Small files arrive by the clock, open loop: whatever the system
-does not keep up with waits, and its waiting is measured. Input that its probe orders can be revised
-for is no lasting overload, and orders that differ say nothing about policies. So the first plan,
-which is made without any measurements, is kept in all runs: there are no revisions, and steps that
-the running plan does not have are charged beyond what they could save. Each run says how many
-orders it has had during the measured time, and a digest of the last. Input begins calmly, at half
-of the capacity, so that windows fill and rations are planned; then the overload begins.
+does not keep up with waits, and its waiting is measured. Input begins calmly, at half of the
+capacity, so that windows fill, and statistics lead to plans and rations. Then the plan is kept, and
+the overload begins: orders that differ say nothing about policies. So there are no revisions any
+more, and steps that the running plan does not have are charged beyond what they could save. A run
+whose plan was made without statistics reports nothing. Each run says from which epoch the
+statistics of its plan are, how many orders it has had during the measured time, and a digest of the
+last.
 
 The capacity is the rows per second that the policy to wait manages of far too many. Then some
 multiples of the capacity arrive under each policy, in turns, and first with rations of next to
@@ -23,7 +24,8 @@ Results kept are those of batches of the overload, as shares of DuckDB's that ar
 all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a completeness of
 ``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
 apart: results with a member older than that when their batch was planned are counted (``stale``),
-and how often the floor was broken.
+and how often the floor was broken. ``equal`` is the rival that needs no planning: one ration for
+all goals (:mod:`benchmarks.jaqpot.equal`).
 """
 
 from __future__ import annotations
@@ -41,9 +43,11 @@ import duckdb
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import PipelineSpec, running
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
 from anabranch_runtime.state.checkpoint import planned_at
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
+from benchmarks.jaqpot.equal import EqualRations
 from benchmarks.jaqpot.overload_feed import Feeder, files_of, latencies, prepare
 from benchmarks.jaqpot.overload_workloads import TICK, WORKLOADS, live_workload
 from benchmarks.jaqpot.sums import mean
@@ -69,8 +73,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "results": {"overload": "ration", "allocation": "results"},
     "catch-up": {"overload": "ration-with-catch-up", "allocation": "fair"},
     "slo": {"overload": "ration", "allocation": "fair"},
+    "equal": {"overload": "ration", "allocation": "results"},
     "storing": {"overload": "ration", "allocation": "fair", "capacity": 1e-6},
 }
+#: Seconds before the overload at which the plan is kept from then on, so that one that was already
+#: published begins before it.
+SETTLING = 4.0
+#: Part of the looks at which rations of ``equal`` may differ, since a new schedule was just read.
+UNEQUAL = 0.1
 #: What keeps the running plan: no revisions, and any other step costs a thousand times its cost.
 FIXED: dict[str, Any] = {"revision_gain": "none", "switching": 1000.0}
 #: What part of a flood arrives before it, and from which part on that is read it is no flood.
@@ -86,11 +96,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--policies",
         nargs="+",
         choices=[name for name in POLICIES if name != "storing"],
-        default=["wait", "fair", "results", "slo"],
+        default=["wait", "equal", "fair", "results", "slo"],
     )
     parser.add_argument("--optimizer", default="clash")
     parser.add_argument("--seconds", type=float, default=16.0, help="of overload")
-    parser.add_argument("--calm", type=float, default=10.0, help="seconds before")
+    parser.add_argument("--calm", type=float, default=24.0, help="seconds before")
     parser.add_argument("--drain", type=float, default=10.0, help="seconds afterwards, at most")
     parser.add_argument("--window", type=float, default=4.0, help="seconds")
     parser.add_argument("--latency", type=float, default=2.0, help="seconds that are promised")
@@ -161,14 +171,23 @@ def _measured(
     made(spec.results)
     limits = _freshness(options, workload) if policy == "slo" else {}
     with running(spec) as pipeline, pipeline.start_service() as client:
-        client.update_settings(**POLICIES[policy], **FIXED, latency_goal=options.latency)
+        client.update_settings(**POLICIES[policy], latency_goal=options.latency)
         _register(client, workload, folder, options, limits, slo=policy == "slo")
         pipeline.start_runtime()
         _wait(pipeline, 0, PATIENCE)
         watch = _Watch(pipeline, client, [query.name for query in workload.queries])
+        rival = None
+        if policy == "equal":
+            rival = EqualRations(pipeline.redis_url, Keys(spec.namespace).rations)
+            rival.start()
         feeder = Feeder(folder, ticks, timed=workload.timed)
         feeder.start()
-        begin = time.time() + load[0][1] + load[-1][1] / 2
+        overload = time.time() + load[0][1]
+        begin = overload + load[-1][1] / 2
+        watch.until(overload - SETTLING)
+        client.update_settings(**FIXED)
+        watch.until(overload)
+        measured = _statistics_of(pipeline, client)
         watch.until(begin)
         watch.measured = True
         watch.while_(feeder.is_alive)
@@ -180,6 +199,8 @@ def _measured(
         if policy == "catch-up" and drained:
             drained = _wait(pipeline, sent, drain, owed=False)
         paid = time.time()
+        if rival is not None:
+            rival.stop()
         progress = pipeline.channel.progress()
         activations = pipeline.channel.activations()
         pipeline.finish_runtime()
@@ -187,6 +208,8 @@ def _measured(
         log = [b for b in batches if b.tuples]
         orders = _orders(pipeline, spec.namespace, log, begin, ended)
     kept = sum(progress.results.values()) if progress else 0
+    if rival is not None and watch.unequal > UNEQUAL:
+        raise WrongResultError(f"rations differed at {watch.unequal:.0%} of the looks")
     full, before = (_oracle(folder, workload, n) for n in (None, calm))
     if kept > full or (policy in ("wait", "catch-up") and drained and kept != full):
         raise WrongResultError(f"{kept} results with {policy}, {full} without rations")
@@ -210,9 +233,27 @@ def _measured(
         "full": full,
         "budget": watch.budget,
         "orders": orders,
+        "statistics_epoch": measured,
         "stale": _stale(spec.results, limits, watch.planned) if limits else None,
         "floor_broken": watch.broken if policy == "slo" else None,
     }
+
+
+def _statistics_of(pipeline: Pipeline, client: Client) -> int:
+    """The epoch whose statistics the running plan is made from.
+
+    Raises:
+        WrongResultError: there is none.
+    """
+    progress = pipeline.channel.progress()
+    running = -1 if progress is None else progress.ruleset_epoch
+    found = client.epoch(running).statistics_epoch if running >= 0 else None
+    if found is None:
+        raise WrongResultError(
+            f"when the overload began the plan (epoch {running}) was made without statistics; "
+            "give --calm more seconds"
+        )
+    return found
 
 
 def _register(
@@ -268,6 +309,7 @@ class _Watch:
     planned: dict[int, int] = field(default_factory=dict)
     _broken: list[bool] = field(default_factory=list)
     _budgets: list[float] = field(default_factory=list)
+    _unequal: list[bool] = field(default_factory=list)
 
     @property
     def broken(self) -> float:
@@ -278,6 +320,11 @@ class _Watch:
     def budget(self) -> float:
         """The mean budget at these looks."""
         return round(mean(self._budgets), 3) if self._budgets else 1.0
+
+    @property
+    def unequal(self) -> float:
+        """The share of these looks at which some goals had another ration than others."""
+        return round(mean(self._unequal), 3) if self._unequal else 0.0
 
     def until(self, moment: float) -> None:
         """Look until then (seconds since 1970)."""
@@ -298,7 +345,9 @@ class _Watch:
                 self.planned |= {} if at is None else {int(file.name): at}
         if self.measured:
             rationed = [self.client.query(name).rationed for name in self.queries]
-            self._budgets.append(_rationing(self.pipeline).budget)
+            rationing = _rationing(self.pipeline)
+            self._budgets.append(rationing.budget)
+            self._unequal.append(len({round(one.share, 6) for one in rationing.rations}) > 1)
             self._broken.append(any(one is not None and one.floor_broken for one in rationed))
 
 
@@ -410,12 +459,13 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
             else f"{one['stale']['stale']} of {one['stale']['looked']:,}",
             "-" if one["floor_broken"] is None else f"{100 * one['floor_broken']:.0f} %",
             one["orders"],
+            str(one.get("statistics_epoch", "none")),
         )
         for one in entry["runs"]
     ]
     kept = ("results kept", "as estimated", "made good", "paid after s")
     head = ("load and policy", "p50 s", "p99 s", *kept, "budget")
-    last = ("stale results", "floor broken", "orders")
+    last = ("stale results", "floor broken", "orders", "statistics of epoch")
     name = entry["settings"]["workload"]
     title = f"overload, {name}: capacity {entry['capacity']:,.0f} rows/s"
     return [Grid(title, (*head, *last), tuple(rows))]

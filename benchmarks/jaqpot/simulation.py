@@ -1,4 +1,4 @@
-"""``python -m benchmarks.jaqpot.simulation [--json] [--seeds 30]``: all figures of JAQPOT."""
+"""``python -m benchmarks.jaqpot.simulation [--json] [--seeds 100]``: all figures of JAQPOT."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=30, help="plans of each shape")
+    parser.add_argument("--seeds", type=int, default=100, help="plans of each shape")
 
 
 def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:

@@ -92,6 +92,15 @@ def _overload(entry: dict[str, Any]) -> Iterator[Target]:
             f"live, {name}: 99 % of latencies, times the goal, where storing alone fits, worst run"
         )
         yield Target(what, Figure.once(max(fitting)), LATENCY, False)
+    kept = {(one["times"], one["policy"]): one["kept"] for one in entry["runs"]}
+    gained = [
+        kept[times, OURS[0]] / equal
+        for (times, policy), equal in kept.items()
+        if policy == "equal" and equal and (times, OURS[0]) in kept
+    ]
+    if gained:
+        what = f"live, {name}: results kept, times those of equal rations, least of the loads"
+        yield Target(what, Figure.once(min(gained)), 1.0, True)
     stale = [one["stale"] for one in rationed if one["stale"] is not None]
     if stale:
         count = Figure.counted(sum(one["stale"] for one in stale), len(stale))

@@ -15,6 +15,7 @@ from anabranch_contract.plans.plan import Objective
 from benchmarks.planner import (
     part_figure9,
     part_incremental,
+    part_mixed,
     part_rivals,
     part_solvers,
     part_targets,
@@ -38,6 +39,7 @@ class Part(StrEnum):
     RIVALS = "rivals"
     SOLVERS = "solvers"
     TPCH = "tpch"
+    MIXED = "mixed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,6 +125,7 @@ def _settings(part: Part, options: argparse.Namespace) -> dict[str, Any]:
         Part.SOLVERS: seeds
         | {"parallelism": 1, "threads": list(options.threads), "limit": options.solver_limit},
         Part.TPCH: seeds | parallelism | limit | {"scale": options.scale},
+        Part.MIXED: seeds | limit | {"scale": options.scale},
     }
     return found[part]
 
@@ -154,3 +157,5 @@ def _measure(part: Part, options: argparse.Namespace) -> dict[str, Any]:
             return part_tpch.measure_tpch(
                 part_tpch.Options(seeds, parallelisms, options.scale, limit)
             )
+        case Part.MIXED:
+            return part_mixed.measure_mixed(part_mixed.Options(seeds, options.scale, limit))

@@ -300,6 +300,31 @@ def _tpch(entry: dict[str, Any]) -> list[Grid]:
     return [Grid(f"{entry['queries']} TPC-H queries", head, tuple(rows))]
 
 
+def _mixed(entry: dict[str, Any]) -> list[Grid]:
+    rows = [
+        (
+            group["mixture"],
+            str(group["queries"]),
+            f"{group['keys']:.0%}",
+            f"{group['results']['median']:.1e}",
+            *(spread(found[name], 2) for name in ("joint", "shared")),
+            percent(found["gap"], 2),
+        )
+        for objective in entry["groups"][0]["objectives"]
+        for group in entry["groups"]
+        for found in [group["objectives"][objective]]
+    ]
+    objectives = [
+        objective for objective in entry["groups"][0]["objectives"] for _ in entry["groups"]
+    ]
+    head = (
+        *("objective", "joins", "queries", "foreign keys", "expected results of a set"),
+        *("individual / joint", "individual / shared", "gap of the joint plan"),
+    )
+    found = tuple((objective, *row) for objective, row in zip(objectives, rows, strict=True))
+    return [Grid("Costs of random TPC-H queries", head, found, texts=2)]
+
+
 _OF_PART: dict[str, Callable[[dict[str, Any]], list[Grid]]] = {
     "targets": _targets,
     "incremental": _incremental,
@@ -307,4 +332,5 @@ _OF_PART: dict[str, Callable[[dict[str, Any]], list[Grid]]] = {
     "rivals": _rivals,
     "solvers": _solvers,
     "tpch": _tpch,
+    "mixed": _mixed,
 }

@@ -158,7 +158,7 @@ def _of_registration(least: dict[str, Any], most: dict[str, Any]) -> list[Target
 
 
 def _of_load(run: dict[str, Any]) -> list[Target]:
-    """Of a run with few enough queries to keep up with."""
+    """Targets of a live run."""
     settings = run["settings"]
     at = f"{settings['queries']:,} queries, {settings['rate']:,.0f} rows/s"
     lag, before = run["end"]["lag_s"], run["half"]["lag_s"]

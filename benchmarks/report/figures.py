@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _WIDTH = 130
 #: Runs from which on a binomial distribution is as good as normal.
 _MANY = 200
-#: Of the 95 % interval of a mean, for 1, 2, ... degrees of freedom; beyond these the normal one.
+#: Student's t for 95 %, by degrees of freedom from 1 on; beyond the table :data:`_NORMAL`.
 _T = (
     *(12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13),
     *(2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04),

@@ -74,7 +74,7 @@ class Figure:
 
     @classmethod
     def counted(cls, value: float, runs: int | None = None) -> Figure:
-        """A figure without noise; ``runs``: those that it was seen in, if others may differ."""
+        """A figure without noise; ``runs``: number of its runs, where another may differ."""
         return cls(value, value, value, runs, (value, value))
 
     @classmethod
@@ -146,7 +146,7 @@ class Figure:
         )
 
     def widened(self) -> Figure:
-        """With the interval of few runs anew, where the unit has changed (:meth:`map`)."""
+        """Widen the interval of few runs once more, after a change of unit (:meth:`map`)."""
         runs = self.runs
         if runs is None:
             return self

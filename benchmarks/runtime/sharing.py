@@ -7,17 +7,26 @@ read it once each), and all run in one system: the comparison flatters it. ``sha
 plans with equal stores kept once and equal steps done once. ``clash`` chooses plans for all queries
 together. The three take turns in every round. A batch's time is that from the commit before to its
 own, without entering an epoch (the wait for the planner, in step mode).
+
+The ten queries join by foreign keys, over the relations of the paper's Figure 7a. *Random* sets are
+drawn as the paper says that its queries are, half by foreign keys and half by other columns of one
+type that have values in common (:mod:`benchmarks.planner.type_compatible`); of those drawn from a
+seed on, the first set is taken that has at most ``--most`` results.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import statistics
 import sys
 from typing import TYPE_CHECKING, Any
 
 from anabranch_client.replay import tpch
 from anabranch_contract.plans.plan import Optimizer
 from benchmarks.command import Benchmark, made, quantile, spread
+from benchmarks.planner.part_mixed import SIZE
+from benchmarks.planner.type_compatible import TABLES, Mixture, draw, joinable
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
@@ -34,13 +43,18 @@ if TYPE_CHECKING:
     from anabranch_client.replay.tpch import DemoQuery
 
 _MEBI = 2**20
+#: Queries of a random set.
+RANDOM = 5
 #: Number of queries -> queries.
 WORKLOADS = {5: tpch.QUERIES, 10: (*tpch.QUERIES, *tpch.OVERLAPPING)}
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scale", type=float, nargs="+", default=[0.1], help="TPC-H's, each")
-    parser.add_argument("--queries", type=int, nargs="+", choices=list(WORKLOADS), default=[5, 10])
+    parser.add_argument("--queries", type=int, nargs="*", choices=list(WORKLOADS), default=[5, 10])
+    parser.add_argument("--random", type=int, nargs="*", default=[], help="seeds of random sets")
+    parser.add_argument("--random-scale", type=float, default=0.01, help="TPC-H's, for these")
+    parser.add_argument("--most", type=float, default=1e6, help="results of a random set")
     parser.add_argument("--optimizers", nargs="+", choices=list(Optimizer), default=list(Optimizer))
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--epoch-batches", type=int, default=2)
@@ -59,7 +73,31 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         for count in options.queries:
             found.append(_workload(options, streams, scale, rounds, WORKLOADS[count], home / "run"))
         shutil.rmtree(home / f"input-{scale:g}")
+    for seed in options.random:
+        found.append(_random(options, seed, home))
     return {"workloads": found}
+
+
+def _random(options: argparse.Namespace, seed: int, home: Path) -> dict[str, Any]:
+    """The first set from ``seed`` on with few enough results, by the joins' independence."""
+    folder = made(home / f"random-{seed}")
+    streams = tpch.generate(folder, options.random_scale, options.batches, tables=TABLES)
+    joins = joinable({one.name: one.path for one in streams})
+    rows = {one.name: one.rows for one in streams}
+    for drawn in itertools.count(1000 * seed):
+        queries = draw(joins, Mixture.HALVES, RANDOM, SIZE, drawn)
+        if sum(query.results(rows) for query in queries) <= options.most:
+            break
+    tables = {table for query in queries for table in query.tables}
+    wanted = [query.query(f"q{number}") for number, query in enumerate(queries, start=1)]
+    read = [one for one in streams if one.name in tables]
+    found = _workload(options, read, options.random_scale, options.runs[-1], wanted, home / "run")
+    shutil.rmtree(folder)
+    return found | {
+        "random": drawn,
+        "sql": [query.sql for query in wanted],
+        "keys": round(statistics.fmean(j.is_key for q in queries for j in q.joins), 3),
+    }
 
 
 def _workload(
@@ -149,12 +187,18 @@ def _ratios(runs: dict[str, list[SystemRun]]) -> dict[str, Any]:
     return found
 
 
+def name_of(work: dict[str, Any]) -> str:
+    """A workload's name."""
+    drawn = f"random set {work['random']}, " if "random" in work else ""
+    return f"{drawn}{work['queries']} queries, SF {work['scale']:g}"
+
+
 def tables(entry: dict[str, Any]) -> list[Grid]:
     """Figures per optimiser, what the joint plan gains, and CPU seconds by kind of process."""
     figures, ratios, cpu = [], [], []
     kinds: list[str] = []
     for work in entry["workloads"]:
-        name = f"{work['queries']} queries, SF {work['scale']:g}"
+        name = name_of(work)
         for optimizer, one in work["optimizers"].items():
             figures.append(
                 (
@@ -216,7 +260,7 @@ def _phases(entry: dict[str, Any]) -> Grid:
             runs = [one["phases"] for one in work["runs"] if one["optimizer"] == optimizer]
             names = list(runs[0])
             middle = [spread((one[n] for one in runs), 3)["median"] for n in names]
-            name = f"{work['queries']} queries, SF {work['scale']:g}"
+            name = name_of(work)
             rows.append((name, optimizer, *(f"{seconds:.2f}" for seconds in middle)))
     title = "seconds by phase (median), of tasks those of each batch's slowest"
     return Grid(title, ("", "plan", *names), tuple(rows), texts=2)

@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.state.crossover [--json]``
 
-Operators, backend, tuples and the choice of the tree are those of ``budgets``; budgets begin where
-those end. Without a cap the two take turns with batches of several sizes, which change how often a
-result of two inputs is looked up again, and ratios are of CPU seconds within a round: nothing is
-read from disk there, so if intermediate results save time at all, it is there.
+Operators, backend, tuples and the choice of the tree are the same as in ``budgets``, and budgets
+begin where it ends. Without a cap the two take turns with batches of several sizes, which change
+how often a result of two inputs is looked up again, and ratios are of CPU seconds within a round:
+nothing is read from disk there, so if intermediate results save time at all, it is there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from benchmarks.command import Benchmark, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
+from benchmarks.report.targets import Figure, Verdict
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
 from benchmarks.state.budgets import ranked
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from benchmarks.umjoin.operators.binary_tree import Tree
 
 OPERATORS = ("multi-way", "best tree")
-#: Of the paper, section 4: the four tables together, the greatest budget at which the multi-way
-#: join is faster, the least at which the tree is, and the tree's intermediate results, in MB.
+#: The paper's section 4, in MB: the four tables, the greatest budget at which the multi-way join
+#: is faster, the least at which the tree is, and the tree's intermediate results.
 PAPER_INPUT, PAPER_FASTER, PAPER_SLOWER, PAPER_BETWEEN = 1093, 10 * 1024, 11 * 1024, 5.03 * 1024
 
 
@@ -119,37 +120,49 @@ def _both(one: Run, tree: Tree, wanted: int) -> Iterator[tuple[str, Outcome]]:
         yield name, run_worker(replace(one, tree=chosen), wanted)
 
 
-def faster_at(entry: dict[str, Any]) -> list[float]:
-    """Shares of the state at which the tree is faster, infinity where that is without a cap."""
-    found = [
-        float(one["share"])
-        for one in entry["capped"]
-        if one["best tree"]["ended"] == "done"
-        and one["best tree"]["seconds"] < one["multi-way"]["seconds"]
-    ]
-    ample = any(one["cpu_ratio"]["median"] < 1 for one in entry["ample"])
-    return [*found, *([float("inf")] if ample else [])]
+def verdicts(entry: dict[str, Any]) -> dict[str, Verdict]:
+    """Setting -> whether the tree is faster there: by seconds of one run each with a budget, by CPU
+    seconds within rounds without a cap.
+    """
+    found = {}
+    for one in entry["capped"]:
+        multi, tree = (one[name] for name in OPERATORS)
+        name = f"with {one['share']:g} times the state"
+        if tree["ended"] != "done":
+            found[name] = Verdict.NO
+        elif multi["ended"] != "done":
+            found[name] = Verdict.YES
+        else:
+            ratio = Figure.once(tree["seconds"] / multi["seconds"])
+            found[name] = ratio.verdict(1, least=False)
+    for one in entry["ample"]:
+        ratio = Figure.of(one["cpu_ratio"], entry["settings"]["rounds"])
+        name = f"without a cap, by batches of {one['batch']:,}"
+        found[name] = ratio.verdict(1, least=False)
+    return found
 
 
 def note(entry: dict[str, Any]) -> str:
     """The crossover, or that there is none, beside the paper's figures."""
-    found, data, between = faster_at(entry), entry["data"], entry["intermediate"]
+    found, data, between = verdicts(entry), entry["data"], entry["intermediate"]
     most = max((one["share"] for one in entry["capped"]), default=0.0)
     searched = (
-        f"budgets up to {most:g} times the multi-way join's state,"
-        f" {most * entry['state'] / data:.1f} times the input, and no cap at all"
+        f"budgets up to {most:g} times the multi-way join's state"
+        f" ({most * entry['state'] / data:.1f} times the input) and without a cap"
     )
+    named = {
+        verdict: "; ".join(name for name, one in found.items() if one is verdict)
+        for verdict in Verdict
+    }
+    if named[Verdict.YES]:
+        here = f"Here the tree is faster {named[Verdict.YES]}"
+    else:
+        here = f"Here no crossover was found in {searched}"
+    if named[Verdict.UNDECIDED]:
+        here += f"; undecided: {named[Verdict.UNDECIDED]}"
     without = ", ".join(
-        f"{shown(one['cpu_ratio'], 2)} with batches of {one['batch']:,}" for one in entry["ample"]
-    )
-    here = (
-        "Here the tree is faster "
-        + " and ".join(
-            "without a cap" if share == float("inf") else f"at {share:g} times the state"
-            for share in found
-        )
-        if found
-        else f"Here there is no crossover in {searched}"
+        f"{shown(one['cpu_ratio'], 2, sign=' times')} by batches of {one['batch']:,}"
+        for one in entry["ample"]
     )
     return (
         "*Beside the paper's figures.* The paper (TPC-DS at scale 10, four tables of"
@@ -159,9 +172,7 @@ def note(entry: dict[str, Any]) -> str:
         f" {PAPER_SLOWER // 1024} and 12 GB; it prints no run times. Its tree keeps 5.03 GB of"
         f" intermediate results, {PAPER_BETWEEN / PAPER_INPUT:.1f} times the input; here it keeps"
         f" {mebi(between)} MiB, {between / data:.1f} times the input of {mebi(data)} MiB. {here}."
-        f" Without a cap the tree takes {without} times the multi-way join's CPU seconds."
-        " A batch of tuples probes at once here, so computing a result of two inputs again costs"
-        " less than storing it; tuple by tuple, as in the paper's operator, that may turn."
+        f" Without a cap the tree's CPU seconds are the multi-way join's {without}."
     )
 
 

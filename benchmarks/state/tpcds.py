@@ -71,6 +71,8 @@ def data(scale: float, cache: Path, tables: Iterable[str] = TABLES) -> Path:
         [sys.executable, "-c", _GENERATE, str(folder), str(scale), str(_SEED), *lacking],
         env={**os.environ, "PYTHONPATH": str(path)},
         check=True,
+        # DuckDB draws its progress there, where a benchmark's line of figures goes.
+        stdout=subprocess.DEVNULL,
     )
     return folder
 

@@ -12,6 +12,7 @@ from benchmarks.state import (
     amplification,
     budgets,
     caps,
+    crossover,
     filters,
     operations,
     report,
@@ -95,3 +96,37 @@ def test_experiments_over_tpcds(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "Multi-way join and binary joins" in text
     assert (docs / "benchmarks" / "state-caps.svg").exists()
     assert report.main(["--docs", str(tmp_path)]) == 1
+
+
+def _crossing(capped: list[tuple[float, float, float]], ratio: list[float]) -> dict[str, object]:
+    low, median, high = ratio
+    found = {"median": median, "low": low, "high": high}
+    return {
+        "settings": {"rounds": 5},
+        "data": 100 << 20,
+        "state": 110 << 20,
+        "intermediate": 240 << 20,
+        "capped": [
+            {
+                "share": share,
+                "multi-way": {"ended": "done", "seconds": multi},
+                "best tree": {"ended": "done", "seconds": tree},
+            }
+            for share, multi, tree in capped
+        ],
+        "ample": [{"batch": 20_000, "cpu_ratio": found}],
+    }
+
+
+def test_a_crossover_is_found_beyond_noise_or_not_at_all() -> None:
+    # One run each: 34 s against 41 s is noise, 10 s against 41 s is not.
+    none = _crossing([(2, 18, 34), (8, 41, 34)], [1.3, 1.4, 1.5])
+    assert list(crossover.verdicts(none).values()) == ["no", "undecided", "no"]
+    told = crossover.note(none)
+    assert "no crossover was found in budgets up to 8 times the multi-way join's state" in told
+    assert "undecided: with 8 times the state." in told
+    assert "4.7 times the input; here it keeps 240.0 MiB, 2.4 times the input" in told
+    there = _crossing([(2, 18, 34), (8, 41, 10)], [0.7, 0.8, 0.9])
+    assert list(crossover.verdicts(there).values()) == ["no", "yes", "yes"]
+    told = crossover.note(there)
+    assert "the tree is faster with 8 times the state; without a cap, by batches of 20,000" in told

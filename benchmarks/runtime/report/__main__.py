@@ -17,7 +17,7 @@ from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
-from benchmarks.runtime import adaptation, pacing
+from benchmarks.runtime import adaptation, pacing, sharing
 from benchmarks.runtime.__main__ import BENCHMARKS
 from benchmarks.runtime.newest import newest, runs_of
 from benchmarks.runtime.report.targets import targets
@@ -107,7 +107,7 @@ def _sharing(entry: dict[str, Any]) -> str:
     names = list(works[0]["optimizers"])
     rows = [
         Row(
-            f"{w['queries']} queries, SF {w['scale']:g}",
+            sharing.name_of(w),
             tuple(w["optimizers"][n]["tuples_per_s_without_enter"]["median"] / 1e3 for n in names),
         )
         for w in works
@@ -120,7 +120,7 @@ def _sharing_state(entry: dict[str, Any]) -> str:
     names = list(works[0]["optimizers"])
     rows = [
         Row(
-            f"{w['queries']} queries, SF {w['scale']:g}",
+            sharing.name_of(w),
             tuple(w["optimizers"][n]["state_bytes"]["median"] / _MEBI for n in names),
         )
         for w in works

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.report.targets import SIZES, Figure, Target, table
+from benchmarks.runtime.sharing import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,8 +28,8 @@ def _sharing(entry: dict[str, Any]) -> Iterator[Target]:
     for work in entry["workloads"]:
         count, scale = work["queries"], work["scale"]
         runs = len(work["runs"]) // len(work["optimizers"])
-        name = f"{count} queries, SF {scale:g}: "
-        joint = work["optimizers"].get("clash")
+        name = f"{name_of(work)}: "
+        joint = None if "random" in work else work["optimizers"].get("clash")
         if joint is not None and count == 5 and scale in rates:
             rate = Figure.of(joint["tuples_per_s_without_enter"], runs)
             what = f"{name}input tuples/s, not counting the wait for the planner"
@@ -46,6 +47,10 @@ def _sharing(entry: dict[str, Any]) -> Iterator[Target]:
                 f"{name}throughput, joint against individual plans",
                 Figure.of(one["throughput_without_enter"], runs), faster, True, 2, " ×",
             )  # fmt: skip
+            if "random" in work:
+                cpu = Figure.of(one["cpu"], runs)
+                what = f"{name}CPU, individual against joint plans"
+                yield Target(what, cpu, faster, True, 2, " ×")
             yield Target(
                 f"{name}state, individual against joint plans",
                 Figure.of(one["state"], runs, noise=SIZES), smaller, True, 3, " ×",

@@ -1,4 +1,5 @@
-"""The demo's input: seven TPC-H tables, shuffled, and the five queries of the CLASH experiment.
+"""The demo's input: seven TPC-H tables, shuffled, and five queries over the relations of the CLASH
+experiment's (Figure 7a), joined by foreign keys.
 
 ``tpchgen-cli`` makes the tables. Of their columns the demo keeps all keys and the attributes that
 queries are likely to want; comments, addresses and phone numbers are left out. Rows are shuffled
@@ -13,6 +14,7 @@ import subprocess
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,9 @@ import pyarrow.parquet as pq
 from anabranch_client.errors import ProcessError
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.rest.types import spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 TABLES: dict[str, tuple[str, ...]] = {
     "region": ("r_regionkey", "r_name"),
@@ -102,7 +107,7 @@ QUERIES = (
     ),
 )
 
-#: Five more for the experiment, which overlap with the first five and with each other.
+#: Five more for benchmarks, which overlap with the first five and with each other.
 OVERLAPPING = (
     DemoQuery(
         "q6",
@@ -145,18 +150,31 @@ OVERLAPPING = (
 )
 
 
-def generate(folder: Path, scale: float, batches: int, seed: int = 7) -> tuple[RecordedStream, ...]:
+def generate(
+    folder: Path,
+    scale: float,
+    batches: int,
+    seed: int = 7,
+    tables: Mapping[str, tuple[str, ...]] = TABLES,
+) -> tuple[RecordedStream, ...]:
     """Write the tables to ``folder``, shuffled, and describe them as streams of ``batches``.
 
     Every stream is spread over all batches, as far as it has rows for that.
+
+    Args:
+        folder: where files are written.
+        scale: TPC-H's scale factor.
+        batches: that the streams last.
+        seed: of the order of rows.
+        tables: name -> columns that are kept.
 
     Raises:
         ProcessError: the generator is missing or fails.
     """
     raw = folder / "raw"
-    _run_generator(raw, scale)
+    _run_generator(raw, scale, tables)
     streams = []
-    for position, (table, columns) in enumerate(TABLES.items()):
+    for position, (table, columns) in enumerate(tables.items()):
         rows = _shuffled(raw / f"{table}.parquet", columns, seed + position)
         path = folder / f"{table}.parquet"
         pq.write_table(rows, path)
@@ -173,14 +191,14 @@ def generate(folder: Path, scale: float, batches: int, seed: int = 7) -> tuple[R
     return tuple(streams)
 
 
-def _run_generator(folder: Path, scale: float) -> None:
+def _run_generator(folder: Path, scale: float, tables: Iterable[str]) -> None:
     beside = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     program = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
     if program is None:
         raise ProcessError("tpchgen-cli is not installed", remedy="install the package tpchgen-cli")
     argv = [
         *(program, "parquet", "--quiet", "--no-progress", "--scale-factor", str(scale)),
-        *("--tables", ",".join(TABLES), "--output-dir", str(folder)),
+        *("--tables", ",".join(tables), "--output-dir", str(folder)),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
