@@ -86,7 +86,7 @@ class ChangeWatch:
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Look at some files; note in the log what its policy says of those that have changed.
+        """Look at some files; add changed ones to the log, as the policy says.
 
         Args:
             number, position: the offset up to which files have been planned.

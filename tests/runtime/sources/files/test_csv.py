@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import random
 from collections import Counter
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.connectors.csv_text import CsvDialect, records
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
@@ -91,25 +88,6 @@ def test_random_files_are_read_as_they_were_written(
     found = fit(sample.rows, [(c, parse_type(t)) for c, t in case.columns], None, sample.form)
     assert len(found.rows) - len(found.invalid) == len(case.rows)
     assert len(found.invalid) == len(case.invalid)
-
-
-@pytest.mark.parametrize("seed", range(100))
-def test_the_scanner_divides_as_pythons_csv_module_does(seed: int) -> None:
-    chance = random.Random(seed)
-    parts = ["a", '"', ",", "\n", "\r", "b", " ", "é", ""]
-    rows = [
-        ["".join(chance.choices(parts, k=chance.randrange(5))) for _ in range(chance.randint(1, 3))]
-        for _ in range(chance.randrange(5))
-    ]
-    written = io.StringIO()
-    end = chance.choice(["\n", "\r\n", "\r"])
-    csv.writer(written, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
-    dialect = CsvDialect()
-    found = [
-        [dialect.text(content.decode(), mark, textual=True) or "" for content, mark in r.fields]
-        for r in records(written.getvalue().encode(), dialect)
-    ]
-    assert found == rows
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
