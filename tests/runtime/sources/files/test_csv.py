@@ -144,6 +144,22 @@ def test_a_quote_that_is_not_closed_costs_its_line_alone(tmp_path: Path) -> None
     assert invalid == [b'2,"b', b'5,"f']
 
 
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_file_that_goes_when_it_has_been_planned_is_an_error(tmp_path: Path, kind: str) -> None:
+    source = feed(tmp_path, (("id", "bigint"),), {"type": kind})
+    lines = [str(n) if kind == "csv" else json.dumps({"id": n}) for n in range(50)]
+    path = tmp_path / "in" / "1"
+    path.write_text("\n".join(["id", *lines] if kind == "csv" else lines))
+    assert source.waiting(None).rows
+    end = source.advance(None, 20)
+    path.unlink()
+    with pytest.raises(SourceError, match="has gone"):
+        source.advance(end, 20)
+    pieces = source.pieces(None, end, 4)
+    with pytest.raises(SourceError, match="has gone"):
+        list(read_piece(pieces[0]))
+
+
 def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     for options, why in (
         ({"sep": "ab"}, "no single ASCII character"),
