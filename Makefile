@@ -31,6 +31,7 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.index.kernels
+	@$(BIN)/python -m anabranch_runtime.sources.files.csv
 	@touch $@
 
 # Each time: another Java needs another archive, and the cache that has it may have been emptied.

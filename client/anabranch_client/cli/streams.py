@@ -239,7 +239,7 @@ def stream_set(
     on_changed_file: Annotated[
         str | None,
         typer.Option(
-            help="warn of files that change after they were read, read them anew, or stop."
+            help="warn of files that change after they were read, read them as new ones, or stop."
         ),
     ] = None,
     url: Url = DEFAULT_URL,

@@ -280,7 +280,7 @@ def header_of(record: Record, dialect: CsvDialect) -> list[str]:
 
 
 def positions(header: Sequence[str], columns: Sequence[str]) -> dict[str, int]:
-    """The position of each column in a header, without those that it lacks.
+    """Positions of columns in a header; columns that it lacks are left out.
 
     A name is found exactly, or else without regard to case and spaces around it where that is
     unambiguous.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The options that are not the format's own.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
+#: Formats in which Spark keeps a record that it can't read, and the column that it keeps it in.
+WITH_CORRUPT, CORRUPT = ("csv", "json", "xml"), "#corrupt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def reader_of(kind: DataType) -> Callable[[str], Any]:
 
     Raises:
         ValueError: by the function, of text that is not read though Spark does.
-        OverflowError: likewise, of a decimal that has too many digits.
+        OverflowError: by the function, of a decimal that has too many digits.
     """
     here = kind.kind
     if here in INTEGRAL:

@@ -13,6 +13,7 @@ from anabranch_contract.connectors.sources import (
     bad_option,
     redis_stream_options,
 )
+from anabranch_contract.connectors.spark_source import WITH_CORRUPT
 from anabranch_contract.errors import StreamError
 from anabranch_planner.sources.spark_source import spark_source
 
@@ -40,6 +41,8 @@ def check_source(
         PlannerError: an option that means nothing, a path that is missing; for formats of Spark's
             as :func:`~.spark_source.spark_source`.
     """
+    if format in WITH_CORRUPT:
+        _check_records(options)
     if format == REDIS_STREAM:
         redis_stream_options(options)
     elif format != RECORDED and own_files(format, path, options) is None:
@@ -47,6 +50,25 @@ def check_source(
         _complete(format, path, options)
         return found
     return None
+
+
+def _check_records(options: Mapping[str, str]) -> None:
+    """Refuse options of Spark's by which records would vanish, or values be of other columns."""
+    given = {name.lower(): (name, text.lower()) for name, text in options.items()}
+    name, mode = given.get("mode", ("mode", ""))
+    if mode == "dropmalformed":
+        raise bad_option(
+            name,
+            "records that do not fit would vanish",
+            "leave it out: they are invalid, one by one",
+        )
+    name, enforced = given.get("enforceschema", ("enforceSchema", ""))
+    if enforced == "true" and given.get("header", ("", ""))[1] == "true":
+        raise bad_option(
+            name,
+            "columns would be taken by position, whatever the header says",
+            "leave it out: columns are taken by the names in the header",
+        )
 
 
 def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:

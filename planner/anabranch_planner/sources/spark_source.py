@@ -21,7 +21,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from anabranch_contract.connectors.sources import SPARK_FILES
-from anabranch_contract.connectors.spark_source import COLUMN, PAYLOAD, SCHEMA, SparkSource
+from anabranch_contract.connectors.spark_source import (
+    COLUMN,
+    CORRUPT,
+    PAYLOAD,
+    SCHEMA,
+    WITH_CORRUPT,
+    SparkSource,
+)
 from anabranch_contract.connectors.spark_text import columns_text, quoted, string
 from anabranch_contract.errors import PlannerError, QueryError, StreamError
 from anabranch_contract.queries.coercion import castable
@@ -40,7 +47,6 @@ Columns: TypeAlias = Sequence[tuple[str, DataType]]
 DATA, _DATA = "data", "#data"
 #: The alias of what Spark has cast to a column of the stream.
 _CAST = "#cast"
-_CORRUPT = "#corrupt"
 #: Characters of one expression or schema, and terms of one expression, at most.
 MOST_TEXT, MOST_TERMS = 20_000, 2_000
 
@@ -110,23 +116,30 @@ def spark_source(
             inputs |= {c: _selected(c, known is not None) for c in columns_of(found[i])}
     computed = not all(isinstance(expr, Column) for expr in found)
     invalid = [selected.failed for selected in inputs.values() if selected.failed is not None]
+    kept = format in WITH_CORRUPT and not payload
+    if kept:
+        invalid = [f"{quoted(CORRUPT)} IS NOT NULL", *invalid]
     if payload:
-        corrupt = f"{quoted(_DATA)}.{quoted(_CORRUPT)}"
+        corrupt = f"{quoted(_DATA)}.{quoted(CORRUPT)}"
         invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
     condition = f"({' OR '.join(invalid)})" if invalid else "false"
     if computed and known and not payload:
         # In their order, for whoever looks at what arrived.
         shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
         inputs = shown | inputs
-        arrived = "CAST(NULL AS binary)"
+        arrived = f"CAST({quoted(CORRUPT)} AS binary)" if kept else "CAST(NULL AS binary)"
     else:
         # A message may be NULL.
         message = "coalesce(CAST(`value` AS binary), X'')"
         arrived = message if payload else f"CAST(to_json(struct({_names(own)})) AS binary)"
+        if kept:
+            arrived = f"coalesce(CAST({quoted(CORRUPT)} AS binary), {arrived})"
         if not computed:
             arrived = f"if({condition}, {arrived}, NULL)"
     return SparkSource(
-        schema=columns_text(own) if needs_schema else None,
+        schema=columns_text([*own, *([(CORRUPT, _STRING)] if kept else [])])
+        if needs_schema
+        else None,
         parsed=_parsed(own, columns) if payload else None,
         inputs=tuple((column, selected.text) for column, selected in inputs.items()),
         columns=tuple(found),
@@ -191,10 +204,10 @@ def _parsed(own: Columns, columns: Columns) -> str:
             "the source has no column value of type string or binary",
             "declare it by the option schema, or leave payload out",
         )
-    schema = columns_text([*columns, (_CORRUPT, _STRING)])
+    schema = columns_text([*columns, (CORRUPT, _STRING)])
     return (
         f"from_json(CAST(`value` AS string), {string(schema)},"
-        f" map('columnNameOfCorruptRecord', {string(_CORRUPT)})) AS {quoted(_DATA)}"
+        f" map('columnNameOfCorruptRecord', {string(CORRUPT)})) AS {quoted(_DATA)}"
     )
 
 

@@ -30,6 +30,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("REST", "REST_FACTOR", "TRIAL_REST", "LONGEST_TRIAL_REST"):
         monkeypatch.setattr(f"anabranch_runtime.sources.feeds.{name}", 0.0)
     monkeypatch.setattr("anabranch_runtime.sources.files.feed.LISTING", 0.0)
+    # Changes of files that were read, or given up, are another matter (files/test_changed.py).
+    monkeypatch.setattr("anabranch_runtime.sources.files.changed.SETTLED", 3600.0)
+    monkeypatch.setattr("anabranch_runtime.sources.files.changed.PATIENCE", 3600.0)
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ class ChangeWatch:
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Look at some files; note in the log what its policy says of those that have changed.
+        """Look at some files; add changed ones to the log, as the policy says.
 
         Args:
             number, position: the offset up to which files have been planned.
@@ -96,7 +96,7 @@ class ChangeWatch:
         """
         began = time.monotonic()
         if began >= self._next:
-            self._slice(began)
+            self._slice(began, number)
             spent = time.monotonic() - began
             rest = PAUSE if not self._turn else spent / SHARE
             self._next = began + max(rest, spent / SHARE)
@@ -104,19 +104,19 @@ class ChangeWatch:
             self._apply(name, number, position, began)
         self.know()
 
-    def _slice(self, began: float) -> None:
+    def _slice(self, began: float, planned: int) -> None:
         self._turn = self._turn or list(self.names)
         for name in list(self._changes):
-            self._compare(name, began)
+            self._compare(name, began, planned)
         while self._turn and time.monotonic() - began < SLICE:
-            self._compare(self._turn.pop(), began)
+            self._compare(self._turn.pop(), began, planned)
 
-    def _compare(self, name: str, now: float) -> None:
+    def _compare(self, name: str, now: float, planned: int) -> None:
         path = str(self.directory / name)
         number = self.names[name]
         try:
             stat = os.stat(path)
-            same = self._is_same(path, number, stat)
+            same = self._is_same(path, number, stat, read=number < planned)
         except OSError:
             # Gone, which is no change; or it can't be looked at now.
             self._changes.pop(name, None)
@@ -130,11 +130,12 @@ class ChangeWatch:
         elif _signature(known.stat) != _signature(stat):
             known.stat, known.last = stat, now
 
-    def _is_same(self, path: str, number: int, stat: os.stat_result) -> bool:
+    def _is_same(self, path: str, number: int, stat: os.stat_result, *, read: bool) -> bool:
         file, known = self.log.files[number], self._marks.get(number)
         if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime):
             return False
-        if known is None or known[0] != stat.st_ctime_ns:
+        # Until it is read, a file may be put right with its size and time of modification.
+        if read and (known is None or known[0] != stat.st_ctime_ns):
             if not self.permitted(path):
                 return True
             mark = _mark(path, stat.st_size)

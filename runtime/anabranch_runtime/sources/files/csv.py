@@ -85,9 +85,14 @@ def scanned(data: bytes, dialect: CsvDialect, *, final: bool, most: int | None =
     )  # fmt: skip
 
 
+def warm() -> None:
+    """Compile the scanner, or load it from the cache."""
+    scanned(b"a\n", CsvDialect(), final=True)
+
+
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
-    """Where the columns of a stream are in one file.
+    """Positions of a stream's columns in one file.
 
     Attributes:
         columns: names and SQL types.
@@ -180,7 +185,7 @@ def csv_layout(
         return CsvLayout(dialect, columns, tuple(range(len(names))), len(names), begin)
     found = scanned(head[begin:], dialect, final=final, most=1)
     if not len(found):
-        # Of a file without records there is nothing to be read.
+        # A file without records has no rows.
         return CsvLayout(dialect, columns, (0,) * len(names), 0, len(head)) if final else None
     record = next(csv_text.records(head[begin : begin + found.used], dialect, 1))
     header = csv_text.header_of(record, dialect)
@@ -215,3 +220,7 @@ def _no_text(found: Scanned) -> NDArray[np.bool_]:
         if wrong is not None:
             return wrong
     return np.zeros(len(found), np.bool_)
+
+
+if __name__ == "__main__":
+    warm()

@@ -143,7 +143,7 @@ class FileFeed:
             length = self._length(number, begun=position > 0)
             step = max(min(length - position, self._units(left)), 0)
             if step and self._is_text:
-                step = self._text(number).cut(position, [position + step])[0] - position
+                step = self._cut(number, position, [position + step])[0] - position
             left -= self._rows(step)
             position += step
             if position >= length:
@@ -172,7 +172,11 @@ class FileFeed:
             count = max(round((high - low) / size), 1)
             cuts = [low + (high - low) * i // count for i in range(count + 1)]
             if self._is_text and count > 1:
-                cuts[1:-1] = self._text(number).cut(low, cuts[1:-1])
+                try:
+                    cuts[1:-1] = self._cut(number, low, cuts[1:-1])
+                except SourceError:
+                    # Whoever reads it finds that out.
+                    cuts = [low, high]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
 
@@ -387,9 +391,15 @@ class FileFeed:
     def _is_text(self) -> bool:
         return self.options.type in TEXT
 
-    def _text(self, number: int) -> TextFile:
+    def _cut(self, number: int, low: int, targets: list[int]) -> list[int]:
+        """Positions of a file of text at or after ``targets`` (``TextFile.cut``)."""
         file = self._loaded().files[number]
-        return TextFile(self.directory / file.name, file.size, self.options.dialect)
+        path = self.directory / file.name
+        unchanged(path, file.size, file.mtime)
+        try:
+            return TextFile(path, file.size, self.options.dialect).cut(low, targets)
+        except OSError as cause:
+            raise refused(path, cause) from cause
 
     def _rows(self, units: float) -> float:
         """About how many rows ``units`` of a file's length are."""

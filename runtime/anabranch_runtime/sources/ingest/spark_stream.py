@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.check import check_source_access
 from anabranch_contract.connectors.sources import SPARK_FILES
-from anabranch_contract.connectors.spark_source import format_options, from_json
+from anabranch_contract.connectors.spark_source import (
+    CORRUPT,
+    WITH_CORRUPT,
+    format_options,
+    from_json,
+)
 from anabranch_contract.connectors.spark_text import quoted
 from anabranch_contract.errors import PlannerError
 from anabranch_runtime.errors import SourceError
@@ -139,6 +144,10 @@ def _rows(
     source = from_json(record.reading)
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)
+    if record.source.format in WITH_CORRUPT:
+        # A record that does not fit is kept; where there is a header, it must name the columns.
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
+        reader = reader.option("enforceSchema", "false")
     if source.schema is not None:
         reader = reader.schema(source.schema)
     from_files = record.source.format in (*SPARK_FILES, "text")

@@ -294,7 +294,7 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
         content: bytes = stream.read(BYTES)
     unpack = next((u for sign, u in _UNPACK.items() if content.startswith(sign)), None)
     if unpack is not None:
-        # Of a file that goes on nothing but its beginning can be unpacked.
+        # The beginning alone can be unpacked, too.
         whole = len(content) < BYTES
         content = unpack().decompress(content)
         return content[:BYTES], whole and len(content) <= BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -278,6 +279,47 @@ def test_rows_on_which_an_expression_fails_are_a_row_each(world: World, tmp_path
         "n": ["", "[]"],
         "x": sorted(f'{{"value": "{i}"}}' for i in range(2000)),
     }
+
+
+def test_records_that_spark_can_not_read_are_a_row_each(world: World, tmp_path: Path) -> None:
+    header = {"header": "true", "lineSep": "\n"}
+    streams = {
+        "c": stream("c", "csv", tmp_path / "c", lineSep="\n"),
+        "h": stream("h", "csv", tmp_path / "h", schema="a bigint, b string", **header),
+        "j": stream("j", "json", tmp_path / "j", allowComments="true"),
+        "e": stream("e", "json", tmp_path / "e", schema="v bigint", **{"column.a": "v + 1"}),
+    }
+    texts = {
+        "c": "1\nx\n2,3\n4\n",
+        "h": "a,b\n1,x\none,y\n2\n3,z,z\n4,\n",
+        "j": '{"a": 1}\n{"a": "x"}\n{"a": 2\n{"a": 4}\n',
+        "e": '{"v": 0}\n{"v": "x"}\n[\n{"v": 3}\n',
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1").write_text(text)
+    good: dict[str, list[int]] = {}
+    bad: dict[str, list[str | None]] = {}
+    for block in world.blocks(*streams.values()):
+        good.setdefault(block.stream, []).extend(block.rows.column("a").to_pylist())
+        if block.invalid is not None:
+            raw = raw_text(block.invalid.column("#arrived")).to_pylist()
+            bad.setdefault(block.stream, []).extend(raw)
+    assert {name: sorted(rows) for name, rows in good.items()} == {n: [1, 4] for n in streams}
+    assert {name: sorted(map(str, rows)) for name, rows in bad.items()} == {
+        "c": ["2,3", "x"],
+        "h": ["2", "3,z,z", "one,y"],
+        "j": ['{"a": "x"}', '{"a": 2'],
+        "e": ["[", '{"v": "x"}'],
+    }
+    # A header of other names is an error of its stream, not other columns' values.
+    (tmp_path / "h" / "2").write_text("b,a\n5,6\n")
+    world.watch.look(tuple(streams.values()))
+    deadline = time.monotonic() + 60.0
+    while world.watch.ingest.statuses()["h"].error is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    with pytest.raises(SourceError, match=r"(?i)header"):
+        world.watch.ingest.check()
 
 
 def test_a_source_that_cannot_be_opened_leaves_the_others(world: World, tmp_path: Path) -> None:

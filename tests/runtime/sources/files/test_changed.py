@@ -40,7 +40,7 @@ class Clock:
 
 
 class World:
-    """A directory, the feed over it, and what was read and recorded of it."""
+    """A directory, the feed over it, rows that were read, records of unread files."""
 
     def __init__(self, home: Path, clock: Clock, policy: str, bad: str = "skip") -> None:
         self.home, self.clock = home, clock
@@ -229,7 +229,7 @@ def test_a_file_that_changes_before_it_is_read(tmp_path: Path, clock: Clock, pol
     world.settle()
     world.restart()
     world.settle()
-    # What it was has been lost, which is recorded; without read the new content is that file's.
+    # The former content is lost, which is recorded; and without read the new one, too.
     assert world.unread == ["a: file-changed"] * (1 if policy == "read" else 2)
     assert world.read == ([2, 3] if policy == "read" else [])
 

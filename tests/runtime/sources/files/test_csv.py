@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import random
 from collections import Counter
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.connectors.csv_text import CsvDialect, records
 from anabranch_contract.errors import StreamError
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
@@ -93,25 +90,6 @@ def test_random_files_are_read_as_they_were_written(
     assert len(found.invalid) == len(case.invalid)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_the_scanner_divides_as_pythons_csv_module_does(seed: int) -> None:
-    chance = random.Random(seed)
-    parts = ["a", '"', ",", "\n", "\r", "b", " ", "é", ""]
-    rows = [
-        ["".join(chance.choices(parts, k=chance.randrange(5))) for _ in range(chance.randint(1, 3))]
-        for _ in range(chance.randrange(5))
-    ]
-    written = io.StringIO()
-    end = chance.choice(["\n", "\r\n", "\r"])
-    csv.writer(written, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
-    dialect = CsvDialect()
-    found = [
-        [dialect.text(content.decode(), mark, textual=True) or "" for content, mark in r.fields]
-        for r in records(written.getvalue().encode(), dialect)
-    ]
-    assert found == rows
-
-
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_columns_are_found_by_name_and_one_that_lacks_is_an_error(
     tmp_path: Path, pack: Any
@@ -164,6 +142,22 @@ def test_a_quote_that_is_not_closed_costs_its_line_alone(tmp_path: Path) -> None
     rows, invalid = read(source, random.Random(2))
     assert rows == [(1, "a"), (3, "c\nd"), (4, "e")]
     assert invalid == [b'2,"b', b'5,"f']
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_file_that_goes_when_it_has_been_planned_is_an_error(tmp_path: Path, kind: str) -> None:
+    source = feed(tmp_path, (("id", "bigint"),), {"type": kind})
+    lines = [str(n) if kind == "csv" else json.dumps({"id": n}) for n in range(50)]
+    path = tmp_path / "in" / "1"
+    path.write_text("\n".join(["id", *lines] if kind == "csv" else lines))
+    assert source.waiting(None).rows
+    end = source.advance(None, 20)
+    path.unlink()
+    with pytest.raises(SourceError, match="has gone"):
+        source.advance(end, 20)
+    pieces = source.pieces(None, end, 4)
+    with pytest.raises(SourceError, match="has gone"):
+        list(read_piece(pieces[0]))
 
 
 def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
