@@ -62,13 +62,13 @@ export function held(stream, streams, readers) {
 export function time(stream, streams, readers, now) {
   if (!stream.event_time) return [];
   if (stream.lateness === "unbounded") return [["watermark", "none: rows of any age are taken, since its lateness is unbounded"]];
-  if (!stream.watermark) return [["watermark", "none before its first row"]];
+  if (!stream.watermark) return [["watermark", "none before its first load has been read"]];
   const lag = (now - Date.parse(stream.watermark)) / 1000;
   const waiting = held(stream, streams, readers).map(({ id }) => id);
   return [
     ["watermark", `${clock(stream.watermark)} UTC`],
     ["behind the clock", lag < 0 ? `nothing: ${length(-lag)} ahead of it` : length(lag)],
-    ["behind its rows", `${stream.lateness} behind the greatest event time of its rows, unless others have moved it while it was silent`],
+    ["behind its rows", `${stream.lateness} behind the greatest event time of the loads that have been read, unless others have moved it while it was silent`],
     ["holds back", waiting.length ? `${some(waiting)}: of their streams this one is furthest behind, so stored rows are kept, and windows and outer joins stay open, up to its watermark` : "no query: of each, another stream is further behind, or none has a watermark"],
   ];
 }
