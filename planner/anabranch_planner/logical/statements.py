@@ -11,6 +11,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.logical.inline import inlined, uniquely_named
+from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.dialects import reader_of
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import unclosed_at, what_is_wrong
@@ -18,6 +19,8 @@ from anabranch_planner.sql.unresolved import position_of
 
 #: Table -> column -> type, as sqlglot wants it.
 Catalog: TypeAlias = dict[str, dict[str, str]]
+#: Node types whose arguments a plan shows as the reader of queries does.
+_CHECKED = (exp.Limit, exp.Offset, exp.Table, exp.Join, exp.Column)
 #: Operands from which on a chain is made a tree.
 _LONG = 16
 
@@ -40,6 +43,8 @@ def read_statement(sql: str, catalog: Catalog, dialect: str) -> exp.Expr:
         if len(found) != 1 or not isinstance(found[0], exp.Query):
             raise refused("what is no single query", found[0] if found else None)
         _check_tables(found[0], catalog)
+        for node in found[0].find_all(*_CHECKED):
+            refuse_others(node, CONSUMED[type(node)])
         statement = _balanced(found[0])
         qualified = qualify(
             statement, schema=dict(catalog), dialect=reader, quote_identifiers=False

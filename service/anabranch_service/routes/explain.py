@@ -92,7 +92,7 @@ def _understand(
     except PlannerError as cause:
         refused = cause
         unread = statement is None and body.dialect != SPARK
-        # A plan of a statement that is not understood would lack what was refused.
+        # Its plan would lack the refused construct.
         if unread or cause.code == "malformed-sql" or cause.field.startswith("window"):
             raise
     before = after = None

@@ -168,6 +168,17 @@ key k3
 date '2020-01-01' as day_
 ts + interval '1' hour as later
 tn - interval '1:30' hour to minute as earlier
+dt + interval '1' day as next_day
+dt - interval '2' week as two_weeks_before
+interval '3 days' + dt as three_days_later
+dt + (interval '1' day + interval '2' day) as days_added
+dt + interval '24' hour as a_day_in_hours
+dt + interval '1' day + interval '2' hour as day_and_hours
+date'2020-01-31' + interval '1' month as a_month_later
+date'2020-01-31' - interval '1-1' year to month as earlier_year
+timestamp'2020-03-31 10:00:00' - interval '1' month as a_month_before
+(key, name) = (1, 'a') as row_equal
+(key, name) in ((1, 'a'), (2, 'b')) as row_in
 timestamp '2020-01-01 00:00:00' as moment
 x'ff' as bytes
 """.strip().splitlines()

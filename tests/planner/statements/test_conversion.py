@@ -378,7 +378,7 @@ def test_cross_products_are_put_off() -> None:
             None,
         ),
         ("SELECT k FROM a LATERAL VIEW explode(s) t AS e", "unsupported-sql", "LATERALS", None),
-        ("SELECT k FROM a TABLESAMPLE (10 PERCENT)", "unsupported-sql", "SAMPLE", (1, 15)),
+        ("SELECT k FROM a TABLESAMPLE (10 PERCENT)", "unsupported-sql", "SAMPLE", (1, 30)),
     ],
 )
 def test_refusals_name_the_construct(

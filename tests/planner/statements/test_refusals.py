@@ -154,7 +154,7 @@ def test_a_syntax_error_says_where() -> None:
         (
             f"SELECT R.k FROM {JOIN} AND R.ts < S.ts + INTERVAL 1 MONTH",
             "bad-interval",
-            "unit MONTH have no fixed length",
+            "MONTH has no fixed length",
             "DAY",
         ),
         (f"SELECT R.k FROM {JOIN} AND R.ts < S.ts + INTERVAL 'x' DAY", "bad-interval", "'x'", ""),
@@ -216,7 +216,8 @@ def test_disconnected_joins(sql: str, code: str, message: str) -> None:
         ("R.k = S.day", ("int", "date")),
         ("R.s = 5", ("string", "int")),
         ("R.k + R.s = 5", ("int", "string")),
-        ("R.day + INTERVAL 1 DAY = S.day", ("date", "interval")),
+        ("R.day + INTERVAL 1 HOUR = S.day", ("timestamp", "date")),
+        ("R.day + (R.ts - S.ts) = S.day", ("date", "interval")),
         ("R.k = 'abc'", ("'abc'", "int")),
         ("R.k = '1.5'", ("'1.5'", "int")),
         ("R.day = 'soon'", ("'soon'", "date")),
