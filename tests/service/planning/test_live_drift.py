@@ -53,6 +53,26 @@ def test_no_later_epoch_undoes_the_revision(
             assert orders(loop.ruleset(name)) != orders(before)
 
 
+@pytest.mark.slow
+def test_what_a_revision_has_gained_is_measured_across_epochs(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs of two batches, so that no two periods are of one epoch by itself."""
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        drifting.register(service)
+        loop = LiveLoop(service, tmp_path, monkeypatch, every=2, seconds=0.0)
+        for number in range(10):
+            loop.run(drifting.batch(number, drifted=False))
+        revisions = [r for epoch in range(12) for r in loop.revisions(epoch)]
+        gains = [r["measured"] for r in revisions if r["measured"] is not None]
+        assert gains
+        assert any(gain["periods"] >= 2 for gain in gains)
+        interims = {i.next_batch: i for i in loop.interims()}
+        for gain in gains:
+            assert gain["gain"] == pytest.approx(1 - gain["after"] / gain["before"])
+        assert sum(len(i.rulesets) for i in interims.values()) >= 10
+
+
 def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
     """What probes what."""
     return {(rule.start, rule.edge, rule.mir, rule.substreams) for rule in ruleset.probe_rules}
