@@ -106,7 +106,6 @@ def question(found: RunningPlan, periods: tuple[Measured, ...]) -> Question:
         length=PERIODS,
         snapshot=Snapshot(0, PERIODS, PERIODS, arrived),
         running=found,
-        before=None,
         options=PlanningRecord(
             optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),

@@ -37,7 +37,7 @@ from anabranch_contract.rest.queries import (
     QueryOut,
     RunOut,
 )
-from anabranch_contract.rest.revisions import RevisionList
+from anabranch_contract.rest.revisions import RevisionList, RevisionRecord
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
 from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
@@ -453,11 +453,18 @@ def revisions_table(found: RevisionList) -> RenderableType:
             escape(" after ".join([r.reason, *r.drifted[:1]]) + " under rations" * r.rationed),
             *numbers(r.cost, r.running_cost),
             percent(r.predicted),
-            percent(None if r.measured is None else r.measured.gain),
+            _measured(r),
             number(r.plan_ms),
             escape(", ".join(r.closed)),
         )
     return table
+
+
+def _measured(revision: RevisionRecord) -> str:
+    """The measured gain; of one that took others back the loss that it ended."""
+    if revision.measured is None and revision.undoes is not None:
+        return f"undoes {percent(revision.undoes.gain)}"
+    return percent(None if revision.measured is None else revision.measured.gain)
 
 
 def switching_charge(cost: float) -> dict[str, object]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
@@ -157,6 +158,7 @@ class Interim(Message):
         merges: of segments, by all hosts: how many, rows rewritten, CPU seconds; likewise.
         rationed: whether a batch of it withheld tuples from probes; likewise.
         drifted: what has changed with its first batch, which is why it ended early; likewise.
+        rulesets: (epoch, revision) of the rulesets that its batches went by, ascending.
     """
 
     until: float
@@ -175,6 +177,7 @@ class Interim(Message):
     results: Writes = field(default_factory=Writes)
     rationed: bool = False
     merges: Writes = field(default_factory=Writes)
+    rulesets: tuple[RulesetId, ...] = ()
 
     @property
     def arrived(self) -> Arrivals:

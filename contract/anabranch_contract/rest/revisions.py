@@ -18,18 +18,25 @@ class RevisionReason(StrEnum):
 
 
 class GainRecord(Closed):
-    """The measured effect of a revision.
+    """The measured effect of a change of orders.
 
     Attributes:
-        before, after: tuples sent and matches found per arriving tuple, in the periods before the
-            revision and in those that went by it.
+        before, after: tuples sent and matches found (or CPU seconds, where costs are seconds) per
+            arriving tuple, in the periods before the change and in those by the new orders, of
+            whichever epochs.
         gain: the share that was saved; negative: it costs more.
+        periods: by the new orders.
+        grown: share by which the stores had grown meanwhile, so that a tuple meets more rows.
+        lost: whether it costs more than noise and growth explain, so that the orders are not tried
+            again until something drifts.
     """
 
     before: float
     after: float
     gain: float
     periods: int
+    grown: float = 0.0
+    lost: bool = False
 
 
 class RevisionRecord(Closed):
@@ -45,7 +52,8 @@ class RevisionRecord(Closed):
         unindexed: stores that are probed by a key that they have no index for, and that key.
         drifted: what had changed at once, for which reason the measurements that it answers came
             early, at most ten of it; empty: they came at a period's end.
-        measured: once two periods have gone by it; None before.
+        measured: once two periods have gone by its orders; None before.
+        undoes: for ``taken-back`` the measured effect of the orders that it replaces.
         rationed: whether both costs are those under the rations that were in force.
     """
 
@@ -65,6 +73,7 @@ class RevisionRecord(Closed):
     digest: str = ""
     drifted: tuple[str, ...] = ()
     measured: GainRecord | None = None
+    undoes: GainRecord | None = None
     rationed: bool = False
 
 

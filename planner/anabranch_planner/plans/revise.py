@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract.errors import RulesetError
 from anabranch_planner.cost.footprint import Footprint, footprint_of
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
@@ -24,6 +25,7 @@ from anabranch_planner.cost.validate import priced
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.plans.running import plan_of
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import assemble, gap
 from anabranch_planner.search.copies import attribute_rank
@@ -102,15 +104,7 @@ def revise(request: RevisionRequest) -> Revised | None:
         RulesetError: the running ruleset is not one of its queries.
     """
     running, before = request.running, request.running.plan
-    model = CostModel(
-        request.statistics,
-        objective=request.options.objective,
-        parallelism=max((s.partitions for s in running.ruleset.stores), default=1),
-        bounds=running.bounds,
-        parts=running.names,
-        substreams=before.substreams,
-        counted=(*before.substreams, *request.counted),
-    )
+    model = _model(request)
     found = _solve(request, model)
     after = _assembled(before, found)
     walked = trails(after, running.queries, running.subs)
@@ -126,6 +120,62 @@ def revise(request: RevisionRequest) -> Revised | None:
         sum(o.bound for _, o in found),
     ]
     plan = replace(after, cost=cost, gap=gap(total[0], min(total)))
+    return _revised(request, model, plan, marks, running_cost)
+
+
+def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
+    """The revision with the orders of ``earlier``, an earlier ruleset of the same queries, whatever
+    they cost; None: a store that they probe is not there any more.
+    """
+    running, before = request.running, request.running.plan
+    there = {store.id for store in running.ruleset.stores}
+    if not {store.id for store in earlier.stores if len(store.members) > 1} <= there:
+        return None
+    model = _model(request)
+    try:
+        plan = plan_of(earlier, running.queries, before.optimizer, before.objective)
+        bases = {mir.id for mir in before.mirs if mir.is_base}
+        copies = {c for c in before.copies if c.mir in bases}
+        copies |= {c for c in plan.copies if c.mir not in bases}
+        mirs = {mir.id: mir for mir in (*before.mirs, *plan.mirs)}
+        used = {copy.mir for copy in copies}
+        plan = replace(
+            plan,
+            copies=tuple(sorted(copies, key=_rank)),
+            mirs=tuple(mirs[name] for name in sorted(used)),
+            method="as before",
+        )
+        walked = trails(plan, running.queries, running.subs)
+        plan = replace(plan, cost=priced(plan, walked, model, request.rations))
+        running_cost = priced(before, running.trails, model, request.rations)
+        marks = footprint_of(plan, walked)
+        return _revised(request, model, plan, marks, running_cost)
+    except RulesetError:
+        return None
+
+
+def _model(request: RevisionRequest) -> CostModel:
+    running, substreams = request.running, request.running.plan.substreams
+    return CostModel(
+        request.statistics,
+        objective=request.options.objective,
+        parallelism=max((s.partitions for s in running.ruleset.stores), default=1),
+        bounds=running.bounds,
+        parts=running.names,
+        substreams=substreams,
+        counted=(*substreams, *request.counted),
+    )
+
+
+def _revised(
+    request: RevisionRequest,
+    model: CostModel,
+    plan: Plan,
+    marks: Footprint,
+    running_cost: float,
+) -> Revised:
+    """The revision that runs ``plan``; ``marks``: its footprint."""
+    running = request.running
     ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
     if request.options.look_ahead:
         prices = request.statistics.constants()

@@ -535,9 +535,6 @@ class Driver:
 
     def _newest_of(self, published: int) -> RulesetId:
         """The ruleset of that epoch, as revised so far."""
-        running = self.state.ruleset
-        if published == running.epoch:
-            return running
         return self._revisions.entering(self.state, published, self.control.revision())
 
     def _revised(self, number: int) -> RulesetId:

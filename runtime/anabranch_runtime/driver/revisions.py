@@ -60,9 +60,11 @@ class Revisions:
         return self._taken(state, running, name, found.digest)
 
     def entering(self, state: State, published: int, answer: RevisionAnswer | None) -> RulesetId:
-        """The newest revision of the ruleset that was published for the epoch ``published``, with
-        which a new epoch begins; that ruleset itself where none can be taken.
+        """The ruleset with which a new epoch begins, of those of the epoch ``published``: the
+        running one, or else the newest revision that can be taken.
         """
+        if published == state.ruleset.epoch:
+            return state.ruleset
         base = RulesetId(published)
         found = None if answer is None else answer.of_epoch(published)
         if found is None or RulesetId(published, found.revision) == self._seen:

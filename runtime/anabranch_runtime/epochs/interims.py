@@ -18,6 +18,7 @@ from anabranch_runtime.epochs.statistics import store_statistics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anabranch_contract.plans.ruleset import RulesetId
     from anabranch_contract.plans.steps import CountedStep, Step
     from anabranch_runtime.state.manifest import State
 
@@ -31,12 +32,14 @@ class Period:
         begun: the state at its beginning; of the ruleset that is running ``edges`` are the counters
             then.
         steps: counts of epochs and rulesets that have ended within the period.
+        rulesets: those that batches of it went by, and that have ended.
     """
 
     since: float
     begun: State
     edges: Mapping[str, EdgeStatistics]
     steps: Mapping[Step, EdgeStatistics] = field(default_factory=dict)
+    rulesets: frozenset[RulesetId] = frozenset()
 
 
 def begin(state: State, now: float) -> Period:
@@ -51,7 +54,8 @@ def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep])
         last: the last state that went by the ruleset.
         steps: edge -> its step, by that ruleset.
     """
-    return replace(period, edges={}, steps=_counted(period, last, steps))
+    counted = _counted(period, last, steps)
+    return replace(period, edges={}, steps=counted, rulesets=_rulesets(period, last))
 
 
 def close(
@@ -86,8 +90,15 @@ def close(
             name: StoreSize(store.rows, store.keys)
             for name, store in sorted(store_statistics(state).items())
         },
+        rulesets=tuple(sorted(_rulesets(period, state))),
         rationed=any(run.last >= period.begun.next_batch for run in state.rationed[-1:]),
     )
+
+
+def _rulesets(period: Period, last: State) -> frozenset[RulesetId]:
+    """The rulesets of the period's batches, up to ``last``."""
+    began = last.next_batch > period.begun.next_batch
+    return period.rulesets | {last.ruleset} if began else period.rulesets
 
 
 def _counted(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ import structlog
 from anabranch_contract.codec import Malformed
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.orders import orders_digest
 from anabranch_contract.plans.plan import Approval
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
@@ -29,8 +31,10 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.rest.revisions import RevisionReason
 from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_service.clock import Clock
+from anabranch_service.planning.gains import Orders, newest_change, orders_of
 from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.periods import Periods
 from anabranch_service.planning.rations import may_ration, ration_schedule
@@ -39,7 +43,7 @@ from anabranch_service.planning.revisions import Decision, Question, decide
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.lease import LeadershipLost
 from anabranch_service.registry.publication import Publication
-from anabranch_service.registry.records import EpochRecord, QueryRecord
+from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 
@@ -67,6 +71,9 @@ class Reviser:
         self._seen = ""
         self._resting_until = 0.0
         self._memories: dict[RulesetId, _Memory] = {}
+        self._orders: dict[RulesetId, Orders] = {}
+        #: The first batch after the newest drift; whether orders are not tried again.
+        self._drifted, self._barred = -1, False
 
     async def turn(self, publication: Publication) -> bool:
         """Answer the newest interim; False if there is none that is new, or for a rest.
@@ -101,14 +108,14 @@ class Reviser:
         started = time.monotonic()
         name = RulesetId(interim.ruleset_epoch, interim.revision)
         decision = await self._decide(interim, name, last.revision, publication)
-        if live and (decision.ruleset is not None or _has_changed(interim, last)):
-            last = await self._carry_over(interim, last, publication)
-        self._rest_after(started)
-        answer = replace(last, answered=interim.next_batch)
         if decision.measured is not None and decision.measured.measured is not None:
             await publication.measured(decision.measured)
             gain = decision.measured.measured.gain
             self._metrics.revision_gain.labels("measured").set(gain)
+        if live and (decision.ruleset is not None or self._may_differ(interim, last)):
+            last = await self._carry_over(interim, last, publication)
+        self._rest_after(started)
+        answer = replace(last, answered=interim.next_batch)
         if decision.ruleset is None or decision.record is None:
             await publication.answer(answer)
             return
@@ -121,20 +128,24 @@ class Reviser:
         Raises:
             LeadershipLost: another service leads.
         """
-        text, answer = await self._store.interim_text(-1), await self._store.answer()
-        if self._settings.mode is not Mode.LIVE or text is None or answer is None:
+        if self._settings.mode is not Mode.LIVE:
             return
-        if text != self._seen:
+        text, answer = await self._store.interim_text(-1), await self._store.answer()
+        if text is None or text != self._seen or answer is None:
             return
         started, interim = time.monotonic(), Interim.loads(text)
         answer = answer.following(interim.ruleset_epoch)
-        if _has_changed(interim, answer):
+        if self._may_differ(interim, answer):
             await self._carry_over(interim, answer, publication)
             self._rest_after(started)
 
     def _rest_after(self, started: float) -> None:
         ended = time.monotonic()
         self._resting_until = ended + REST * (ended - started)
+
+    def _may_differ(self, interim: Interim, answer: RevisionAnswer) -> bool:
+        """Whether epochs to come may have been planned without knowing what this one answers."""
+        return bool(interim.drifted or interim.revision or answer.revision or self._barred)
 
     async def _carry_over(
         self, interim: Interim, answer: RevisionAnswer, publication: Publication
@@ -189,34 +200,81 @@ class Reviser:
         record, snapshot = await store.epoch(epoch), await store.last_snapshot()
         if record is None:
             return None
-        records = tuple(await store.revisions(epoch))
-        current = next((r for r in records if r.revision == name.revision), None)
-        before = None
-        if current is not None:
-            before = await self._ruleset(RulesetId(epoch, current.revises))
         memory = await self._remember(name, record)
         if memory is None:
             return None
         by = self._memories.get(RulesetId(interim.ruleset_epoch, interim.revision), memory)
         texts = await store.interim_texts(self._settings.series_periods)
         progress = await store.progress() if rationed else None
-        return Question(
-            periods=await asyncio.to_thread(memory.periods.read, texts),
+        periods = await asyncio.to_thread(memory.periods.read, texts)
+        interims = [period.interim for period in periods]
+        records = await self._records([*interims, interim], epoch)
+        failed, now = self._failed(interims, records), by.running.ruleset
+        earlier = None
+        if upcoming and orders_digest(memory.running.ruleset) in failed:
+            earlier = now
+            if orders_digest(now) in failed and name.revision:
+                # The ruleset as it was published has all stores, and other orders.
+                memory = await self._remember(RulesetId(epoch), record) or memory
+                earlier = memory.running.ruleset
+        asked = Question(
+            periods=periods,
             length=self._settings.series_periods,
             snapshot=snapshot,
             running=memory.running,
-            before=before,
             options=options.model_copy(
                 update={"optimizer": record.optimizer, "objective": record.objective}
             ),
-            records=records,
-            newest=max(newest, name.revision, *(r.revision for r in records)),
+            records=tuple(r for r in records if r.next_batch >= self._drifted),
+            newest=max(newest, name.revision, *(r.revision for r in records if r.epoch == epoch)),
             now=self._clock(),
             mode=self._settings.mode,
             rations=() if progress is None else progress.rationing.rations,
             upcoming=upcoming,
-            counted=by.running.ruleset.substreams,
+            counted=now.substreams,
+            failed=failed,
+            earlier=earlier,
         )
+        return asked if upcoming else await self._with_change(asked, interims)
+
+    async def _records(self, interims: Sequence[Interim], epoch: int) -> tuple[KeptRevision, ...]:
+        """The revisions of the epochs of ``interims``, and of ``epoch``; oldest first."""
+        epochs = {name.epoch for one in interims for name in one.rulesets} | {epoch}
+        found = [await self._store.revisions(number) for number in sorted(epochs)]
+        return tuple(record for records in found for record in records)
+
+    def _failed(
+        self, interims: Sequence[Interim], records: Sequence[KeptRevision]
+    ) -> frozenset[str]:
+        """Digests of orders that have lost, or were taken back, since the newest drift."""
+        drifted = [one.next_batch for one in interims if one.drifted]
+        self._drifted = max([self._drifted, *drifted])
+        since = [r for r in records if r.next_batch >= self._drifted]
+        lost = [r.orders for r in since if r.measured is not None and r.measured.lost]
+        found = frozenset([*lost, *(r.undone for r in since if r.undone)])
+        self._barred = bool(found)
+        return found
+
+    async def _with_change(self, asked: Question, interims: Sequence[Interim]) -> Question:
+        """``asked`` with what the running orders have gained."""
+        names = {name for one in interims for name in one.rulesets}
+        known = {name: found for name, found in self._orders.items() if name in names}
+        for name in names - known.keys():
+            ruleset = await self._ruleset(name)
+            if ruleset is not None:
+                known[name] = await asyncio.to_thread(orders_of, ruleset)
+        self._orders = known
+        change = newest_change(interims, known, timed=asked.timed)
+        if change is None:
+            return asked
+        changed = next((r for r in asked.records if (r.epoch, r.revision) == change.after), None)
+        earlier = None
+        # Restored orders stay: two orders never take turns without a drift.
+        settled = changed is not None and changed.reason == RevisionReason.TAKEN_BACK
+        undone = any(r.undone == known[change.after].digest for r in asked.records)
+        if change.gain.lost and not settled and not undone:
+            earlier = await self._ruleset(change.before)
+        return replace(asked, change=change, changed=changed, earlier=earlier)
 
     async def _ration(self, asked: Question, publication: Publication) -> None:
         """Publish the schedule of rations, if there is to be one. What was published before stays
@@ -297,8 +355,3 @@ class Reviser:
             plan_ms=round(record.plan_ms, 1),
         )
         return newer
-
-
-def _has_changed(interim: Interim, answer: RevisionAnswer) -> bool:
-    """Whether epochs to come may have been planned without knowing what the running one answers."""
-    return bool(interim.drifted or interim.revision or answer.revision)

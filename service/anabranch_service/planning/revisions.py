@@ -1,10 +1,10 @@
-"""Whether the running ruleset is revised, by the newest measurements: pure, so it runs in a thread.
+"""Whether a ruleset is revised, by the newest measurements: pure, so it runs in a thread.
 
-A revision is published where it saves a stated share of what the running plan costs, under the
+A revision is published where it saves a stated share of what the ruleset's plan costs, under the
 statistics of now, beyond what earlier predictions were off by; and where that is more than indexing
 what its probes need. While probes are rationed both cost what the tuples take that are probed with.
-Its effect is measured from the periods before it and those that go by it.
-One that costs more than what it replaced is taken back, and the epoch's rules stay then.
+A change of orders after which a row costs more (:mod:`.gains`) is taken back, whether a revision or
+a plan made it, and not tried again until something drifts.
 """
 
 from __future__ import annotations
@@ -13,33 +13,28 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
 
+from anabranch_contract.plans.orders import orders_digest
 from anabranch_contract.plans.plan import LookingAhead, Objective
 from anabranch_contract.plans.rations import Ration
-from anabranch_contract.plans.ruleset import Ruleset, RulesetId, Substreams
-from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.plans.ruleset import Ruleset, Substreams
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label
-from anabranch_contract.rest.revisions import GainRecord, RevisionReason
+from anabranch_contract.rest.revisions import RevisionReason
 from anabranch_planner.cost.footprint import to_json
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.revise import RevisionRequest, revise
-from anabranch_planner.plans.running import RunningPlan, running_plan
+from anabranch_planner.plans.revise import Revised, RevisionRequest, restore, revise
+from anabranch_planner.plans.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
+from anabranch_service.planning.gains import ENOUGH, Change
 from anabranch_service.planning.periods import Measured, recent
 from anabranch_service.planning.rates import AHEAD, foreseen
 from anabranch_service.planning.widths import with_exchange
 from anabranch_service.registry.records import KeptRevision, PlanningRecord
 
-#: Periods that a measured effect needs on either side.
-ENOUGH = 2
-#: By how much a revision may seem to cost more before it is taken back: what arrives differs from
-#: period to period.
-NOISE = 0.05
 #: Seconds that the search for a revision may take. It hardly ever does: with so much time ahead the
 #: program is solved as a whole, which for 100 queries takes less than local search does.
 SECONDS = 2.0
@@ -60,10 +55,15 @@ class Question:
         length: how many periods are asked for.
         snapshot: the statistics of the last epoch that ended; None: none has, and nothing is
             revised.
-        running: the ruleset to revise, and its plan. ``before``: the ruleset that it revises.
+        running: the ruleset to revise, and its plan.
+        change: the change that brought its orders, once measured. ``changed``: the revision that
+            was, whose effect that is; None: a plan of an epoch was.
+        earlier: the ruleset to go back to: where the change has lost, the one with the orders
+            before it; of an epoch to come whose orders have failed, another one.
+        failed: digests of orders that have lost, or were taken back, and are not tried again.
         upcoming: whether its epoch has not begun; the newest period is by another ruleset then.
         counted: how tuples were told apart in the newest period.
-        records: the revisions of its epoch, oldest first.
+        records: the revisions of the epochs of ``periods`` since the newest drift, oldest first.
         newest: the number of the newest revision that was published, taken or not.
         rations: those of the newest batch, of goals that do not get everything.
         now: when a revision that follows is published.
@@ -74,13 +74,16 @@ class Question:
     length: int
     snapshot: Snapshot | None
     running: RunningPlan
-    before: Ruleset | None
     options: PlanningRecord
     records: tuple[KeptRevision, ...]
     newest: int
     now: datetime
     mode: Mode
     rations: tuple[Ration, ...] = ()
+    change: Change | None = None
+    changed: KeptRevision | None = None
+    earlier: Ruleset | None = None
+    failed: frozenset[str] = frozenset()
     upcoming: bool = False
     counted: tuple[Substreams, ...] = ()
 
@@ -105,7 +108,7 @@ class Decision:
     """The answer to a question.
 
     Attributes:
-        measured: the running revision, once its effect has been measured just now.
+        measured: the revision whose effect has been measured just now.
         ruleset: the revision to publish; None: the rules stay. ``record``: without its digest.
     """
 
@@ -115,100 +118,48 @@ class Decision:
 
 
 def decide(asked: Question) -> Decision:
-    """Measure the effect of the running revision, and decide on another.
+    """Note what the running orders have gained, and decide on a revision.
 
     Raises:
         PlannerError: the queries are not those of the running ruleset any more.
     """
-    measured = _measured(asked)
-    records = tuple(
-        measured if measured and r.revision == measured.revision else r for r in asked.records
-    )
-    taken_back = any(r.reason == RevisionReason.TAKEN_BACK for r in records)
-    if taken_back or asked.options.revision_gain is None:
+    change, measured = asked.change, asked.changed
+    if change is not None and measured is not None and measured.measured is None:
+        measured = measured.model_copy(update={"measured": change.gain})
+    else:
+        measured = None
+    if asked.options.revision_gain is None or asked.snapshot is None:
         return Decision(measured)
-    gain = measured.measured.gain if measured and measured.measured else 0.0
-    if gain < -NOISE and measured and asked.before is not None and not measured.closed:
-        return _taken_back(asked, asked.before, measured)
-    return replace(_cheaper(asked, records), measured=measured)
-
-
-def effect(
-    interims: Sequence[Interim], before: RulesetId, after: RulesetId, *, timed: bool = False
-) -> GainRecord | None:
-    """The work per arriving tuple by one ruleset and by its revision; None: not measured enough.
-
-    Work is probes and matches, or (``timed``) CPU seconds of steps and inserts.
-
-    A period in which a ruleset was replaced counts for neither, nor does one in which probes were
-    rationed, or one before the newest drift: other data cost otherwise by any rules. The period
-    that begins with a drift is enough for the rules that went before, because it ends early and is
-    what the revision answers.
-    """
-    by: list[list[tuple[float, int]]] = [[], []]
-    enough = ENOUGH
-    for last, interim in pairwise(interims):
-        if interim.drifted:
-            by, enough = [[], []], 1
-        name = RulesetId(interim.ruleset_epoch, interim.revision)
-        if (last.ruleset_epoch, last.revision, last.epoch) != (*name, interim.epoch):
-            continue
-        arrived = sum(interim.arrivals.values())
-        if arrived and name in (before, after) and not interim.rationed:
-            by[name == after].append((_work(interim, timed=timed), arrived))
-    if len(by[0]) < enough or len(by[1]) < ENOUGH:
-        return None
-    old, new = (sum(w for w, _ in side) / sum(n for _, n in side) for side in by)
-    gain = 1 - new / old if old else 0.0
-    return GainRecord(before=old, after=new, gain=gain, periods=len(by[1]))
-
-
-def _work(interim: Interim, *, timed: bool) -> float:
-    if timed:
-        return interim.inserts.seconds + sum(s.counts.seconds for s in interim.steps)
-    return sum(s.counts.probes + s.counts.matches for s in interim.steps)
-
-
-def _measured(asked: Question) -> KeptRevision | None:
-    """The record of the running revision with its effect, where that has not been known before."""
-    running = asked.running.ruleset.id
-    record = next((r for r in asked.records if r.revision == running.revision), None)
-    if record is None or record.measured is not None:
-        return None
-    before = RulesetId(running.epoch, record.revises)
-    found = effect([p.interim for p in asked.periods], before, running, timed=asked.timed)
-    return None if found is None else record.model_copy(update={"measured": found})
+    found = None
+    if asked.upcoming and asked.earlier is not None:
+        found = _restored(asked, asked.earlier, RevisionReason.CARRIED_OVER)
+    elif change is not None and change.gain.lost and asked.earlier is not None:
+        found = _restored(asked, asked.earlier, RevisionReason.TAKEN_BACK)
+    return replace(found or _cheaper(asked), measured=measured)
 
 
 def _error(records: Sequence[KeptRevision]) -> float:
-    """By how much predictions were off, on average; 0 where none was measured."""
-    off = [abs(r.predicted - r.measured.gain) for r in records if r.measured is not None]
+    """By how much predictions were off, on average; 0 where none was measured.
+
+    A loss counts as nothing gained: orders that lose are taken back, which is no reason against
+    others.
+    """
+    off = [abs(r.predicted - max(r.measured.gain, 0.0)) for r in records if r.measured is not None]
     last = off[-COMPARED:]
     return sum(last) / len(last) if last else 0.0
 
 
-def _taken_back(asked: Question, before: Ruleset, measured: KeptRevision) -> Decision:
-    """The rules that the running revision has replaced, once more."""
-    indexes = {s.id: s.indexes for s in asked.running.ruleset.stores}
-    stores = tuple(
-        replace(s, indexes=tuple(sorted({*s.indexes, *indexes[s.id]}))) for s in before.stores
-    )
-    number = asked.newest + 1
-    record = KeptRevision(
-        epoch=measured.epoch,
-        revision=number,
-        revises=measured.revision,
-        published_at=asked.now,
-        reason=RevisionReason.TAKEN_BACK,
-        next_batch=asked.periods[-1].interim.next_batch,
-        drifted=asked.periods[-1].interim.drifted.shown(),
-        cost=measured.running_cost,
-        running_cost=measured.cost,
-        predicted=-measured.measured.gain if measured.measured else 0.0,
-        method="as before",
-        footprint=to_json(running_plan(before, asked.running.queries).footprint),
-    )
-    return Decision(measured, replace(before, revision=number, stores=stores), record)
+def _restored(asked: Question, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
+    """The orders of ``earlier`` once more; None: their stores are gone."""
+    started = time.perf_counter()
+    found = restore(_request(asked), earlier)
+    if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):
+        return None
+    record = _record(asked, found, reason, started)
+    if reason is RevisionReason.TAKEN_BACK and asked.change is not None:
+        undone = orders_digest(asked.running.ruleset)
+        record = record.model_copy(update={"undoes": asked.change.gain, "undone": undone})
+    return Decision(None, found.ruleset, record)
 
 
 def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
@@ -221,42 +172,53 @@ def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
     return with_exchange(found, snapshot.on_hosts, queries, streams, {}, snapshot.locality)
 
 
-def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
-    started = time.perf_counter()
-    options, rations = asked.options, asked.rationed
-    assert options.revision_gain is not None  # asked by the caller
-    if asked.snapshot is None:
-        return Decision()
-    found = revise(
-        RevisionRequest(
-            statistics=_expected(asked, asked.snapshot),
-            running=asked.running,
-            number=asked.newest + 1,
-            options=Options(
-                optimizer=options.optimizer,
-                objective=options.objective,
-                solver=options.solver,
-                look_ahead=options.look_ahead is LookingAhead.AUTO,
-                deadline=Deadline(
-                    time.monotonic,
-                    seconds=SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS,
-                ),
+def _request(asked: Question) -> RevisionRequest:
+    options = asked.options
+    assert asked.snapshot is not None  # asked by the caller
+    return RevisionRequest(
+        statistics=_expected(asked, asked.snapshot),
+        running=asked.running,
+        number=asked.newest + 1,
+        options=Options(
+            optimizer=options.optimizer,
+            objective=options.objective,
+            solver=options.solver,
+            look_ahead=options.look_ahead is LookingAhead.AUTO,
+            deadline=Deadline(
+                time.monotonic,
+                seconds=SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS,
             ),
-            switching=options.switching,
-            counted=asked.counted,
-            rations=rations,
-        )
+        ),
+        switching=options.switching,
+        counted=asked.counted,
+        rations=asked.rationed,
     )
-    if found is None or found.gain < options.revision_gain + _error(records):
+
+
+def _cheaper(asked: Question) -> Decision:
+    started = time.perf_counter()
+    options = asked.options
+    assert options.revision_gain is not None  # asked by the caller
+    found = revise(_request(asked))
+    if found is None or found.gain < options.revision_gain + _error(asked.records):
         return Decision()
     if options.switching * found.indexing > found.running_cost - found.plan.cost:
         return Decision()
-    record = KeptRevision(
+    if orders_digest(found.ruleset) in asked.failed:
+        return Decision()
+    reason = RevisionReason.CARRIED_OVER if asked.upcoming else RevisionReason.CHEAPER
+    return Decision(None, found.ruleset, _record(asked, found, reason, started))
+
+
+def _record(
+    asked: Question, found: Revised, reason: RevisionReason, started: float
+) -> KeptRevision:
+    return KeptRevision(
         epoch=found.ruleset.epoch,
         revision=found.ruleset.revision,
         revises=asked.running.ruleset.revision,
         published_at=asked.now,
-        reason=RevisionReason.CARRIED_OVER if asked.upcoming else RevisionReason.CHEAPER,
+        reason=reason,
         next_batch=asked.periods[-1].interim.next_batch,
         drifted=asked.periods[-1].interim.drifted.shown(),
         cost=found.plan.cost,
@@ -269,7 +231,7 @@ def _cheaper(asked: Question, records: Sequence[KeptRevision]) -> Decision:
         ),
         plan_ms=(time.perf_counter() - started) * 1000,
         method=found.plan.method,
-        rationed=bool(rations),
+        rationed=bool(asked.rationed),
         footprint=to_json(found.footprint),
+        orders=orders_digest(found.ruleset),
     )
-    return Decision(None, found.ruleset, record)

@@ -228,9 +228,13 @@ class KeptRevision(RevisionRecord):
 
     Attributes:
         footprint: the plan's steps and stores, for comparison with later plans.
+        orders: digest of its orders (``contract.plans.orders``). ``undone``: of those that it took
+            back; empty: none.
     """
 
     footprint: dict[str, Any] | None = None
+    orders: str = ""
+    undone: str = ""
 
 
 class Explanation(Closed):

@@ -92,6 +92,7 @@ def interim(
         revision=rules.revision,
         next_batch=next_batch,
         batches=1,
+        rulesets=(rules.id,),
         arrivals={"orders": 100, "customers": 100, "items": 100},
         steps=tuple(steps[key] for key in sorted(steps, key=repr)),
         asks=asks,
@@ -172,12 +173,46 @@ def test_what_costs_more_is_taken_back(shop: Service) -> None:
     items = shop.get("/v1/epochs/1/revisions")["items"]
     assert [(i["reason"], i["revises"]) for i in items] == [("cheaper", 0), ("taken-back", 1)]
     assert items[0]["measured"]["gain"] < 0
+    assert items[1]["undoes"] == items[0]["measured"]
     back = ruleset(shop, RulesetId(1, 2))
     check_revision(revision, back)
     assert back.probe_rules == rules.probe_rules
-    # The epoch's rules stay then.
+    # The same orders are not tried again, until something has drifted.
     answer = ask(shop, interim(back, 20, customers=100, items=0.01))
     assert (answer.revision, answer.answered) == (2, 20)
+    changed = replace(
+        interim(back, 21, customers=100, items=0.01), drifted=Drifts((DriftedRate("items", 0.1),))
+    )
+    assert ask(shop, changed).revision == 3
+    assert first_probe(ruleset(shop, RulesetId(1, 3))) == "items"
+
+
+def test_a_plan_that_costs_more_is_taken_back_across_epochs(settings: Settings) -> None:
+    """The plan of an epoch changed orders; epochs later a row costs twenty times as much."""
+    with live(settings) as (service, rules):
+        service.call("PATCH", "/v1/settings", 200, {"revision_gain": 1.0})
+        ask(service, interim(rules, 5, customers=100, items=0.01, asks=False))
+        ask(service, interim(rules, 6, customers=100, items=0.01, asks=False))
+        samples = tuple(map(sample, interim(rules, 6, customers=100, items=0.01).steps))
+        for epoch in (1, 2):
+            found = replace(SNAPSHOT, epoch=epoch, steps=samples)
+            service.plan(epoch, next_batch=4 + 2 * epoch, snapshot=found)
+        changed, next_one = (ruleset(service, RulesetId(epoch)) for epoch in (3, 4))
+        assert first_probe(changed) == first_probe(next_one) == "items"
+        service.call("PATCH", "/v1/settings", 200, {"revision_gain": 0.1})
+        # A period of both epochs, which have equal orders, and one more.
+        both = interim(next_one, 9, customers=2000, items=1, asks=False)
+        ask(service, replace(both, rulesets=(changed.id, next_one.id)))
+        answer = ask(service, interim(next_one, 10, customers=2000, items=1, asks=False))
+
+        assert (answer.epoch, answer.revision) == (4, 1)
+        back = ruleset(service, RulesetId(4, 1))
+        check_revision(next_one, back)
+        assert back.probe_rules == rules.probe_rules
+        (item,) = service.get("/v1/epochs/4/revisions")["items"]
+        assert item["reason"] == "taken-back"
+        assert item["undoes"]["lost"]
+        assert item["undoes"]["periods"] == 2
 
 
 @pytest.mark.parametrize("given", [{"revision_gain": None}, {"approval": "manual"}])

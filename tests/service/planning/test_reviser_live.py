@@ -1,4 +1,4 @@
-"""A live drift is answered after its first batches, in however many substreams tuples are."""
+"""Live drifts: answered after their first batches, for the epochs that follow too, and measured."""
 
 from __future__ import annotations
 
@@ -51,6 +51,26 @@ def test_no_later_epoch_undoes_the_revision(
         assert (carried["reason"], carried["next_batch"]) == ("carried-over", answer["next_batch"])
         for name in went_by[revised:]:
             assert orders(loop.ruleset(name)) != orders(before)
+
+
+@pytest.mark.slow
+def test_what_a_revision_has_gained_is_measured_across_epochs(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At default settings; every batch is a period, and epochs go on with the same orders."""
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        drifting.register(service)
+        loop = LiveLoop(service, tmp_path, monkeypatch, every=EPOCH, seconds=0.0)
+        for number in range(LAST + 1):
+            loop.run(drifting.batch(number, drifted=number >= DRIFT))
+        revisions = [r for e in range(loop.driver.state.epoch + 1) for r in loop.revisions(e)]
+        measured = [r for r in revisions if r["measured"] and r["next_batch"] > DRIFT]
+        assert measured
+        for revision in measured:
+            gain = revision["measured"]
+            assert gain["periods"] >= 2
+            assert gain["gain"] == pytest.approx(1 - gain["after"] / gain["before"])
+            assert not (gain["gain"] > 0 and gain["lost"])
 
 
 def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
