@@ -294,7 +294,7 @@ def edited(old: str, new: str) -> str:
         # Settings.
         (GOOD + "parallelism: 0", "parallelism", "0 is no such number"),
         (GOOD + "mir: 1", "mir", "expected true or false, found 1"),
-        (GOOD + "objective: cheap", "objective", "use default or paper"),
+        (GOOD + "objective: cheap", "objective", "use seconds or tuples"),
         (GOOD + "window: 5", "window", "5 is no duration"),
         (GOOD + "window: -1 minute", "window", "the duration is negative"),
         (edited("[R, S]", "[R, S], window: {X: 1m}"), "queries.q1.window.X", "no alias"),
