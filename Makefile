@@ -99,7 +99,7 @@ bench-runtime: setup ## measure the runtime, write docs/benchmarks-runtime.md (A
 # Half an hour on a small machine, and privileges for caps on memory; writes TPC-DS data below TMPDIR.
 bench-state: setup ## measure state backends and UMJoin's experiments, write docs/benchmarks-state.md
 	@mkdir -p docs/benchmarks
-	@for part in operations amplification caps budgets sensitivity; do \
+	@for part in operations amplification caps budgets crossover sensitivity; do \
 		$(BIN)/python -m benchmarks.state.$$part --json >> docs/benchmarks/state.jsonl || exit 1; \
 	done
 	@$(BIN)/python -m benchmarks.state.report
