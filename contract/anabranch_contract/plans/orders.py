@@ -1,4 +1,4 @@
-"""What a ruleset does with arriving tuples, whatever its edges, epoch and revision are called."""
+"""Digest of a ruleset's orders, independent of the names of edges, epoch and revision."""
 
 from __future__ import annotations
 

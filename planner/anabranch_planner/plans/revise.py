@@ -134,6 +134,8 @@ def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
     model = _model(request)
     try:
         plan = plan_of(earlier, running.queries, before.optimizer, before.objective)
+        if not {_rank(copy) for copy in plan.copies} <= {_rank(copy) for copy in before.copies}:
+            return None
         bases = {mir.id for mir in before.mirs if mir.is_base}
         copies = {c for c in before.copies if c.mir in bases}
         copies |= {c for c in plan.copies if c.mir not in bases}

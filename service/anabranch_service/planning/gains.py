@@ -1,4 +1,4 @@
-"""What a change of orders has gained: work per row before and after, from measured periods.
+"""Gain of a change of orders: work per row before and after, from measured periods.
 
 Rulesets with equal orders are one (``contract.plans.orders``), in however many epochs they ran. So
 an epoch that goes on with the orders of the one before adds to the same measurement.
@@ -99,7 +99,7 @@ def newest_change(
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:
-    """The orders that all batches of the period went by; None: several, or not known."""
+    """The orders of all batches of the period; None: several, or unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
 

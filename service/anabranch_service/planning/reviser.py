@@ -51,7 +51,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: How many times as long as a decision took the next one waits, live.
 REST = 20.0
-#: Rulesets that are remembered: the running one and its revision, and those of two epochs to come.
+#: Rulesets in memory: the running one and its revision, and those of two epochs to come.
 REMEMBERED = 4
 
 

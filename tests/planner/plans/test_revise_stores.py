@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.orders import orders_digest
 from anabranch_contract.queries.joins import needed_columns
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.timing import pair_bounds
@@ -16,7 +17,7 @@ from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.revise import Revised, RevisionRequest, revise
+from anabranch_planner.plans.revise import Revised, RevisionRequest, restore, revise
 from anabranch_planner.plans.running import plan_of, running_plan
 from tests.planner.plans.test_revise import (
     STREAMS,
@@ -118,6 +119,54 @@ def test_any_ruleset_is_revised_within_its_stores(seed: int) -> None:
         assert "out of time" not in found.plan.method
         assert cost < found.running_cost
         running = found.ruleset
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_earlier_orders_are_restored_where_their_stores_are_there(seed: int) -> None:
+    """After a random revision, and into the next epoch's ruleset, with orders and substreams of its
+    own.
+    """
+    rng = Random(seed)
+    queries = random_world(rng, epochs=1).queries
+    plans = [random_plan(queries, rng, apart=True) for _ in range(2)]
+    earlier, following = (
+        compile_ruleset(plan, queries, (), epoch=epoch, parallelism=2, sinks={})
+        for epoch, plan in enumerate(plans, 3)
+    )
+    for running in (random_revision(earlier, queries, rng, 1), following):
+        request = RevisionRequest(
+            statistics=drawn_statistics(queries, rng),
+            running=running_plan(running, queries),
+            number=running.revision + 1,
+        )
+        found = restore(request, earlier)
+        there = {s.id for s in running.stores}
+        if not {s.id for s in earlier.stores if len(s.members) > 1} <= there:
+            assert found is None
+        elif found is None:
+            # Base stores of the other epoch have other owners or partitions.
+            assert running is following
+        else:
+            assert_revises(running, found.ruleset)
+            assert_stores_suffice(found.ruleset, queries)
+            validate_plan(found.plan, queries)
+            if running is not following:
+                assert orders_digest(found.ruleset) == orders_digest(earlier)
+
+
+def test_equal_orders_have_equal_digests_whatever_their_epoch() -> None:
+    rng = Random(1)
+    queries = random_world(rng, epochs=1).queries
+    digests = set()
+    for _ in range(5):
+        plan = random_plan(queries, rng, apart=True)
+        one, other = (
+            orders_digest(compile_ruleset(plan, queries, (), epoch=e, parallelism=2, sinks={}))
+            for e in (3, 9)
+        )
+        assert one == other
+        digests.add(one)
+    assert len(digests) == 5
 
 
 @pytest.mark.parametrize("seed", range(20))

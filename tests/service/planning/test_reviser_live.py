@@ -74,7 +74,7 @@ def test_what_a_revision_has_gained_is_measured_across_epochs(
 
 
 def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
-    """What probes what."""
+    """Start, edge, target and substreams of each probe."""
     return {(rule.start, rule.edge, rule.mir, rule.substreams) for rule in ruleset.probe_rules}
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class LiveLoop:
-    """A driver that goes by what ``service`` (in live mode) plans and revises.
+    """A driver under the plans and revisions of ``service``, which is in live mode.
 
     Args:
         every: batches per epoch.
@@ -74,7 +74,7 @@ class LiveLoop:
         service.answered()
 
     def run(self, tables: Mapping[str, Mapping[str, Any]]) -> RulesetId:
-        """One batch of these columns; the ruleset that it went by."""
+        """One batch of these columns; its ruleset."""
         driver = self.driver
         blocks = [
             Block(StreamName(name), pa.record_batch({n: pa.array(c) for n, c in columns.items()}))
