@@ -121,7 +121,7 @@ def test_a_cheaper_order_is_published_as_a_revision(shop: Service) -> None:
     rules = planned(shop)
     assert ask(shop, interim(rules, 5, customers=20, items=100)).revision == 0
 
-    answer = ask(shop, interim(rules, 6, customers=100, items=0.01))
+    answer = ask(shop, interim(rules, 6, customers=200, items=0.01))
 
     assert (answer.epoch, answer.revision, answer.answered) == (1, 1, 6)
     text = str(shop.redis.get(shop.keys.ruleset(RulesetId(1, 1))))
