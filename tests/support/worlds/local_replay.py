@@ -166,6 +166,8 @@ class _Run:
             self.scenario.every,
             # Every batch is a period of measurements.
             interim_seconds=0.0,
+            # Epochs end by numbers of batches, however slow the machine is.
+            epoch_seconds=3600.0,
             revise_batches=1 if script.revised else None,
             mode=script.mode,
             patience=5,
