@@ -128,11 +128,14 @@ class Figure:
         infinite where the other may be 0.
         """
         return Figure(
-            self.value / under.value,
-            self.low / under.high,
+            _over(self.value, under.value),
+            _over(self.low, under.high),
             _over(self.high, under.low),
             self.runs,
-            (self.interval[0] / under.interval[1], _over(self.interval[1], under.interval[0])),
+            (
+                _over(self.interval[0], under.interval[1]),
+                _over(self.interval[1], under.interval[0]),
+            ),
         )
 
     def plus(self, other: Figure) -> Figure:

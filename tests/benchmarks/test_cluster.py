@@ -106,8 +106,12 @@ def test_batches_around_a_change_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "benchmarks" / "cluster.jsonl").write_text(document("changes", {}, runs=runs))
     assert report.main(["--docs", str(tmp_path)]) == 0
     text = (tmp_path / "benchmarks-cluster.md").read_text()
-    assert "| a host was lost: first batch | ≤ 2 × | 3.00 × | no |" in text
-    assert "| a host was lost: next ten batches, median | ≤ 1.1 × | 1.00 × | yes |" in text
+    # One run says little.
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| a host was lost")]
+    shown = {row[0].partition(": ")[2]: (*row[2:4], row[-1]) for row in rows}
+    assert shown["first batch"] == ("3.00 ×", "1", "undecided |")
+    assert shown["batch in which partitions are dealt anew"] == ("5.00 ×", "1", "no |")
+    assert shown["next ten batches, median"] == ("1.00 ×", "1", "undecided |")
 
 
 @pytest.mark.slow

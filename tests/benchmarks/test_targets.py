@@ -93,6 +93,7 @@ def test_a_ratio_has_the_ends_of_both() -> None:
     over, under = Figure.median([8.0, 9.0, 10.0, 11.0, 12.0]), Figure.median([1.0] * 5)
     assert over.over(under).interval == (8.0, 12.0)
     assert over.over(Figure.median([-1.0, 1.0, 1.0, 1.0, 1.0])).interval[1] == math.inf
+    assert over.over(Figure.once(0.0)).verdict(1.5, least=False) is Verdict.NO
 
 
 def test_one_failed_condition_is_a_no_and_one_undecided_leaves_it_open() -> None:
