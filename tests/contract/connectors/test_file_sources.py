@@ -1,4 +1,4 @@
-"""Directories that the runtime reads itself, and those that are left to Spark or refused."""
+"""Directories that the runtime reads itself, leaves to Spark, or refuses."""
 
 from __future__ import annotations
 

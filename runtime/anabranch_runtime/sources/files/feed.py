@@ -175,7 +175,7 @@ class FileFeed:
                 try:
                     cuts[1:-1] = self._cut(number, low, cuts[1:-1])
                 except SourceError:
-                    # Whoever reads it finds that out.
+                    # The task that reads it reports the reason.
                     cuts = [low, high]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
