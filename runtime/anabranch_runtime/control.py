@@ -35,6 +35,7 @@ from anabranch_contract.protocol.keys import (
 )
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.decoding import patched, read_ruleset
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
@@ -90,6 +91,7 @@ class StreamRecord(_Wire):
     reading: dict[str, Any] | None = None
     site: str = ""
     retain: int | None = 0
+    kind: StreamKind = StreamKind.STREAM
 
 
 class QueryRecord(_Wire):

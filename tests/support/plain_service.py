@@ -21,7 +21,7 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
@@ -135,7 +135,8 @@ class PlainService:
         start = epoch * self.scenario.every
         ttls, latest = self.scenario.ttls(start), self.scenario.latest(start)
         return [
-            replace(s, ttl=ttls.get(s.name), latest=latest.get(s.name, ())) for s in self.streams
+            s if s.is_table else replace(s, ttl=ttls.get(s.name), latest=latest.get(s.name, ()))
+            for s in self.streams
         ]
 
     def query_in(self, name: str, epoch: int) -> JoinQuery:
@@ -314,6 +315,8 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
         entry.keep_late,
         ahead_of_stream=entry.ahead_of_stream,
         retain=entry.retain,
+        kind=StreamKind.TABLE if entry.table else StreamKind.STREAM,
+        latest=entry.key,
     )
 
 

@@ -85,6 +85,13 @@ def stream_add(
         typer.Option(help="A key column: only the latest tuple of a key counts (repeat)."),
     ] = None,
     retain: Retain = None,
+    kind: Annotated[
+        str | None, typer.Option(help="stream (default), or table: rows that queries look up.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="A key column of a table: the last row of a key is there (repeat)."),
+    ] = None,
     on_bad_file: Annotated[
         str | None,
         typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
@@ -148,6 +155,8 @@ def stream_add(
         "ahead_of_clock": ahead_of_clock,
         "ahead_of_stream": ahead_of_stream,
         "retain": retain,
+        "kind": kind,
+        "key": key or None,
     }
     if test:
         with connect(url) as client:

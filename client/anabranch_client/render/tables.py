@@ -244,6 +244,8 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
         "kept without queries": stream.retain,
+        **({"kind": "table"} if stream.kind == "table" else {}),
+        **({"key": ", ".join(stream.key)} if stream.key else {}),
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
         **_waiting(stream),
         **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),

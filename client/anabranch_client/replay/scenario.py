@@ -208,6 +208,8 @@ class StreamEntry(Closed, StreamProperties):
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
     retain: Annotated[str, AfterValidator(_retain)] | None = None
+    kind: Literal["stream", "table"] | None = None
+    key: list[Annotated[str, AfterValidator(_text)]] | None = None
 
     @field_validator(*PROPERTIES, mode="before")
     @classmethod

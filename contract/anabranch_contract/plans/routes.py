@@ -66,5 +66,5 @@ class Routes:
         return self.relations[self.relation_of[label]].stream
 
     def has_event_time(self, label: Label) -> bool:
-        """Whether the stream behind ``label`` declares an event time."""
-        return self.streams[self.stream(label)].event_time is not None
+        """Whether tuples of the stream behind ``label`` have a ``τ`` (``Stream.is_ordered``)."""
+        return self.streams[self.stream(label)].is_ordered

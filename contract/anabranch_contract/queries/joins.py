@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, NewType
 
 from anabranch_contract.codec import Row
@@ -33,9 +34,16 @@ Micros = int
 Bounds = tuple[tuple[int | None, ...], ...]
 
 
+class StreamKind(StrEnum):
+    """The kind of a stream: its tuples happen, or they are the rows of a table to look up."""
+
+    STREAM = "stream"
+    TABLE = "table"
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An append-only stream.
+    """An append-only stream, or a table.
 
     Attributes:
         columns: (name, type) in order.
@@ -46,12 +54,14 @@ class Stream:
         keep_late: whether late, invalid and too early tuples are kept aside.
         ttl: microseconds: a window on every alias over the stream, in every query; None: none.
         latest: key columns: of the tuples that agree in all of them only those with the greatest
-            event time join, as of each batch; empty: all tuples do.
+            event time join, as of each batch; empty: all tuples do. Of a table its key: the row
+            that has arrived last joins.
         ahead_of_clock: microseconds by which an event time may exceed the clock, live; None: any.
         ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
         retain: microseconds of event time, behind its watermark, for which all of its tuples stay
             stored, whatever queries there are; None: for ever; 0: only as long as queries need.
         registration: differs from that of a stream of the same name that was deleted before.
+        kind: a table has no event time and is retained for ever.
     """
 
     name: StreamName
@@ -66,6 +76,7 @@ class Stream:
     ahead_of_stream: Micros | None = None
     retain: Micros | None = 0
     registration: str = ""
+    kind: StreamKind = StreamKind.STREAM
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -95,9 +106,41 @@ class Stream:
                     field="event_time",
                     remedy="name a timestamp column of the stream",
                 )
+        self._check_table()
         self._check_ttl()
         self._check_latest()
         self._check_retain()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its tuples are the rows of a table."""
+        return self.kind is StreamKind.TABLE
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its tuples have a ``τ``: an event time, or their place in the batch's input,
+        which says of two rows of a table that arrive together which one is the later.
+        """
+        return self.event_time is not None or (self.is_table and bool(self.latest))
+
+    def _check_table(self) -> None:
+        if not self.is_table:
+            return
+        given = {
+            "event_time": self.event_time is not None,
+            "idle_timeout": self.idle_timeout is not None,
+            "retention.ttl": self.ttl is not None,
+            "retain": self.retain is not None,
+        }
+        for field, wrong in given.items():
+            if wrong:
+                raise StreamError(
+                    "table-property",
+                    f"table {self.name!r} can't have {field}: its rows are looked up as of each "
+                    "batch, and all are kept",
+                    field=field,
+                    remedy=f"leave {field} out; a timestamp column can be compared like any other",
+                )
 
     @property
     def is_retained(self) -> bool:
@@ -133,13 +176,17 @@ class Stream:
 
     def _check_latest(self) -> None:
         def refuse(why: str, remedy: str, code: str = "bad-latest") -> StreamError:
+            if self.is_table:
+                return StreamError(
+                    "bad-key", f"table {self.name!r} {why}", field="key", remedy=remedy
+                )
             return StreamError(
                 code, f"stream {self.name!r} {why}", field="retention.latest", remedy=remedy
             )
 
         if not self.latest:
             return
-        if self.event_time is None:
+        if self.event_time is None and not self.is_table:
             raise refuse(
                 "has no event time by which one tuple of a key is later than another",
                 "declare event_time, or leave latest out",

@@ -54,6 +54,22 @@ Retain = Annotated[
 ]
 
 
+Kind = Annotated[
+    Literal["stream", "table"],
+    Field(description="Whether tuples happen, or are the rows of a table that queries look up."),
+]
+Key = Annotated[
+    list[ColumnName],
+    Field(
+        min_length=1,
+        max_length=16,
+        description="Of a table: of the rows that agree in these columns only the one that "
+        "arrived last is there.",
+        examples=[["id"]],
+    ),
+]
+
+
 class RetentionIn(Closed):
     """Limits on the tuples of a stream that join."""
 
@@ -146,7 +162,9 @@ class StreamIn(Closed, StreamProperties):
         "set aside. A duration, or `unbounded`; 366 days where the lateness is bounded.",
     )
     retention: RetentionIn | None = None
-    retain: Retain = "none"
+    retain: Retain | None = Field(default=None, description="`none` of a stream, `all` of a table.")
+    kind: Kind = "stream"
+    key: Key | None = None
     source: SourceIn = SourceIn()
 
     @model_validator(mode="after")
@@ -175,6 +193,8 @@ class StreamOptions(TypedDict, total=False):
     ahead_of_clock: str | None
     ahead_of_stream: str | None
     retain: str | None
+    kind: str | None
+    key: list[str] | None
 
 
 class StreamPatch(Closed):
@@ -305,6 +325,10 @@ class StreamOut(Document):
     retention: RetentionOut | None
     retain: str = Field(
         default="none", description="`all`, `none`, or a duration: what stays without any query."
+    )
+    kind: Open[Literal["stream", "table"]] = "stream"
+    key: list[str] | None = Field(
+        default=None, description="Of a table with a key, the key's columns."
     )
     latest_since: int | None = Field(
         description="Of a stream that keeps the latest, the first batch whose tuples supersede "

@@ -64,7 +64,31 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         QueryError: the query is no connected inner equi-join, or names and types don't fit.
     """
     side = bound.query.outer
+    _check_tables(bound, side)
     return _joined(bound, given) if side is None else _with_outer(bound, side, given)
+
+
+def _check_tables(bound: Bound, side: OuterSide | None) -> None:
+    """Refuse queries that tables alone, or an outer join with tables, would have to answer."""
+    streams = bound.scope.streams
+    tables = [alias for alias, stream in streams.items() if stream.is_table]
+    if tables and len(tables) == len(streams):
+        raise QueryError(
+            "tables-only",
+            f"the query reads tables only ({', '.join(tables)}): a result comes when a tuple of a "
+            "stream arrives, which looks tables up",
+            remedy="join them with a stream, or register one of them as a stream",
+        )
+    if tables and side is not None:
+        raise _outer_with_table(tables[0], side)
+
+
+def _outer_with_table(alias: str, side: OuterSide) -> QueryError:
+    return QueryError(
+        "outer-join-of-table",
+        f"{alias!r} is a table, and a {side.kind.upper()} JOIN beside tables is not possible yet",
+        remedy="write JOIN, or register it as a stream with an event time and a lateness",
+    )
 
 
 def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery:
@@ -79,6 +103,9 @@ def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery
 
     query, given = bound.query, replace(given, relaxed={})
     whole = bind(with_source(query, side), given)
+    for alias, stream in whole.scope.streams.items():
+        if stream.is_table:
+            raise _outer_with_table(alias, side)
     sides = Sides(query, side, bound.scope, whole.scope)
     pairs = _joined(whole, given, ())
     parts = None if query.post_join is None else split(query, sides.shown_scope, inner)
@@ -153,7 +180,8 @@ def _labelled(expr: Expr, labels: Mapping[str, Label]) -> Expr:
 def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Bounds:
     scope, names = bound.scope, list(bound.scope.streams)
     place = {alias: i for i, alias in enumerate(names)}
-    matrix = matrices.from_windows(names, _windows(scope, window))
+    tables = frozenset(alias for alias, s in scope.streams.items() if s.is_table)
+    matrix = matrices.from_windows(names, _windows(scope, window), tables)
     entries = (
         matrices.single(len(names), place[b.earlier], place[b.later], b.micros)
         for b in bound.bounds
@@ -162,7 +190,7 @@ def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Boun
     ttls = _ttls(scope, bound.fields)
     if not ttls:
         return own
-    limits = matrices.from_windows(names, ttls)
+    limits = matrices.from_windows(names, ttls, tables)
     try:
         return matrices.close(matrices.intersect(own, limits), names)
     except QueryError as error:
@@ -181,7 +209,7 @@ def _ttls(scope: Scope, fields: Mapping[str, str]) -> dict[str, Micros]:
         return {}
     declared = {alias: part for part, alias in fields.items()}
     for alias, stream in scope.streams.items():
-        if stream.event_time is None:
+        if stream.event_time is None and not stream.is_table:
             with located(declared.get(alias, "")):
                 raise QueryError(
                     "no-event-time",
@@ -213,7 +241,7 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
                 )
             by_alias.update(dict.fromkeys(named, micros))
     else:
-        by_alias = dict.fromkeys(scope.streams, window)
+        by_alias = dict.fromkeys((a for a, s in scope.streams.items() if not s.is_table), window)
     for alias, micros in by_alias.items():
         place = f"window.{alias}" if isinstance(window, Mapping) else "window"
         if micros < 0:
@@ -223,7 +251,14 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
                 field=place,
                 remedy="give a duration of zero or more",
             )
-        timeless = [a for a, s in scope.streams.items() if s.event_time is None]
+        if scope.streams[alias].is_table:
+            raise QueryError(
+                "window-of-table",
+                f"the window names {alias!r}, whose rows have no event time: it is a table",
+                field=place,
+                remedy="leave it out: rows of tables are looked up, whenever they came",
+            )
+        timeless = [a for a, s in scope.streams.items() if s.event_time is None and not s.is_table]
         if timeless:
             stream = scope.streams[timeless[0]].name
             raise QueryError(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from anabranch_contract.queries.joins import Bounds, Micros
 
@@ -44,14 +44,24 @@ def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
     return _replace(unbounded(size), i, j, micros)
 
 
-def from_windows(aliases: Sequence[str], windows: Mapping[str, Micros | None]) -> Bounds:
-    """``D[i][j] = W_i`` for every other ``j``; aliases without a window (or None) are unbounded.
+def from_windows(
+    aliases: Sequence[str],
+    windows: Mapping[str, Micros | None],
+    timeless: Collection[str] = (),
+) -> Bounds:
+    """``D[i][j] = W_i`` for every other ``j``; aliases without a window (or None) are unbounded,
+    and so is everything towards aliases that are ``timeless``.
 
     >>> from_windows(("R", "S"), {"R": 9})
     ((0, 9), (None, 0))
+    >>> from_windows(("R", "S", "T"), {"R": 9}, ("S",))
+    ((0, None, 9), (None, 0, None), (None, None, 0))
     """
     return tuple(
-        tuple(0 if i == j else windows.get(alias) for j in range(len(aliases)))
+        tuple(
+            0 if i == j else None if other in timeless else windows.get(alias)
+            for j, other in enumerate(aliases)
+        )
         for i, alias in enumerate(aliases)
     )
 

@@ -53,6 +53,7 @@ from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
 from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.join_samples import Steps
 from anabranch_runtime.epochs.layout import layouts
+from anabranch_runtime.epochs.lookups import looking_up
 from anabranch_runtime.epochs.newest_allowed import newest_allowed
 from anabranch_runtime.epochs.placing import coming
 from anabranch_runtime.epochs.retention import clocks, watermarks
@@ -500,6 +501,7 @@ class Driver:
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
             never = frozenset() if self.views is None else self.views.never_rationed()
+            never |= looking_up(ruleset)
             rations = self.rationer.rations(surviving(ruleset, self.state), never)
             if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
                 rations = ()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_runtime.epochs.lookups import completing, tables
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import StoreState, StreamState
 from anabranch_runtime.state.measures import StreamMeter
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import Relation, Stream, StreamName
+    from anabranch_contract.queries.joins import Relation, RelationId, Stream, StreamName
     from anabranch_runtime.state.manifest import State
 
 
@@ -48,19 +49,20 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         else q
         for name, q in state.queries.items()
     }
+    of_tables = tables(ruleset)
     limited = frozenset(s.name for s in ruleset.streams if s.ttl is not None)
     fresh: list[QuerySpec] = []
     for query in ruleset.queries:
         known = queries.get(query.id)
         if known is None or known.expired_batch is not None:
-            queries[query.id] = _activate(state, query, relations)
+            queries[query.id] = _activate(state, query, relations, of_tables)
         elif _same_bounds(known, query, relations, limited) and not any(
             relations[r].stream in forgotten for _, _, r in query.members
         ):
             queries[query.id] = replace(known, retention=query.retention)
             continue
         else:
-            queries[query.id] = _anew(known, _activate(state, query, relations))
+            queries[query.id] = _anew(known, _activate(state, query, relations, of_tables))
         fresh.append(query)
     stores = _stores(state, ruleset)
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
@@ -198,7 +200,8 @@ def _definition(spec: Stream) -> tuple[object, ...]:
     """The part of a stream's definition that makes it another one if it changes: not how it deals
     with silence, late and ahead tuples, nor which of its tuples are needed for how long.
     """
-    return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration
+    kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
+    return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration, kind
 
 
 def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
@@ -247,12 +250,18 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
     )
 
 
-def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) -> Activation:
+def _activate(
+    state: State,
+    query: QuerySpec,
+    relations: dict[Any, Relation],
+    of_tables: frozenset[RelationId],
+) -> Activation:
     """Fix what the query may see: from when on all tuples of each alias are stored."""
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
     complete, complete_from = "always", None
+    waits_for = completing(query, of_tables)
     for i, (alias, _, relation_id) in enumerate(query.members):
         relation = relations[relation_id]
         useful = [s for s in state.stores.values() if serves(s, relation)]
@@ -264,10 +273,12 @@ def _activate(state: State, query: QuerySpec, relations: dict[Any, Relation]) ->
         ]
         seen[alias] = Visibility(low, max(expired, default=None))
         greatest = _missed(state, relation.stream, seen[alias])
-        if len(query.members) == 1 or greatest == "nothing":
+        # Tuples out of sight matter if a tuple of another stream may still join with them.
+        others = [j for j in waits_for if j != i]
+        if not others or greatest == "nothing":
             continue
         missed[alias] = state.streams[relation.stream].admitted_before(low)
-        reach = [d for j, d in enumerate(query.retention[i]) if j != i]
+        reach = [query.retention[i][j] for j in others]
         if greatest is None or any(d is None for d in reach):
             complete, complete_from = "never", None
             continue

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch_contract.plans.ruleset import Edge, IndexSpec, arrival_edge
+from anabranch_runtime.epochs.lookups import without_lookups
 from anabranch_runtime.epochs.per_ruleset import KEPT, per_ruleset
 
 if TYPE_CHECKING:
@@ -111,11 +112,13 @@ def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
 
 
 def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
-    """``ruleset`` less ``failed`` queries and what serves only them.
+    """``ruleset`` less ``failed`` queries and what serves only them, and less the rules by which
+    rows of tables would complete results (``lookups``).
 
     What it keeps it keeps as it is, so a store of it holds what the whole ruleset would put there,
     but for indexes that nobody uses any more.
     """
+    ruleset = without_lookups(ruleset)
     gone = frozenset(q.id for q in ruleset.queries if q.id in failed) if failed else _NOBODY
     if not gone:
         return ruleset

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from anabranch_runtime.epochs.access import Generations, relation_tiles
+from anabranch_runtime.epochs.lookups import completing, tables, unprobed
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import RelationId
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.manifest import State, StoreState
     from anabranch_runtime.storage.segment import Segment
@@ -78,15 +80,16 @@ def _together(needs: Iterable[_Need]) -> _Need:
 _ALL = _Need({}, always=True)
 
 
-def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
-    """What ``query`` needs of each of its members; ``streams``: relation -> stream."""
+def _needs(
+    query: QuerySpec, streams: Mapping[str, str], of_tables: frozenset[RelationId]
+) -> list[_Need]:
+    """What ``query`` needs of each of its members; ``streams``: relation -> stream. Rows of tables
+    complete nothing, so nothing is kept for them.
+    """
     found = []
+    waits_for = completing(query, of_tables)
     for i, bounds in enumerate(query.retention):
-        others = [
-            (streams[relation], bounds[j])
-            for j, (_, _, relation) in enumerate(query.members)
-            if j != i
-        ]
+        others = [(streams[query.members[j][2]], bounds[j]) for j in waits_for if j != i]
         if any(bound is None for _, bound in others):
             found.append(_ALL)
         else:
@@ -206,12 +209,14 @@ def _usual_readers(ruleset: Ruleset) -> _Readers:
 
 def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
     streams: dict[str, str] = {r.id: r.stream for r in ruleset.relations}
+    of_tables = tables(ruleset)
     relations: dict[str, list[_Need]] = {r.id: [] for r in ruleset.relations}
     queries: dict[frozenset[str], dict[str, list[_Need]]] = {}
     for query in _joins(ruleset):
         labels = frozenset(label for _, label, _ in query.members)
         by_label = queries.setdefault(labels, {label: [] for label in labels})
-        for (_, label, relation), own in zip(query.members, _needs(query, streams), strict=True):
+        needs = _needs(query, streams, of_tables)
+        for (_, label, relation), own in zip(query.members, needs, strict=True):
             need = _ALL if query.id in past else own
             relations[relation].append(need)
             by_label[label].append(need)
@@ -241,8 +246,10 @@ def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) ->
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]
     tiles += [t for one in access.values() for filled in one.fill for t in filled]
-    generations = Generations(state)
+    generations, ignored = Generations(state), unprobed(ruleset)
     for relation in ruleset.relations:
+        if relation.id in ignored:
+            continue
         tiles += relation_tiles(state, relation, (0, state.next_batch), generations=generations)
     used |= {t.store for t in tiles}
     used |= {

@@ -48,6 +48,21 @@ def superseded(keys: Sequence[pa.Array], tau: Ints, by: Bools | None = None) -> 
     return found if known is None else found & known
 
 
+def ranked(batches: Ints, positions: Ints) -> Ints:
+    """Numbers in the order of arrival: by batch, then by position in it; equal for equal pairs.
+
+    >>> ranked(np.array([2, 1, 2, 2]), np.array([5, 9, 0, 5])).tolist()
+    [2, 0, 1, 2]
+    """
+    order = np.lexsort((positions, batches))
+    one, other = batches[order], positions[order]
+    steps = np.zeros(len(order), np.int64)
+    steps[1:] = (one[1:] != one[:-1]) | (other[1:] != other[:-1])
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(steps)
+    return found
+
+
 def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
     """A number per distinct key, and which rows have no NULL in theirs (None: all); the number of
     one that has is any.

@@ -19,17 +19,24 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.feed import Piece
     from anabranch_runtime.sources.invalid import Decoded
 
+#: Bits of a position that count the rows of one piece.
+PIECE_BITS = 40
 #: The schema that Spark is given for a source of ours; it never gets a row.
 SCHEMA = "stream string, block binary"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tuples of one stream, and the rows that are not what it declares (``sources.invalid``)."""
+    """Tuples of one stream, and the rows that are not what it declares (``sources.invalid``).
+
+    ``position`` is the place of the first row in what the batch brings of the stream, by a number
+    that grows from row to row and from block to block, whichever tasks read them.
+    """
 
     stream: str
     rows: pa.RecordBatch
     invalid: pa.RecordBatch | None = None
+    position: int = 0
 
 
 def read_pieces(
@@ -48,14 +55,25 @@ def read_pieces(
     """
     for piece in pieces:
         try:
+            position = _position(piece)
             for rows, invalid in read_piece(here(piece)):
-                yield Block(piece.stream, rows, invalid)
+                yield Block(piece.stream, rows, invalid, position)
+                position += rows.num_rows
         except MemoryError:
             raise
         except (SourceError, OSError, pa.ArrowException, RedisError) as error:
             if failed is None or not piece.feed:
                 raise
             failed(piece, _problem(error))
+
+
+def _position(piece: Piece) -> int:
+    """The position of a piece's first row: pieces of a feed are numbered in the order of its input,
+    those of a recording say which rows they are.
+    """
+    if piece.kind == "recording":
+        return int(piece.where["first"])
+    return (piece.number + 1) << PIECE_BITS
 
 
 def _problem(error: Exception) -> Problem:

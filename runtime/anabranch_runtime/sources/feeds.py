@@ -16,6 +16,9 @@ A feed that the driver holds (``Keys.held``: something of it that was planned co
 not planned further. Now and then a trial to read it is planned, which the offset counts: so there
 is a batch for it though nothing else has arrived, and a repeated batch tries the same. Likewise
 there is a batch where withheld results are owed (``Keys.owed``) and nothing arrives.
+
+While a table is read for the first time, batches bring rows of tables only; the offset says of
+which that is over.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import StreamRecord, connection
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
@@ -44,7 +48,7 @@ from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.ingest.feed import landed_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
-from anabranch_runtime.sources.planned import TRIALS, PlannedReader
+from anabranch_runtime.sources.planned import LOADED, TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.checkpoint import LANDED, OWED
 
@@ -79,6 +83,7 @@ class FeedsReader(PlannedReader):
         }
         self._awaited = awaited_marks(records) if options["live"] else {}
         self._retained: dict[str, str] = {}
+        self._loaded: set[str] = set()
         self._errors: dict[str, tuple[float, str]] = {}
         self._held: dict[str, tuple[int, Any]] = {}
         self._owed: int | None = None
@@ -102,19 +107,30 @@ class FeedsReader(PlannedReader):
         end = {k: v for k, v in start.items() if k in self._feeds or not k.startswith(LANDED)}
         limited = self._allowed_rows()
         waiting = self._waiting(end)
-        allowed = shares(limited, {k: w.rows for k, w in waiting.items()})
+        loading = self._loading(start, waiting)
+        allowed = shares(
+            limited,
+            {k: w.rows for k, w in waiting.items() if not loading or self._is_table(k)},
+        )
         loads = {k: v for k, v in loads_of(start).items() if k in self._feeds}
         for feed_id in waiting:
             feed, rows = self._feeds[feed_id], allowed.get(feed_id, 0)
-            most = feed.record.source.rows_per_batch
-            load = loads.get(feed_id, Load(feed.record.name))
+            rows = min(rows, feed.record.source.rows_per_batch or rows)
+            at, timeless = end.get(feed_id), feed.record.event_time is None
             with self._noted(feed_id):
-                at, load = plan(feed, end.get(feed_id), min(rows, most or rows), load, time.time())
+                if not timeless:
+                    load = loads.get(feed_id, Load(feed.record.name))
+                    at, load = plan(feed, at, rows, load, time.time())
+                    if load.began:
+                        loads[feed_id] = load
+                elif rows:
+                    at = feed.advance(at, rows)
                 if at is not None:
                     end[feed_id] = at
-                if load.began:
-                    loads[feed_id] = load
         end = with_loads(end, loads)
+        self._loaded |= {feed_id for feed_id in loading if self._is_read(feed_id, end)}
+        if self._loaded and end != start:
+            end[LOADED] = sorted(self._loaded)
         due = self._trials()
         if due:
             tried = end.get(TRIALS, {})
@@ -123,6 +139,31 @@ class FeedsReader(PlannedReader):
             end[OWED] = self._owed
         self._report(waiting, advanced=end != start)
         return end
+
+    def _loading(self, start: Mapping[str, Any], waiting: Mapping[str, Waiting]) -> frozenset[str]:
+        """The tables that are read for the first time, or will be as soon as an epoch has them:
+        until that is over, streams wait. A table that can't be read holds nobody up.
+        """
+        self._loaded |= set(start.get(LOADED, ()))
+        unplanned = awaited(self._awaited, self._retained)
+        pending = [k for k in self._feeds if self._is_table(k) and k not in self._loaded]
+        self._loaded |= {k for k in pending if k in waiting and waiting[k].rows == 0}
+        return frozenset(
+            k
+            for k in pending
+            if k not in self._loaded and (k in waiting or self._feeds[k].record.name in unplanned)
+        )
+
+    def _is_table(self, feed_id: str) -> bool:
+        return self._feeds[feed_id].record.kind is StreamKind.TABLE
+
+    def _is_read(self, feed_id: str, offset: Mapping[str, Any]) -> bool:
+        """Whether nothing of a feed waits after ``offset``."""
+        if feed_id not in offset:
+            return False
+        with self._noted(feed_id):
+            return self._feeds[feed_id].waiting(offset[feed_id]).rows == 0
+        return False
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
         """Rows that wait in feeds that can be read; notes in ``offset`` where new ones begin."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Key of an offset's entry that is no feed: id of a feed that is held -> how many trials to read it
 #: have been planned.
 TRIALS = "~"
+#: Key of an offset's entry that is no feed: ids of tables whose first reading is over.
+LOADED = "#"
 
 
 class PlannedReader(DataSourceStreamReader):

@@ -53,10 +53,11 @@ VERSION = 2
 ALIGNMENT = 64
 #: So few rows are copied once more: to write them column by column takes longer than that.
 _FEW = 1 << 14
-#: Bits of a sigma that hold the offset within its batch: the reading task, then a counter.
+#: Bits of a sigma that hold the offset within its batch: a bit that is 0 for rows of tables, so
+#: that these come first, the reading task, then a counter.
 OFFSET_BITS = 36
 #: Bits of the counter: tuples that one task may read in one batch (and so 1,024 tasks).
-COUNTER_BITS = 26
+COUNTER_BITS = 25
 
 SIGMA = "#sigma"
 TAU = "#tau"

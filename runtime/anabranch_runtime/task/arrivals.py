@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_contract.queries.joins import Relation, RelationId
+    from anabranch_contract.queries.joins import Relation, RelationId, Stream
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.sources.blocks import Block
@@ -90,6 +90,9 @@ def take_in(
     pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
     broken: set[RelationId] = set()
     sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
+    # Rows of tables come before all tuples of streams that a batch brings.
+    of_tables = {s.name for s in layout.ruleset.streams if s.is_table}
+    of_streams = 1 << (OFFSET_BITS - 1)
     for block in blocks:
         if block.stream in redefined:
             invalid = 0 if block.invalid is None else block.invalid.num_rows
@@ -100,7 +103,8 @@ def take_in(
             block = _without_ahead(layout, batch, watermarks, newest, block, arrivals)
         if collector is not None:
             collector.block(block, sigma, layout)
-        rows = _admit(layout, batch, sigma, watermarks, block, arrivals)
+        first = sigma if block.stream in of_tables else sigma + of_streams
+        rows = _admit(layout, batch, first, watermarks, block, arrivals)
         sigma += block.rows.num_rows
         if rows is None:
             continue
@@ -181,7 +185,10 @@ def _admit(
     columns = [*rows.columns, pa.array(sigma)]
     names = [*rows.schema.names, SIGMA]
     if spec.event_time is None:
-        return pa.RecordBatch.from_arrays(columns, names=names)
+        if not spec.is_ordered:
+            return pa.RecordBatch.from_arrays(columns, names=names)
+        columns.append(pa.array(block.position + np.arange(rows.num_rows, dtype=np.int64)))
+        return _latest_of(spec, pa.RecordBatch.from_arrays(columns, names=[*names, TAU]))
     times = rows.column(spec.event_time)
 
     def set_aside(which: NDArray[np.bool_], reason: str) -> None:
@@ -213,13 +220,16 @@ def _admit(
     admitted = pa.RecordBatch.from_arrays(columns, names=names)
     if kept is not None and not kept.all():
         admitted = admitted.take(pa.array(np.flatnonzero(kept)))
-    if spec.latest and admitted.num_rows:
-        # Superseded from this batch on, so they can be left out at once.
-        keys = [admitted.column(c) for c in spec.latest]
-        gone = superseded(keys, fixed(admitted.column(TAU), np.int64))
-        if gone.any():
-            admitted = admitted.take(pa.array(np.flatnonzero(~gone)))
+    admitted = _latest_of(spec, admitted)
     return admitted if admitted.num_rows else None
+
+
+def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """``rows`` of one block without rows that others of it supersede from this batch on."""
+    if not spec.latest or not rows.num_rows:
+        return rows
+    gone = superseded([rows.column(c) for c in spec.latest], fixed(rows.column(TAU), np.int64))
+    return rows.take(pa.array(np.flatnonzero(~gone))) if gone.any() else rows
 
 
 def _filtered(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:

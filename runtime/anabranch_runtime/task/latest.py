@@ -16,7 +16,7 @@ import numpy as np
 from anabranch_contract.plans.ruleset import KeyPart, TimeBound
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.index.matching import ANY, TooManyPairs
-from anabranch_runtime.storage.segment import TAU
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.probe import Lookup, Target
 
 if TYPE_CHECKING:
@@ -79,13 +79,20 @@ class Latest:
         most = self.prober.most if tuples.length > 1 else ANY
         found = np.zeros(tuples.length, np.bool_)
         try:
-            lookup = Lookup(self.prober, tuples, target, (TimeBound(_LATER, label, -1),))
+            # The place in a batch's input decides between rows of a table that arrive in one batch.
+            table = self.prober.layout.streams[rule.stream].is_table
+            bounds = () if table else (TimeBound(_LATER, label, -1),)
+            lookup = Lookup(self.prober, tuples, target, bounds)
             for tile in self.tiles[rule.stream]:
                 for group, probes in lookup.routed(tile):
                     pairs = lookup.match(tile, group, probes, None, most)
                     if pairs is not None:
                         positions, rows = pairs
                         later = rows.int64(TAU) > tuples.tau(label)[positions]
+                        if table:
+                            batch = tuples.sigma(label)[positions] >> OFFSET_BITS
+                            other = rows.int64(SIGMA) >> OFFSET_BITS
+                            later = (other > batch) | ((other == batch) & later)
                         found[positions[later]] = True
             self.prober.reads.keep()
         except TooManyPairs:

@@ -11,7 +11,7 @@ from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.hash_index import build_index, merge_indexes
 from anabranch_runtime.index.keys import KeyVector, key_vector, mix, partition_of
-from anabranch_runtime.index.latest import superseded
+from anabranch_runtime.index.latest import ranked, superseded
 from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.segment import (
     OFFSET_BITS,
@@ -197,7 +197,10 @@ def _superseded(
         suffix = "" if store.is_base else f":{member}"
         tau, sigma = (fixed(column(n + suffix), np.int64) for n in (TAU, SIGMA))
         keys = [column(store.column(member, c)) for c in stream.latest]
-        found = superseded(keys, tau, by=sigma >> OFFSET_BITS >= first)
+        batch = sigma >> OFFSET_BITS
+        if stream.is_table:
+            tau = ranked(batch, tau)
+        found = superseded(keys, tau, by=batch >= first)
         gone = found if gone is None else gone | found
     return gone
 

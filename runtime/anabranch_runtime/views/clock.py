@@ -31,8 +31,12 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     if timed is None:
         return None
     i, streams = timed[0], _streams(query, ruleset)
+    of_tables = {s.name for s in ruleset.streams if s.is_table}
     found = []
     for j, stream in enumerate(streams):
+        if stream in of_tables:
+            # Its rows complete nothing.
+            continue
         bound = 0 if i == j else query.retention[i][j]
         mark = marks.get(stream)
         if mark is None or bound is None:

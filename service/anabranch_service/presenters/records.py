@@ -14,6 +14,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, of_out
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import iso_time
@@ -47,7 +48,7 @@ Floors = Mapping[str, tuple[Floor, bool]]
 
 
 def _retention_out(record: StreamRecord) -> RetentionOut | None:
-    if record.ttl is None and not record.latest:
+    if record.kind is StreamKind.TABLE or (record.ttl is None and not record.latest):
         return None
     ttl = None if record.ttl is None else format_duration(record.ttl)
     return RetentionOut(ttl=ttl, latest=list(record.latest) or None)
@@ -89,6 +90,8 @@ def stream_out(
         ahead_of_stream=_bound(record.ahead_of_stream),
         retention=_retention_out(record),
         retain=_retain(record.retain),
+        kind=record.kind.value,
+        key=list(record.latest) or None if record.kind is StreamKind.TABLE else None,
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
         source=_source_out(record),
         waiting_tuples=None if waiting is None else waiting.waiting,

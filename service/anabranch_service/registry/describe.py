@@ -38,10 +38,13 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     """
     alias_of = {m.label: m.alias for m in query.members}
     aliases = tuple(m.alias for m in query.members)
+    # Rows of tables complete no result: no tuple of a stream is kept for them.
+    tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
     unbounded = tuple(
         alias
-        for alias, row in zip(aliases, query.bounds, strict=True)
-        if any(bound is None for bound in row)
+        for alias, row, table in zip(aliases, query.bounds, tables, strict=True)
+        if not table
+        and any(bound is None and not other for bound, other in zip(row, tables, strict=True))
     )
     return NormalisedInfo(
         aliases=tuple(
@@ -202,7 +205,13 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Of which aliases only the latest tuples join."""
     for member in query.members:
         stream = streams[query.relation_of(member.label).stream]
-        if stream.latest:
+        if stream.is_table:
+            which = f"the last of each {', '.join(stream.latest)}" if stream.latest else "all"
+            yield (
+                f"{member.alias} is looked up: a tuple joins with the rows of table {stream.name} "
+                f"that are there in its batch, {which}"
+            )
+        elif stream.latest:
             yield (
                 f"of the tuples of {member.alias} with the same {', '.join(stream.latest)} only "
                 f"the latest join: stream {stream.name} keeps no others"

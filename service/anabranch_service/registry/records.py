@@ -20,7 +20,7 @@ from anabranch_contract.plans.plan import (
 )
 from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.plans.ruleset import digest
-from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
@@ -64,6 +64,7 @@ class StreamRecord(Closed, StreamProperties):
             releases, whose streams go on without.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
             0: only as long as queries need.
+        kind: of a table ``latest`` is its key, and ``retain`` None.
         registration: distinguishes a stream from an earlier one of the same name and definition,
             which was deleted; empty in records of earlier releases.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
@@ -81,6 +82,7 @@ class StreamRecord(Closed, StreamProperties):
     ahead_of_clock: int | None = None
     ahead_of_stream: int | None = None
     retain: int | None = 0
+    kind: StreamKind = StreamKind.STREAM
     source: SourceRecord = SourceRecord()
     registration: str = ""
     reading: dict[str, Any] | None = None

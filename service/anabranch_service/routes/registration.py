@@ -339,6 +339,8 @@ def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> 
         reason = "the query asks which rows have no partner, and is made for rows as they arrive"
     elif len(query.relations) == 1:
         reason = "the query reads one stream, and streams that nothing joins are not stored"
+    elif any(streams[r.stream].is_table for r in query.relations):
+        reason = "the query reads a table, and rows of tables are looked up as of each batch"
     else:
         latest = sorted({r.stream for r in query.relations if streams[r.stream].latest})
         if latest:

@@ -20,7 +20,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
-from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import StreamName
@@ -164,6 +164,7 @@ async def patch_stream(
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
+        _check_kept(record, changes)
         changed = record.model_copy(update=changes)
         policies = {
             "on_loss": body.on_loss,
@@ -304,8 +305,8 @@ def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
         idle_timeout=_idle_timeout(body.idle_timeout),
         **body.model_dump(include=PROPERTIES),
         **_bounds_ahead(body),
-        **_retention(body.retention),
-        retain=_retain(body.retain),
+        **_kept(body),
+        kind=StreamKind(body.kind),
         source=SourceRecord(**body.source.model_dump()),
     )
     record = check_stream(record, settings)
@@ -379,6 +380,28 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
     return found
 
 
+def _kept(body: StreamIn) -> dict[str, Any]:
+    """Properties of a new stream about stored tuples; of a table its key and that all are kept."""
+    if StreamKind(body.kind) is StreamKind.STREAM:
+        if body.key is not None:
+            raise InvalidInput(
+                "key-without-table",
+                f"stream {body.name!r} is no table, so it has no key",
+                field="key",
+                remedy="give kind table; retention.latest keeps the latest of a stream's tuples",
+            )
+        return {**_retention(body.retention), "retain": _retain(body.retain or "none")}
+    if body.retention is not None:
+        raise InvalidInput(
+            "table-property",
+            f"table {body.name!r} can't have a retention: all of its rows are kept, or the last "
+            "of each key",
+            field="retention",
+            remedy="leave it out; key names the columns of its key",
+        )
+    return {"latest": tuple(body.key or ()), "retain": _retain(body.retain or "all")}
+
+
 def _retain(text: str) -> int | None:
     """Microseconds of a stream's ``retain``; None: all."""
     given = text.strip().lower()
@@ -442,6 +465,20 @@ def _replanned(
 def _some(reasons: list[str]) -> str:
     more = f" and {len(reasons) - REPORTED} more" if len(reasons) > REPORTED else ""
     return ", ".join(reasons[:REPORTED]) + more
+
+
+def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
+    """Refuse to change what a table keeps."""
+    for field in ("retain", "ttl", "latest"):
+        if record.kind is StreamKind.TABLE and changes.get(field, getattr(record, field)) != (
+            getattr(record, field)
+        ):
+            raise InvalidInput(
+                "table-property",
+                f"{record.name!r} is a table, which keeps all of its rows, or the last of each key",
+                field="retain" if field == "retain" else f"retention.{field}",
+                remedy="leave it out; delete the table and register it anew to give it another key",
+            )
 
 
 def _check_policy(record: StreamRecord, option: str) -> None:

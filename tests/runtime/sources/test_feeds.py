@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.sources.loads import LOADS
+from anabranch_runtime.sources.planned import LOADED
 from anabranch_runtime.state.checkpoint import OWED, brings_nothing
 from anabranch_runtime.state.manifest import StreamState
 from tests.support.cases.states import rules
@@ -102,6 +104,44 @@ def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
     assert {n: s.input for n, s in state.streams.items()} == {"R": 0, "S": 0}
     assert all(not s.segments for s in state.stores.values())
     assert any(s.segments for s in before.stores.values())
+
+
+def test_tables_are_read_before_streams_the_first_time(fed: Fed) -> None:
+    fed.file("a.parquet", list(range(150)))
+    fed.push([1, 2])
+    fed.retain, fed.tables = {"R": None}, {"R"}
+    fed.read_anew()
+    ids = {feed.record.name: i for i, feed in fed.reader.feeds.items()}
+    first = _plan(fed, {})
+    assert first.keys() <= {ids["S"]}, "the table waits for its epoch, and the stream for the table"
+    assert _plan(fed, first) == first
+
+    spec = replace(STREAMS[0], retain=None, kind=StreamKind.TABLE)
+    streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
+    fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
+    read, offset = [], first
+    for _ in range(3):
+        end = _plan(fed, offset)
+        read.append((end[ids["R"]], end.get(ids["S"]) == first.get(ids["S"]), end.get(LOADED)))
+        offset = end
+    loaded = [ids["R"]]
+    assert read == [([0, 60], True, None), ([0, 120], True, None), ([1, 0], True, loaded)]
+    end = _plan(fed, offset)
+    assert end[ids["S"]] != first.get(ids["S"])
+    fed.read_anew()
+    assert _plan(fed, offset) == end, "another process knows it"
+
+
+def test_an_empty_table_holds_nobody_up(fed: Fed) -> None:
+    fed.push([1])
+    fed.retain, fed.tables = {"R": None}, {"R"}
+    fed.read_anew()
+    spec = replace(STREAMS[0], retain=None, kind=StreamKind.TABLE)
+    streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
+    fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
+    end = _plan(fed, {})
+    assert len([i for i in end if i in fed.reader.feeds]) == 1
+    assert end[LOADED]
 
 
 def test_offsets_show_what_a_batch_was_planned_for() -> None:

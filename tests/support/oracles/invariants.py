@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import home_partition
+from anabranch_runtime.epochs.lookups import tables
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.manifest import Manifests
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
@@ -211,11 +212,17 @@ class Watch:
     def _visible(self, state: State, rules: Ruleset) -> None:
         """Of every active query's relations all batches are stored from which on it sees them."""
         relations = {r.id: r for r in rules.relations}
+        of_tables = tables(rules)
         for query in rules.queries:
             if len(query.members) == 1:
                 continue  # nothing is probed, so nothing need be stored
             seen = state.queries[query.id].visible_from
             for alias, _, relation in query.members:
+                others = [r for a, _, r in query.members if a != alias]
+                if of_tables.issuperset(others):
+                    # The query never probes it.
+                    self.events["looks up and is not stored"] += 1
+                    continue
                 held: set[int] = set()
                 for store in state.stores.values():
                     if store.is_base and _holds(store, relations[relation]):

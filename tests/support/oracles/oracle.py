@@ -154,6 +154,8 @@ class Oracle:
         self.db.execute("SET TimeZone = 'UTC'")
         for name, stream in scenario.streams.items():
             self.db.execute(f'CREATE TABLE "{name}" AS {_placed(stream)}')
+            if stream.key:
+                self._upsert(name, stream.key)
         #: Stream -> the spans of batches, end excluded, in which it keeps the latest of a key.
         self.latest: dict[str, list[tuple[int, int]]] = {}
         self.watermarks: dict[str, dict[int, int | None]] = {}
@@ -161,6 +163,17 @@ class Oracle:
         asked = any(s.idle_timeout is not None or s.keep_late for s in scenario.streams.values())
         if asked or any(map(self._leaps, scenario.streams)):
             self._let_idle()
+
+    def _upsert(self, name: str, key: tuple[str, ...]) -> None:
+        """Note of each row of a table the batch that brings the next of its key."""
+        columns = ", ".join(f'"{c}"' for c in key)
+        known = " AND ".join(f'"{c}" IS NOT NULL' for c in key)
+        self.db.execute(f'ALTER TABLE "{name}" ADD COLUMN {GONE} BIGINT')
+        self.db.execute(f"""
+            UPDATE "{name}" SET {GONE} = later.batch FROM (
+                SELECT {ROW} AS row, lead({BATCH}) OVER (PARTITION BY {columns} ORDER BY {ROW})
+                    AS batch FROM "{name}" WHERE {known}) later
+            WHERE "{name}".{ROW} = later.row""")
 
     def _leaps(self, name: str) -> bool:
         """Whether something of a stream may be ahead."""
@@ -382,15 +395,16 @@ class Oracle:
         """
         ttls = self.scenario.ttls(self.ruled(activation.activated_batch))
         timed = {a: self.scenario.streams[s].event_time is not None for a, s in query.members}
+        tables = [a for a, s in query.members if self.scenario.streams[s].table]
         where = [f"({c})" for c in query.where]
         for alias, stream in query.members:
             where += [f"NOT {alias}.{c}" for c in (LATE, INVALID, AHEAD)]
             where += _visible(alias, activation)
             for width in (entry.window_of(alias), ttls.get(stream)):
-                if width is None:
+                if width is None or alias in tables:
                     continue
                 for other, _ in query.members:
-                    if other != alias:
+                    if other != alias and other not in tables:
                         assert timed[alias], f"a window on {alias}, which has no event time"
                         assert timed[other], f"a window over {other}, which has no event time"
                         where.append(f"{other}.{TAU} - {alias}.{TAU} <= {width}")
@@ -399,14 +413,20 @@ class Oracle:
             for first, end in self.latest.get(stream, ()):
                 inside = f"{last} >= {first} AND {last} < {end}"
                 where.append(f"NOT ({inside} AND coalesce({alias}.{GONE}{first} <= {last}, false))")
+        for table in tables:
+            # The row is there by the batch of the last tuple of a stream.
+            streams = ", ".join(f"{a}.{BATCH}" for a, _ in query.members if a not in tables)
+            where.append(f"{table}.{BATCH} <= greatest({streams})")
+            if self.scenario.streams[dict(query.members)[table]].key:
+                where.append(f"coalesce({table}.{GONE} > {last}, true)")
         where += kept
         if not past:
             where.append(f"{last} >= {activation.activated_batch}")
         if activation.expired_batch is not None:
             where.append(f"{last} < {activation.expired_batch}")
         select = ", ".join(f"{e} AS c{i}" for i, (e, _, _) in enumerate(query.select))
-        tables = ", ".join(f'"{s}" AS {a}' for a, s in query.members)
-        return f"SELECT {select} FROM {tables} WHERE " + " AND ".join(where)
+        sources = ", ".join(f'"{s}" AS {a}' for a, s in query.members)
+        return f"SELECT {select} FROM {sources} WHERE " + " AND ".join(where)
 
     def rows(
         self, query: OracleQuery, entry: QueryEntry, activation: Activation

@@ -58,6 +58,8 @@ class StreamEntry:
     latest: tuple[tuple[int, tuple[str, ...]], ...] = ()
     ahead_of_stream: int | None = None
     retain: int | None = 0
+    table: bool = False
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +186,16 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         tuple((b, micros(r["ttl"]) if "ttl" in r else None) for b, r in retention),
         tuple((b, tuple(r.get("latest", ()))) for b, r in retention),
         _ahead(doc),
-        {"all": None, "none": 0}[text]
-        if (text := doc.get("retain", "none")) in ("all", "none")
-        else micros(text),
+        _retain(doc),
+        doc.get("kind") == "table",
+        tuple(doc.get("key") or ()),
     )
+
+
+def _retain(doc: Mapping[str, Any]) -> int | None:
+    """For how long a stream is retained; a table is for ever."""
+    text = doc.get("retain", "all" if doc.get("kind") == "table" else "none")
+    return {"all": None, "none": 0}[text] if text in ("all", "none") else micros(text)
 
 
 def _ahead(doc: Mapping[str, Any]) -> int | None:

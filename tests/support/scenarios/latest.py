@@ -41,13 +41,13 @@ def with_latest(generated: Generated, seed: int) -> Generated:
     for stream in document["streams"].values():
         if "event_time" not in stream or rng.random() < 0.2:
             continue
-        keys = _keys(generated.path.parent / stream["path"])
+        keys = keys_of(generated.path.parent / stream["path"])
         stream["retention"] = _merged(stream.get("retention"), _calls(rng, keys, batches))
     generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
     return generated
 
 
-def _keys(path: Path) -> list[str]:
+def keys_of(path: Path) -> list[str]:
     """Columns that a key may have; few of them have a value of its own in every row."""
     schema = pq.read_schema(path)
     wide = [f.name for f in schema if f.name not in ("id", "ts", "amount")]

@@ -40,6 +40,7 @@ from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.retained import generate_retained
 from tests.support.scenarios.rows import LOCAL
 from tests.support.scenarios.script import Script, draw
+from tests.support.scenarios.tables import generate_with_tables
 from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.surroundings.folders import folder_in_memory
 from tests.support.surroundings.redis import redis_url
@@ -75,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--ttl", action="store_true", help="with ttls that change")
     kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
     kinds.add_argument("--retained", action="store_true", help="with streams that are retained")
+    kinds.add_argument("--tables", action="store_true", help="with tables")
     kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
     parser.add_argument(
         "--objects", action="store_true", help="state in an object store, machines lost"
@@ -107,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make: Make = generate_with_ttls if options.ttl else generate
         make = generate_with_latest if options.latest else make
         make = generate_retained if options.retained else make
+        make = generate_with_tables if options.tables else make
         make = generate_respelled if options.respelled else make
         make = generate_with_past if options.past and make is generate else make
         engine: Engine = partial(replay, make=make)

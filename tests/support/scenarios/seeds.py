@@ -81,6 +81,11 @@ def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:
 RETAINED_FEW = (3, 9, 12)
 RETAINED_MANY = tuple(range(9800, 10000))
 
+#: In this process with tables, by default and in ``make test-full``. In 12 a stream is joined with
+#: tables only by a query, and with streams by a later one.
+TABLES_FEW = (2, 12, 24)
+TABLES_MANY = tuple(range(10_000, 10_200))
+
 #: In this process with tasks on several hosts, by default and in ``make test-full``.
 HOSTS_FEW = (0, 3, 4, 5, 7, 8, 9, 10, 12)
 #: The same with a revision before every batch. 25 and 28 fail where tuples of a hot value go to one

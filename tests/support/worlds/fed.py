@@ -22,6 +22,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import RECORDED
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -75,6 +76,7 @@ class Fed:
         self.retain: dict[str, int | None] = {}
         #: Stream -> its registration, where it was registered again.
         self.registration: dict[str, str] = {}
+        self.tables: set[str] = set()
         self.columns = dict.fromkeys("RS", (("a", "bigint"), ("n", "bigint")))
         #: Name of a file -> its rows; id of an entry -> its row.
         self.files: dict[str, list[Row]] = {}
@@ -159,6 +161,7 @@ class Fed:
                 ),
                 retain=self.retain.get(name, 0),
                 registration=self.registration.get(name, ""),
+                kind=StreamKind.TABLE if name in self.tables else StreamKind.STREAM,
             )
             for name, options in self.options.items()
             if name in self.registered

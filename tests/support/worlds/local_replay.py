@@ -518,7 +518,10 @@ class _Run:
             first, last = _slice(self.scenario, recording, batch)
             low = first + (last - first) * task // tasks
             high = first + (last - first) * (task + 1) // tasks
-            yield from (Block(recording.stream, r) for r in read_rows(recording.path, low, high))
+            position = low
+            for rows in read_rows(recording.path, low, high):
+                yield Block(recording.stream, rows, position=position)
+                position += rows.num_rows
 
 
 def _fail(fault: Fault | None, point: Point, number: int) -> None:

@@ -258,7 +258,7 @@ def _visibility(run: Run) -> list[str]:
                 and lives_of(span)[0].activated_batch == 0
                 and (span.expired_batch is None or span.expired_batch > begins)
                 # A query over one relation has nothing stored.
-                and len(queries[other].members) > 1
+                and sum(not run.scenario.streams[s].table for _, s in queries[other].members) > 1
                 and any(s == stream and a not in filtered(queries[other])
                         for a, s in queries[other].members)
             ]  # fmt: skip

@@ -38,11 +38,18 @@ export function figures(stream, now) {
     ["invalid", count(stream.invalid_tuples)],
     ["ahead", count(stream.ahead_tuples)],
     ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, where no executor is` : stream.site]] : []),
-    ["event time", stream.event_time ?? "none"],
-    ["lateness allowed", stream.lateness],
-    ["may be silent for", stream.idle_timeout ?? "ever"],
-    ["kept", retentionOf(stream) ?? "as long as queries say"],
+    ...(stream.kind === "table"
+      ? [["kind", "table: queries look its rows up"], ["key", stream.key?.join(", ") ?? "none"]]
+      : [["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["may be silent for", stream.idle_timeout ?? "ever"]]),
+    ["kept", kept(stream)],
   ];
+}
+
+/** What is stored of it, in words. */
+function kept(stream) {
+  if (stream.kind === "table") return stream.key ? "the last row of each key" : "all rows";
+  const own = { all: "all rows", none: "" }[stream.retain] ?? `rows of the last ${stream.retain}`;
+  return [retentionOf(stream), own].filter(Boolean).join("; ") || "as long as queries say";
 }
 
 /** Streams of a query by their names. */

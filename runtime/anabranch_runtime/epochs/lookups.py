@@ -1,0 +1,112 @@
+"""Queries that look tables up: the rules that remain where rows of a table complete no result.
+
+A result is completed by a tuple of a stream (``semantics.md``, "Tables"). So orders of queries that
+start with a table lead nowhere, and a stream that a query joins with tables only is never probed
+for it. The plan has both, as it has for any stream; they are left out here, by what queries and
+streams say alone, so a ruleset and its revisions lose the same stores.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+
+if TYPE_CHECKING:
+    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import RelationId
+
+
+@per_ruleset
+def tables(ruleset: Ruleset) -> frozenset[RelationId]:
+    """The relations that are of tables."""
+    names = {s.name for s in ruleset.streams if s.is_table}
+    return frozenset(r.id for r in ruleset.relations if r.stream in names)
+
+
+@per_ruleset
+def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
+    """The relations of which no stored tuple can be in a result: queries join them with tables
+    only. Retained ones, and those that keep the latest, are stored all the same.
+    """
+    of_tables = tables(ruleset)
+    if not of_tables:
+        return frozenset()
+    probed: set[RelationId] = set()
+    joined: set[RelationId] = set()
+    for query in ruleset.queries:
+        streams = [r for _, _, r in query.members if r not in of_tables]
+        if len(query.members) > 1:
+            joined.update(streams)
+        if len(streams) > 1:
+            probed.update(streams)
+    kept = {s.name for s in ruleset.streams if s.is_retained or s.latest}
+    kept_whole = {r.id for r in ruleset.relations if r.stream in kept}
+    return frozenset(joined - probed - kept_whole)
+
+
+def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int, ...]:
+    """The members of ``query`` whose tuples complete results: those of streams."""
+    return tuple(i for i, (_, _, r) in enumerate(query.members) if r not in of_tables)
+
+
+def looking_up(ruleset: Ruleset) -> frozenset[str]:
+    """The queries that read tables: they are not rationed, as their past can't be made good."""
+    of_tables = tables(ruleset)
+    return frozenset(
+        str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)
+    )
+
+
+@per_ruleset
+def without_lookups(ruleset: Ruleset) -> Ruleset:
+    """``ruleset`` less the rules that lead to results which a row of a table would complete."""
+    of_tables = tables(ruleset)
+    if not of_tables:
+        return ruleset
+    gone = unprobed(ruleset)
+    dropped = {s.id for s in ruleset.stores if not gone.isdisjoint(s.relations)}
+    start_of = {p.out: p.start for p in ruleset.probe_rules}
+    relation_of = {label: r for q in ruleset.queries for _, label, r in q.members}
+    outputs = tuple(
+        o
+        for o in ruleset.output_rules
+        if o.edge not in start_of or relation_of[start_of[o.edge]] not in of_tables
+    )
+    rules = [r for r in ruleset.store_rules if r.store not in dropped]
+    probes = {
+        p.out: p
+        for p in ruleset.probe_rules
+        if p.store not in dropped and dropped.isdisjoint(step.store for step in p.fill)
+    }
+    used: dict[str, int] = defaultdict(int)
+    for edge in (*(o.edge for o in outputs), *(r.edge for r in rules)):
+        used[edge] += 1
+    for probe in probes.values():
+        used[probe.edge] += 1
+    pending = [edge for edge in probes if not used[edge]]
+    while pending:
+        before = probes.pop(pending.pop()).edge
+        used[before] -= 1
+        if before in probes and not used[before]:
+            pending.append(before)
+    edges = {arrival_edge(r.id) for r in ruleset.relations} | probes.keys()
+    return replace(
+        ruleset,
+        stores=tuple(s for s in ruleset.stores if s.id not in dropped),
+        store_rules=tuple(r for r in rules if r.edge in edges),
+        probe_rules=tuple(
+            replace(p, ahead=tuple(a for a in p.ahead if a.store not in dropped))
+            for p in ruleset.probe_rules
+            if p.out in probes
+        ),
+        output_rules=tuple(o for o in outputs if o.edge in edges),
+        backfill_rules=tuple(
+            b
+            for b in ruleset.backfill_rules
+            if b.store not in dropped and dropped.isdisjoint(step.store for step in b.steps)
+        ),
+    )

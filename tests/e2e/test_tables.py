@@ -1,0 +1,89 @@
+"""Tables through ``anabranch up``: registered first, read by queries that come later."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anabranch_client.supervise.home import holder_of
+from tests.support.worlds.processes import wait_until
+from tests.support.worlds.up import upped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_client.rest.api import Client
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LOOK_UP = "SELECT f.id AS f, a.name AS a FROM flights f JOIN airlines a ON a.code = f.carrier"
+
+
+def airlines(folder: Path, name: str, rows: dict[str, str]) -> None:
+    """A file of the table, which appears at once."""
+    folder.mkdir(exist_ok=True)
+    table = pa.table({"code": list(rows), "name": list(rows.values())})
+    pq.write_table(table, folder / f".{name}")
+    (folder / f".{name}").rename(folder / name)
+
+
+def results(client: Client, home: Path, query: str) -> list[tuple[Any, ...]]:
+    files = sorted(map(str, (home / "results" / query).glob("*.parquet")))
+    return sorted(duckdb.read_parquet(files).fetchall()) if files else []
+
+
+def _is_active(client: Client, query: str) -> bool:
+    return client.query(query).status == "active"
+
+
+def _has(client: Client, stream: str, rows: int) -> bool:
+    return client.stream(stream).input_tuples == rows
+
+
+def test_a_query_looks_up_what_was_read_before_it(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    folder = tmp_path / "home" / "airlines"
+    airlines(folder, "a.parquet", {"LH": "Lufthansa", "AF": "Air France", "XX": "old"})
+    airlines(folder, "b.parquet", {"XX": "new"})
+    with upped(tmp_path) as up, up.client() as client:
+        source = {"format": "files", "path": str(folder)}
+        columns = [("code", "string"), ("name", "string")]
+        given = client.create_stream("airlines", columns, source=source, kind="table", key=["code"])
+        assert (given.kind, given.key, given.retain) == ("table", ["code"], "all")
+        client.create_stream("plain", columns, source=source)
+        for name in ("airlines", "plain"):
+            wait_until(f"{name} to be read", partial(_has, client, name, 4), 300)
+        client.create_stream(
+            "flights",
+            [("id", "bigint"), ("carrier", "string")],
+            source={"format": "redis-stream"},
+        )
+        query = client.create_query(LOOK_UP, name="q")
+        assert query.missed == []
+        late = client.create_query(LOOK_UP.replace("airlines", "plain"), name="late")
+        assert [(m.stream, m.rows) for m in late.missed] == [("plain", 4)]
+        for name in ("q", "late"):
+            wait_until(f"{name} to be active", partial(_is_active, client, name), 120)
+        assert client.query("q").complete == "always"
+        assert client.query("late").complete == "never"
+        assert [m.rows for m in client.query("late").missed] == [4]
+        holder = holder_of(up.home)
+        assert holder is not None
+        health = httpx.get(f"{holder.url}/v1/health").json()["components"]
+        found = {c["name"]: c["state"] for c in health if c["kind"] == "completeness"}
+        assert found == {"late": "warning"}
+        client.push("flights", [{"id": n, "carrier": c} for n, c in enumerate(("LH", "XX", "ZZ"))])
+        wait_until("the first results", lambda: client.query("q").results == 2, 120)
+        airlines(folder, "c.parquet", {"LH": "Lufthansa AG", "ZZ": "Zed"})
+        wait_until("the change", partial(_has, client, "airlines", 6), 120)
+        client.push("flights", [{"id": n, "carrier": c} for n, c in enumerate(("LH", "ZZ"), 3)])
+        wait_until("the last results", lambda: client.query("q").results == 4, 120)
+        assert results(client, up.home, "q") == [
+            (0, "Lufthansa"), (1, "new"), (3, "Lufthansa AG"), (4, "Zed"),
+        ]  # fmt: skip

@@ -1,0 +1,76 @@
+"""Tables over REST."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from anabranch_contract.plans import ruleset as rulesets
+
+if TYPE_CHECKING:
+    from tests.support.worlds.service import Service
+
+AIRLINES = {"name": "airlines", "columns": {"code": "string", "since": "timestamp"}}
+TABLE = {**AIRLINES, "kind": "table", "key": ["code"]}
+LOOK_UP = "SELECT o.order_id, c.since FROM orders o JOIN airlines c ON c.code = o.city"
+
+
+def test_a_table_is_registered_and_shown(service: Service) -> None:
+    made = service.post("/v1/streams", TABLE)
+    assert (made["kind"], made["key"], made["retain"]) == ("table", ["code"], "all")
+    assert (made["retention"], made["event_time"]) == (None, None)
+    assert service.post("/v1/streams", TABLE, 200) == made
+    assert service.post("/v1/streams", {**TABLE, "key": None}, 409)["code"] == "duplicate-stream"
+    plain = service.post("/v1/streams", {**AIRLINES, "name": "other"})
+    assert (plain["kind"], plain["key"], plain["retain"]) == ("stream", None, "none")
+    changed = service.call("PATCH", "/v1/streams/airlines", 200, {"description": "by IATA code"})
+    assert changed["key"] == ["code"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"event_time": "since"}, "event_time"),
+        ({"retention": {"latest": ["code"]}}, "retention"),
+        ({"retain": "none"}, "retain"),
+        ({"key": ["nowhere"]}, "key"),
+        ({"kind": "stream"}, "key"),
+        ({"lateness": "1 hour"}, "lateness"),
+        ({"idle_timeout": "1 hour"}, "idle_timeout"),
+    ],
+)
+def test_tables_that_are_refused(service: Service, change: dict[str, Any], field: str) -> None:
+    refused = service.post("/v1/streams", {**TABLE, **change}, 422)
+    assert [e["field"] for e in refused["errors"]] == [field]
+    assert refused["remedy"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"retain": "none"}, {"retention": {"ttl": "1 day"}}, {"retention": None}]
+)
+def test_what_a_table_keeps_does_not_change(service: Service, change: dict[str, Any]) -> None:
+    service.post("/v1/streams", TABLE)
+    assert service.call("PATCH", "/v1/streams/airlines", 422, change)["code"] == "table-property"
+
+
+def test_a_query_says_that_it_looks_up(shop: Service) -> None:
+    shop.post("/v1/streams", TABLE)
+    sql = (
+        "SELECT o.order_id, c.since FROM orders o JOIN items i ON i.order_id = o.order_id"
+        " JOIN customers x ON x.customer_id = o.customer_id JOIN airlines c ON c.code = x.city"
+    )
+    bounded = "SELECT o.order_id, c.since FROM orders o JOIN items i ON i.order_id = o.order_id"
+    bounded += " JOIN airlines c ON c.code = CAST(i.part AS string)"
+    notes = shop.post("/v1/queries", {"id": "q", "sql": sql})["normalised"]["notes"]
+    assert any("c is looked up" in note and "the last of each code" in note for note in notes)
+    found = shop.post("/v1/queries", {"id": "w", "sql": bounded, "window": "1 hour"})
+    assert found["normalised"]["unbounded"] == []
+    past = {"id": "p", "sql": bounded, "past": "stored"}
+    assert shop.post("/v1/queries", past, 422)["code"] == "past-not-stored"
+    shop.boundary(-1)
+    shop.answered()
+    text = shop.redis.get(shop.keys.ruleset(0))
+    assert text is not None
+    (rule,) = rulesets.loads(text).latest_rules
+    assert (rule.stream, rule.key) == ("airlines", (("code", "string"),))

@@ -1,0 +1,76 @@
+"""Random scenarios in which some streams are tables, with and without keys.
+
+What a seed means without is what it was: what is added is drawn by a generator of its own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.passes import parse_sql
+from tests.support.plain_service import stream_of
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import read_document, read_scenario
+from tests.support.scenarios.latest import keys_of
+from tests.support.scenarios.rows import RECORDED, Size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def generate_with_tables(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed``, with tables. Queries that read nothing else are left out, and so
+    are those whose conditions on event times can't be checked as conditions on columns.
+    """
+    generated, rng = generate(seed, folder, size), Random(f"tables {seed}")
+    document = read_document(generated.path)
+    names = sorted(document["streams"])
+    tables = set(rng.sample(names, rng.randint(1, len(names) - 1)))
+    for name in tables:
+        entry = document["streams"][name]
+        for field in ("event_time", "lateness", "idle_timeout", "keep_late", "retention"):
+            entry.pop(field, None)
+        entry["kind"] = "table"
+        if rng.random() < 0.6:
+            keys = keys_of(generated.path.parent / entry["path"])
+            entry["key"] = rng.sample(keys, rng.choice((1, 1, 2)))
+    for name, entry in document["streams"].items():
+        if name not in tables and rng.random() < 0.15:
+            entry["retain"] = "all"
+    for name, query in document["queries"].items():
+        of_tables = {a for a, s in generated.queries[name].members if s in tables}
+        if isinstance(query.get("window"), dict):
+            left = {a: w for a, w in query["window"].items() if a not in of_tables}
+            query.pop("window")
+            query |= {"window": left} if left else {}
+        if rng.random() < 0.4:
+            query["register_at"] = 0
+    _write(generated, document)
+    for name in _impossible(generated):
+        del document["queries"][name]
+        del generated.queries[name]
+    _write(generated, document)
+    return generated
+
+
+def _write(generated: Generated, document: dict[str, Any]) -> None:
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+
+
+def _impossible(generated: Generated) -> list[str]:
+    scenario = read_scenario(generated.path)
+    streams = {name: stream_of(scenario, name) for name in scenario.streams}
+    found = []
+    for name, entry in scenario.queries.items():
+        try:
+            query = parse_sql(name, entry.sql, streams, entry.window)
+        except QueryError:
+            found.append(name)
+        else:
+            if len(query.members) == 1 and streams[query.relations[0].stream].is_table:
+                found.append(name)
+    return found
