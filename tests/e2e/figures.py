@@ -93,6 +93,8 @@ class Walk:
     """A pipeline, what went into it, and the comparison of all its figures.
 
     Attributes:
+        kept: whether streams are retained and reference rows are a table, so that queries that
+            come later miss nothing.
         sql: run of a query -> its statement. ``seen``: run -> what it sees, by alias.
         waves: how many there have been.
     """
@@ -101,6 +103,7 @@ class Walk:
     url: str
     folder: Path
     browser: Browser | None = None
+    kept: bool = False
     streams: dict[str, Stream] = field(default_factory=lambda: {s: Stream() for s in SCHEMAS})
     sql: dict[str, str] = field(default_factory=dict)
     seen: dict[str, dict[str, VisibleFrom]] = field(default_factory=dict)
@@ -127,11 +130,13 @@ class Walk:
             flights += [("LH", "HAM", NOON - timedelta(minutes=n)) for n in (1, 2, 3)]
             flights += [("AF", "CDG", None)] * 2
             weather.append(("HAM", 9.5, NOON - timedelta(hours=1)))
-        wave = {"flights": flights, "weather": weather}
+        wave: dict[str, list[tuple[Any, ...]]] = {}
+        # First, so that flights of the wave look them up.
         if self.waves == 0:
             wave["carriers"] = [("LH", "Lufthansa"), ("AF", "Air France")]
         elif self.waves == 1:
             wave["carriers"] = [("SK", "SAS"), ("LH", "Lufthansa Cargo")]
+        wave |= {"flights": flights, "weather": weather}
         for stream, rows in wave.items():
             self._write(stream, rows)
             self.streams[stream].add(rows, batch, timed=stream != "carriers")
@@ -156,6 +161,8 @@ class Walk:
                 source={"format": "files", "path": str(self.folder / name)},
                 event_time="ts" if timed else None,
                 lateness="10 minutes" if timed else None,
+                retain="all" if self.kept and timed else None,
+                kind=None if timed or not self.kept else "table",
             )
 
     def register_queries(self, client: Client) -> None:
@@ -262,8 +269,12 @@ class Walk:
             columns = list(zip(*rows, strict=True)) or [()] * len(schema)
             arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
             engine.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(schema)))
-        last = f"greatest({', '.join(f'{alias}.batch' for alias in used)})"
+        looked_up = {"c"} & used.keys() if self.kept else set()
+        last = (
+            f"greatest({', '.join(f'{alias}.batch' for alias in used if alias not in looked_up)})"
+        )
         conditions = [f"{last} >= {run.activated_batch}"]
+        conditions += [f"{alias}.batch <= {last}" for alias in looked_up]
         if run.expired_batch is not None:
             conditions.append(f"{last} < {run.expired_batch}")
         if "w" in used:
@@ -279,7 +290,7 @@ class Walk:
         found = []
         for *row, batch, counts in self.streams[name].rows:
             old = batch >= seen.batch and (since is None or name == "carriers" or row[-1] >= since)
-            if counts and (batch >= activated or old):
+            if counts and (batch >= activated or old or self.kept):
                 found.append((*row, batch))
         return found
 
@@ -292,6 +303,7 @@ class Walk:
         sinks = {name: self._check_query(client, q) for name, q in queries.items()}
         counts = {name: (len(s.rows), s.late, s.invalid, 0) for name, s in self.streams.items()}
         self._check_rest(client, counts)
+        self._check_health(client, queries)
         self._check_cli(queries, sinks, counts)
         if self.browser is not None:
             self._check_console(client, queries, sinks, counts)
@@ -346,6 +358,23 @@ class Walk:
             one = current.saving
             assert one.share == 1 - one.cpu_seconds / one.individual_cpu_seconds
             assert one.lowest - 1e-9 <= one.share <= one.highest + 1e-9
+
+    def _check_health(self, client: Client, queries: dict[str, QueryOut]) -> None:
+        """Nothing is green that is not complete."""
+        found = {(one.kind, one.name): one for one in client.health().components}
+        for name, stream in self.streams.items():
+            part = found["stream", name]
+            assert (part.state == "ok") == (not stream.late + stream.invalid), part
+            if stream.late:
+                assert f"{number(stream.late)} late" in part.message
+            if stream.invalid:
+                assert f"{number(stream.invalid)} invalid" in part.message
+        for name, query in queries.items():
+            misses = query.status == "active" and query.complete == "never"
+            query_part = found.get(("query", name))
+            assert misses == (query_part is not None and query_part.state == "warning"), name
+            if self.kept and query.activated_batch is not None:
+                assert query.complete == "always", f"{name} misses rows that were retained"
 
     def _cli(self, *arguments: str) -> str:
         """The output of a command."""

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["browser"]
 
 
-@pytest.fixture
-def walk(browser: Browser, tmp_path: Path) -> Iterator[Walk]:
+@pytest.fixture(params=[False, True], ids=["dropped", "kept"])
+def walk(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walk]:
     """A pipeline that knows no stream yet; there are files in the folders of the streams to be."""
     port, data = free_port(), tmp_path / "data"
     arguments = ("--port", str(port), "--master", "local[2]", "--allow-path", str(data))
     with upped(tmp_path / "up", arguments=arguments) as up:
-        walk = Walk(up, f"http://127.0.0.1:{port}", data, browser)
+        walk = Walk(up, f"http://127.0.0.1:{port}", data, browser, kept=request.param)
         walk.put()
         yield walk
 

@@ -89,6 +89,23 @@ def test_what_stands_in_the_way_of_results_is_said_first(browser: Browser, shop:
     assert not complaints
 
 
+def test_rows_that_a_query_came_too_late_for_are_said(browser: Browser, shop: Service) -> None:
+    run(shop)
+    name = "late-shipments-by-customer"
+    seen = {"o": Visibility(20, None), "c": Visibility(0, None)}
+    late = Activation(20, seen, complete="never", missed={"o": 1234, "c": 0})
+    shop.activate(name, late)
+    with opened(browser, shop, PAGE + name) as (page, complaints):
+        problems = page.locator("#problems li")
+        expect(problems).to_have_count(1)
+        expect(problems).to_contain_text("1,234 rows of orders were read before the query began")
+        expect(problems).to_contain_text("--retain all")
+    with opened(browser, shop) as (page, complaints):
+        row = page.locator("#queries tr").filter(has_text=name)
+        expect(row).to_contain_text("rows missing")
+    assert not complaints
+
+
 def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) -> None:
     run(shop)
     with opened(browser, shop, f"{PAGE}p99-audit") as (page, complaints):

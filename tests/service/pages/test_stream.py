@@ -43,6 +43,21 @@ def measured(shop: Service) -> None:
     shop.redis.hset(shop.keys.samples, "orders", StreamSample(9000, 8, columns).dumps())
 
 
+def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
+    columns = {"code": "string", "at": "timestamp"}
+    table = {"name": "airlines", "columns": columns, "kind": "table", "key": ["code"]}
+    shop.post("/v1/streams", table)
+    kept = {"name": "kept", "columns": columns, "event_time": "at", "retain": "2 days"}
+    shop.post("/v1/streams", kept)
+    with opened(browser, shop, f"{PAGE}airlines") as (page, complaints):
+        for text in ("table: queries look its rows up", "code", "the last row of each key"):
+            expect(page.locator("#figures")).to_contain_text(text)
+        assert not complaints
+    with opened(browser, shop, f"{PAGE}kept") as (page, complaints):
+        expect(page.locator("#figures")).to_contain_text("rows of the last 2 days")
+        assert not complaints
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_what_a_stream_brings(browser: Browser, shop: Service, width: int, scheme: Any) -> None:
