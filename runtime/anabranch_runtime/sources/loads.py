@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 #: Seconds without new files after which a load of files has all of them, and seconds after which it
 #: has them at the latest: of a backlog, which may be copied slowly, and of others.
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
-QUIET, LONGEST = 0.5, 5.0
+QUIET, LONGEST = 0.25, 5.0
+#: Bytes per second by which files are written at least: a large one may be waited for longer.
+WRITING = 50e6
 #: Seconds after which the backlog of a source ends that always has more to give.
 LONGEST_BACKLOG = 3600.0
 #: Key of an offset's entry that is no feed: id of a feed -> its load, as JSON.

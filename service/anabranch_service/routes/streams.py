@@ -85,7 +85,9 @@ async def add_stream(
     """
     async with ctx.work.limited():
         given = await ctx.work.read(read_stream, body, ctx.settings)
-    record = given.model_copy(update={"registration": uuid4().hex[:8]})
+    # A replay has the same rulesets each time it runs.
+    registration = "replay" if ctx.settings.mode is Mode.STEP else uuid4().hex[:8]
+    record = given.model_copy(update={"registration": registration})
     existing = await ctx.store.streams()
     clash = next((n for n in existing if n.lower() == record.name.lower()), None)
     if clash is not None and clash != record.name:

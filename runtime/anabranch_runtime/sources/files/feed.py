@@ -41,7 +41,13 @@ from anabranch_runtime.sources.files.log import GONE, FileLog, Found
 from anabranch_runtime.sources.files.reading import TEXT, open_arrow
 from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
-from anabranch_runtime.sources.loads import LONGEST, LONGEST_FIRST, QUIET, QUIET_FIRST
+from anabranch_runtime.sources.loads import (
+    LONGEST,
+    LONGEST_FIRST,
+    QUIET,
+    QUIET_FIRST,
+    WRITING,
+)
 from anabranch_runtime.sources.permitted import resolve
 
 if TYPE_CHECKING:
@@ -118,6 +124,8 @@ class FileFeed:
         """The files found so far, once no more have appeared for a moment."""
         log = self._loaded()
         quiet, longest = (QUIET_FIRST, LONGEST_FIRST) if load.is_first else (QUIET, LONGEST)
+        # The next one may be as large as the last one, and still be written.
+        quiet += log.files[-1].size / WRITING if log.files else 0.0
         if time.monotonic() - self._found < quiet and time.time() - load.began < longest:
             return None
         return [len(log.files), 0]
@@ -131,8 +139,11 @@ class FileFeed:
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
-        before = max(f.appeared for f in files[max(number - LATELY, 0) : number])
-        return files[number].appeared - before > QUIET * 1e9
+        before, file = (
+            max(f.appeared for f in files[max(number - LATELY, 0) : number]),
+            files[number],
+        )
+        return (file.appeared - before) / 1e9 > QUIET + file.size / WRITING
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a file if need be."""
