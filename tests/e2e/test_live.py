@@ -192,7 +192,8 @@ def test_a_day_in_the_life_of_a_live_pipeline(tmp_path: Path) -> None:
         assert (world.late["a"], world.invalid["a"]) == (1, 2)
         info = live.client.stream("a")
         assert (info.input_tuples, info.late_tuples, info.invalid_tuples) == (14, 1, 2)
-        assert live.progress().streams["a"] == {"input": 14, "late": 1, "invalid": 2, "ahead": 0}
+        counts = {"input": 14, "late": 1, "invalid": 2, "ahead": 0, "unseen": 0}
+        assert live.progress().streams["a"] == counts
         assert world.check("ab", AB) == before + 2
 
         # A stream that comes later is picked up, and a query with a limited life.

@@ -101,8 +101,10 @@ class LandedFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any) -> bool:
-        """Landed batches follow each other."""
-        return False
+        """Whether the source of files had nothing more before the next landed batch."""
+        number, position = offset or (0, 0)
+        batch = self._batch(number) if self._has_files and number and not position else None
+        return batch is not None and batch.rested
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a batch if need be."""

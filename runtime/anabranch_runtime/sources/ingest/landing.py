@@ -65,12 +65,14 @@ class Landed:
         offsets: Spark's text of the offsets it ends at.
         files: name, rows and bytes of each file.
         logs: what Spark's logs of the source had then (``state.logs``).
+        rested: whether the source had nothing more for a moment before it.
     """
 
     batch: int
     offsets: str
     files: tuple[tuple[str, int, int], ...]
     logs: Prefixes
+    rested: bool = False
 
     @cached_property
     def rows(self) -> int:
@@ -114,7 +116,7 @@ def read_landed(home: Path, number: int) -> Landed | None:
     try:
         files = tuple((str(name), int(rows), int(size)) for name, rows, size in body["files"])
         logs = {name: (length, crc) for name, (length, crc) in body["logs"].items()}
-        return Landed(body["batch"], body["offsets"], files, logs)
+        return Landed(body["batch"], body["offsets"], files, logs, bool(body["rested"]))
     except (KeyError, TypeError, ValueError) as cause:
         raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
 

@@ -34,7 +34,7 @@ from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name, spark_rows
 from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
-from anabranch_runtime.sources.loads import QUIET_FIRST
+from anabranch_runtime.sources.loads import QUIET, QUIET_FIRST
 from anabranch_runtime.state.checkpoint import LANDED, offsets_of, source_offsets
 from anabranch_runtime.state.logs import prefixes
 
@@ -202,7 +202,7 @@ class _Source:
         landed = self._next
         if self._noted == landed or (self._noted >= 0 and not has_files):
             return
-        if not _has_caught_up(query):
+        if not _has_caught_up(query) or self._next != landed:
             return
         now = time.monotonic()
         if self._seen[0] != landed:
@@ -236,8 +236,10 @@ class _Source:
     def _land(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         try:
             if self._last is None or batch > self._last.batch:
+                at, since = self._seen
+                rested = at == self._next and time.monotonic() - since >= QUIET
                 self._hold()
-                self._write(evaluation, frame, batch)
+                self._write(evaluation, frame, batch, rested)
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
@@ -259,7 +261,7 @@ class _Source:
             time.sleep(LOOK)
         raise PipelineError("stopped", "asked to stop before the batch began")
 
-    def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
+    def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int, rested: bool) -> None:
         folder = landing.begin(self.home)
         try:
             columns = [(c.name, c.type) for c in self.record.columns]
@@ -275,7 +277,7 @@ class _Source:
             assert offsets is not None
             files = tuple(sorted((r["name"], r["rows"], r["bytes"]) for r in written))
             logs = prefixes(self.home, {} if self._last is None else self._last.logs)
-            landed = landing.Landed(batch, offsets, files, logs)
+            landed = landing.Landed(batch, offsets, files, logs, rested)
             landing.finish(self.home, folder, self._next, landed)
             self._bytes[self._next] = landed.bytes
             self._last, self._next = landed, self._next + 1
