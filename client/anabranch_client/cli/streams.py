@@ -12,7 +12,7 @@ from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import UsageError
 from anabranch_client.render.source_tests import source_test
 from anabranch_client.render.statistics import sample_detail
-from anabranch_client.render.tables import stream_detail, streams_table
+from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.rest.streams import StreamOptions

@@ -26,7 +26,7 @@ from rich.tree import Tree
 
 from anabranch_client.render.batches import batches_text, last_batch
 from anabranch_client.render.saving import saving_text
-from anabranch_client.times import brief, moment, took
+from anabranch_client.times import moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
 from anabranch_contract.rest.queries import (
@@ -40,7 +40,6 @@ from anabranch_contract.rest.queries import (
 from anabranch_contract.rest.revisions import RevisionList, RevisionRecord
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
-from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 #: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
@@ -162,112 +161,6 @@ def shortened(text: str) -> Text:
 
 def _status(status: str) -> Text:
     return Text(status, style=_STATUS.get(status, ""))
-
-
-def streams_table(streams: Sequence[StreamOut]) -> RenderableType:
-    """All streams, a line each, and below them why some are not read; it fits into 80 columns."""
-    table = table_of(
-        "stream", "source", "event time", "input", "late", "invalid", "ahead", "unread",
-        right=("input", "late", "invalid", "ahead", "unread"),
-    )  # fmt: skip
-    for s in streams:
-        table.add_row(
-            escape(s.name),
-            _source_state(s.source_status),
-            escape(s.event_time or "–"),
-            *numbers(s.input_tuples, s.late_tuples, s.invalid_tuples, s.ahead_tuples),
-            number(s.unread.pieces if s.unread is not None else None),
-        )
-    reasons = [
-        Text.assemble((s.name, "bold red"), " is not read: ", " ".join(s.source_error.split()))
-        for s in streams
-        if s.source_error
-    ]
-    return Group(table, *reasons)
-
-
-def _latest(stream: StreamOut) -> dict[str, str]:
-    if stream.retention is None or stream.retention.latest is None:
-        return {}
-    since = "" if stream.latest_since is None else f", since batch {stream.latest_since}"
-    return {"latest of each": ", ".join(stream.retention.latest) + since}
-
-
-def _waiting(stream: StreamOut) -> dict[str, str]:
-    if stream.waiting_tuples is None:
-        return {}
-    oldest = stream.waiting_seconds
-    since = "" if not oldest else f", the oldest for {brief(oldest)}"
-    return {"waiting": number(stream.waiting_tuples) + since}
-
-
-def _source_state(status: SourceStatusOut) -> Text:
-    return Text(status.state, style="bold red" if status.state == "failed" else "")
-
-
-def _source(stream: StreamOut) -> str:
-    """How its source stands, since when, and what has come of it."""
-    status = stream.source_status
-    since = "" if status.since is None else f" since {moment(status.since)}"
-    rows = f", {number(stream.input_tuples or 0)} tuples" if status.state == "reading" else ""
-    why = status.error or stream.source_error
-    return f"{status.state}{since}{rows}" + (f": {why}" if why else "")
-
-
-def _rejected(stream: StreamOut) -> str:
-    """Counts of rejected tuples, and whether they are kept."""
-    counts = {
-        "late": stream.late_tuples,
-        "invalid": stream.invalid_tuples,
-        "ahead": stream.ahead_tuples,
-    }
-    found = ", ".join(f"{number(count)} {kind}" for kind, count in counts.items() if count)
-    return f"{found or 'none'}; {'kept' if stream.keep_late else 'counted only'}"
-
-
-def stream_detail(stream: StreamOut) -> RenderableType:
-    """One stream with its columns."""
-    columns = table_of("column", "type")
-    for column in stream.columns:
-        columns.add_row(escape(column.name), column.type)
-    missed = ", where no executor is" if stream.at_site is False else ""
-    facts = {
-        "stream": stream.name,
-        **({"description": stream.description} if stream.description else {}),
-        **({"site": stream.site + missed} if stream.site else {}),
-        "event time": stream.event_time,
-        "lateness": stream.lateness,
-        "idle after": stream.idle_timeout or "never",
-        "ahead of the clock": stream.ahead_of_clock,
-        "ahead of itself": stream.ahead_of_stream,
-        "rejected tuples": _rejected(stream),
-        "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
-        **_latest(stream),
-        "kept without queries": stream.retain,
-        **({"kind": "table"} if stream.kind == "table" else {}),
-        **({"key": ", ".join(stream.key)} if stream.key else {}),
-        "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
-        **_waiting(stream),
-        **({"lost entries": number(stream.lost_entries)} if stream.lost_entries else {}),
-        "status": _source(stream),
-    }
-    if stream.unread is None or not stream.unread.pieces:
-        return Group(facts_table(facts), columns)
-    facts["unread"] = f"{number(stream.unread.pieces)} parts of its input; the newest:"
-    unread = table_of("source", "from", "to", "rows", "entries", "batch", "reason")
-    for piece in stream.unread.last:
-        last = "end" if piece.last is None else str(piece.last)
-        rows, entries = ("?" if n is None else number(n) for n in (piece.rows, piece.entries))
-        unread.add_row(
-            escape(piece.source),
-            f"{piece.unit} {piece.first}",
-            last,
-            rows,
-            entries if piece.unit == "entries" else "",
-            str(piece.batch),
-            escape(piece.reason),
-        )
-    return Group(facts_table(facts), unread, columns)
 
 
 @dataclass(frozen=True, slots=True)

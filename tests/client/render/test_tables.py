@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from anabranch_client.errors import ApiError, ClientError
 from anabranch_client.render import tables as render
 from anabranch_client.render.statistics import statistics_detail
+from anabranch_client.render.streams import streams_table
 from anabranch_client.replay.demo import DemoResult, demo_summary
 from anabranch_client.replay.oracle import Comparison
 from anabranch_contract.rest.epochs import EpochOut
@@ -130,7 +131,7 @@ def test_streams_and_why_they_are_not_read_fit_into_80_columns() -> None:
 
     long = "a_stream_with_quite_a_long_name_of_its_own_that_goes_on"
     reason = "no [bold]broker[/bold] answers:\n" + "broker-of-a-long-name.example:9092 " * 4
-    shown = text(render.streams_table([stream("orders"), stream(long, reason)]), width=80)
+    shown = text(streams_table([stream("orders"), stream(long, reason)]), width=80)
     lines = [line.rstrip() for line in shown.splitlines()]
     assert max(map(len, lines)) <= 80
     (orders,) = (line.split() for line in lines if line.startswith(" orders"))
@@ -139,7 +140,7 @@ def test_streams_and_why_they_are_not_read_fit_into_80_columns() -> None:
     said = " ".join(" ".join(lines[lines.index("") :]).split())
     assert said.endswith(f"{long} is not read: {' '.join(reason.split())}")
     # The table is not the wider for a reason.
-    plain = text(render.streams_table([stream("orders"), stream(long)]), width=80)
+    plain = text(streams_table([stream("orders"), stream(long)]), width=80)
     assert "is not read" not in plain
     assert shown.splitlines()[:4] == plain.splitlines()[:4]
 
