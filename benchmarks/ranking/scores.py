@@ -33,7 +33,7 @@ def regret(prices: Sequence[float], costs: Sequence[float]) -> float:
     """By how much more the plan with the least price costs than the best, as a share of that; of
     several with that price the dearest counts.
 
-    >>> regret([1.0, 2.0], [12.0, 10.0])
+    >>> round(regret([1.0, 2.0], [12.0, 10.0]), 6)
     0.2
     """
     least = min(prices)

@@ -123,7 +123,7 @@ def assert_alike(scenario: Generated, seed: int, batches: int, url: str) -> Coun
 
 
 def test_many_edges_together_are_each_alone(redis: str, tmp_path: Path) -> None:
-    seen = assert_alike(generate_crowded(6, tmp_path, 25), 6, BATCHES, redis)
+    seen = assert_alike(generate_crowded(6, tmp_path, 40), 6, BATCHES, redis)
     assert all(seen[name] for name in WANTED), seen
 
 

@@ -125,7 +125,7 @@ def test_sources_that_mean_nothing_are_refused(service: Service) -> None:
     for source, field in (
         ({"format": "redis-stream", "options": {"payload": "xml"}}, "source.options.payload"),
         ({"format": "files"}, "source.path"),
-        ({"format": "files", "path": "/x", "options": {"type": "csv"}}, "source.options.type"),
+        ({"format": "files", "path": "/x", "options": {"type": "xml"}}, "source.options.type"),
     ):
         problem = service.post(
             "/v1/streams", {"name": "s", "columns": COLUMNS, "source": source}, 422
@@ -152,6 +152,9 @@ def test_how_sources_stand_is_shown(service: Service) -> None:
         memory_limit=300,
     )
     service.progress(progress)
+    # Counts of a runtime that lives no more are out of date.
+    assert service.get("/v1/streams/s")["waiting_tuples"] is None
+    service.beat()
     assert Progress.loads(progress.dumps()) == progress
     assert Intake.loads(Intake(progress.intake, 1.0).dumps()) == Intake(progress.intake, 1.0)
     shown = service.get("/v1/streams/s")

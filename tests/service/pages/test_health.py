@@ -27,6 +27,7 @@ def test_components_with_what_to_do(
     run(shop)
     for stream in ("orders", "items", "customers"):
         shop.source(stream, SourceState.READING)
+    shop.call("PATCH", "/v1/streams/orders", 200, {"accepted_rejects": 2})
     with opened(browser, shop, "dashboard/health") as (page, complaints):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
