@@ -92,7 +92,15 @@ class World:
                 self.late[name] += 1
             else:
                 self.rows.append((name, batch, key, value, tau))
+        # Rows of the next file are late by this one once its load has ended.
+        if name in self.newest:
+            self.live.wait(f"the load of {name} to end", lambda: self.has_ended(name))
         return batch
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the watermark of a stream has followed all of its rows."""
+        mark = self.live.progress().telemetry.watermarks.get(name)
+        return mark == self.newest[name] - LATENESS * 60_000_000
 
     def has_read(self, name: str) -> bool:
         """Whether all that has been dropped into a stream's folder was read."""
