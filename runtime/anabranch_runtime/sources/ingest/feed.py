@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from anabranch_contract.connectors.sources import SPARK_FILES, OnLoss
+from anabranch_contract.connectors.sources import OnLoss
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.sources.feed import Piece, Waiting
 from anabranch_runtime.sources.ingest.landing import (
@@ -26,7 +26,7 @@ from anabranch_runtime.sources.ingest.landing import (
     read_caught_up,
     read_landed,
 )
-from anabranch_runtime.sources.ingest.spark_stream import source_name
+from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
 from anabranch_runtime.sources.invalid import split
 from anabranch_runtime.sources.loads import LONGEST, LONGEST_BACKLOG, LONGEST_FIRST
 from anabranch_runtime.state.checkpoint import LANDED
@@ -82,19 +82,18 @@ class LandedFeed:
         landed = number
         while self._batch(landed) is not None:
             landed += 1
-        caught_up = read_caught_up(self.home) if load.is_first or self._has_files else landed
+        caught_up = read_caught_up(self.home) if load.is_first or has_files(self.record) else landed
         if caught_up > number:
             return [caught_up, 0]
         longest = LONGEST_BACKLOG
-        if self._has_files:
+        if has_files(self.record):
             longest = LONGEST_FIRST if load.is_first else LONGEST
-        if caught_up < (landed if self._has_files else 0) and time.time() - load.began < longest:
+        if (
+            caught_up < (landed if has_files(self.record) else 0)
+            and time.time() - load.began < longest
+        ):
             return None
         return [landed, 0]
-
-    @property
-    def _has_files(self) -> bool:
-        return self.record.source.format in (*SPARK_FILES, "text")
 
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether all before ``end`` has been read."""
@@ -103,7 +102,7 @@ class LandedFeed:
     def is_apart(self, offset: Any) -> bool:
         """Whether the source of files had nothing more before the next landed batch."""
         number, position = offset or (0, 0)
-        batch = self._batch(number) if self._has_files and number and not position else None
+        batch = self._batch(number) if has_files(self.record) and number and not position else None
         return batch is not None and batch.rested
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:

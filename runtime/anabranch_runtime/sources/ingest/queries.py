@@ -25,14 +25,18 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from anabranch_contract.connectors.sources import SPARK_FILES
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.checkpoints import mend
-from anabranch_runtime.sources.ingest.spark_stream import reason, source_name, spark_rows
+from anabranch_runtime.sources.ingest.spark_stream import (
+    has_files,
+    reason,
+    source_name,
+    spark_rows,
+)
 from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.sources.loads import QUIET, QUIET_FIRST
 from anabranch_runtime.state.checkpoint import LANDED, offsets_of, source_offsets
@@ -198,16 +202,16 @@ class _Source:
         """Note that the source has nothing more: of files after a moment, of others at once, and
         only at the end of the backlog.
         """
-        has_files = self.record.source.format in (*SPARK_FILES, "text")
+        of_files = has_files(self.record)
         landed = self._next
-        if self._noted == landed or (self._noted >= 0 and not has_files):
+        if self._noted == landed or (self._noted >= 0 and not of_files):
             return
         if not _has_caught_up(query) or self._next != landed:
             return
         now = time.monotonic()
         if self._seen[0] != landed:
             self._seen = landed, now
-        if not has_files or now - self._seen[1] >= QUIET_FIRST:
+        if not of_files or now - self._seen[1] >= QUIET_FIRST:
             landing.note_caught_up(self.home, landed)
             self._noted = landed
 

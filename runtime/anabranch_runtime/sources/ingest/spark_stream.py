@@ -91,6 +91,11 @@ def reason(error: BaseException) -> str:
     return masked(text)[:LONGEST_REASON]
 
 
+def has_files(record: StreamRecord) -> bool:
+    """Whether the source of a stream is files that Spark reads."""
+    return record.source.format in (*SPARK_FILES, "text")
+
+
 def source_name(record: StreamRecord) -> str:
     """The name under which Spark keeps the source's offsets: another if it is another source.
 
@@ -150,7 +155,7 @@ def _rows(
         reader = reader.option("enforceSchema", "false")
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    from_files = record.source.format in (*SPARK_FILES, "text")
+    from_files = has_files(record)
     if not _LIMITS & {key.lower() for key in options}:
         if from_files:
             reader = reader.option("maxBytesPerTrigger", FILE_BYTES)
