@@ -56,7 +56,7 @@ def _source_state(status: SourceStatusOut) -> Text:
 
 
 def _source(stream: StreamOut) -> str:
-    """How its source stands, since when, and what has come of it."""
+    """State of the source, with its time, tuples read and error."""
     status = stream.source_status
     since = "" if status.since is None else f" since {moment(status.since)}"
     rows = f", {number(stream.input_tuples or 0)} tuples" if status.state == "reading" else ""

@@ -60,8 +60,8 @@ class Revisions:
         return self._taken(state, running, name, found.digest)
 
     def entering(self, state: State, published: int, answer: RevisionAnswer | None) -> RulesetId:
-        """The ruleset with which a new epoch begins, of those of the epoch ``published``: the
-        running one, or else the newest revision that can be taken.
+        """First ruleset of a new epoch: the running one if it is of the epoch ``published``, else
+        the newest valid revision of that epoch's ruleset.
         """
         if published == state.ruleset.epoch:
             return state.ruleset

@@ -44,7 +44,9 @@ def written_file(results: Path, query: str) -> Path:
 
 
 def add_left(results: Path, query: str, version: int, rows: LeftRows) -> LeftRows:
-    """The counts of an outer join's left rows up to ``version``, which adds ``rows``; likewise."""
+    """Add ``rows`` of ``version`` to an outer join's left rows, once however often it is made;
+    return the total.
+    """
     file = results / _LEFT / f"{query}.json"
     known = codec.loads(file.read_bytes(), _Left) if file.exists() else None
     before = LeftRows(rows.kind)

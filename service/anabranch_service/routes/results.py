@@ -95,7 +95,7 @@ async def view_rows(
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found = await ctx.store.view_rows(record.id)
-    # Of an outer join it counts pairs only.
+    # The activation of an outer join counts pairs, not results.
     outer = record.normalised.outer is not None
     activation = None if outer else await ctx.store.activation(record.id)
     columns = [c.name for c in record.normalised.output]
