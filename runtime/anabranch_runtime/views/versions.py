@@ -22,7 +22,7 @@ from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import version_file, version_of
 from anabranch_runtime.storage.sync import sync_filesystem
-from anabranch_runtime.views import groups, outer_joins
+from anabranch_runtime.views import groups, look_ups, outer_joins
 from anabranch_runtime.views.counts import add, add_left, put, shown_file, written_file
 from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
@@ -76,6 +76,13 @@ class Place:
     checkpoint: Path
     upper: Place | None = None
     above: bool = False
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it is an outer join with tables: nothing of it waits, and Spark does nothing for
+        it.
+        """
+        return self.query.outer is not None and bool(self.query.outer.look_ups)
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
@@ -137,6 +144,18 @@ class Maker:
         shown = groups.grouped(rows, query) if view.grouped else rows
         return Work(shown, mode, partial(self._made, place, view, tables))
 
+    def look_up(self, place: Place) -> None:
+        """Give the results of look-ups of the batch that is released, for the sink or for the view
+        over them. Made again, they are the same version.
+        """
+        query = place.query
+        assert query.outer is not None
+        parts = range(len(query.outer.look_ups) + 1)
+        files = [inputs.files_of(place.home, part) for part in parts]
+        if files[0]:
+            rows = look_ups.results(query.outer, files)
+            self._give(place, inputs.last_batch(place.home) + 1, rows)
+
     def _decided(
         self,
         place: Place,
@@ -150,14 +169,18 @@ class Maker:
         if undecided is not None:
             found, left_rows = outer_joins.without_undecided(outer, found, undecided)
             self.left(query, add_left(self.results, query, version, left_rows))
-        rows = outer_joins.results(outer, found)
+        self._give(place, version, outer_joins.results(outer, found))
+
+    def _give(self, place: Place, version: int, rows: pa.Table) -> None:
+        """Hand rows of an outer join to its sink, or to the view over them."""
+        query = str(place.query.id)
         if place.upper is None:
             self._write(place, version, rows)
             self.show(query, add(shown_file(self.results, query), version, rows.num_rows))
         elif rows.num_rows:
             staged = place.home / "rows.parquet"
             pq.write_table(rows, staged)
-            inputs.stage(place.upper.home, version, [staged])
+            inputs.stage(place.upper.home, version, {1: [staged]})
 
     def _made(
         self, place: Place, view: View, tables: Tables, frame: DataFrame, version: int
