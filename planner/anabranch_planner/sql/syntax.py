@@ -341,22 +341,22 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
     first, items = from_.this, _items(select)
-    joins, outer = list(select.args.get("joins") or ()), list[OuterSide]()
+    joins, sides = list(select.args.get("joins") or ()), list[OuterSide]()
     if whole and joins and _is_right(joins[0]) and not first.args.get("joins"):
         mirrored = joins.pop(0)
-        outer.append(_outer_side(mirrored, first, ctes))
-        items = _in_order(items, outer[0].source, _source(mirrored.this, ctes))
+        sides.append(_outer_side(mirrored, first, ctes))
+        items = _in_order(items, sides[0].source, _source(mirrored.this, ctes))
         first = mirrored.this
     if whole:
         joins, last = _without_outer(joins, first)
-        outer += (_outer_side(join, join.this, ctes) for join in last)
+        sides += (_outer_side(join, join.this, ctes) for join in last)
     sources, conditions = _joined(first, joins, ctes)
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
     post_join = _post_join(select, ctes) if whole else None
     return _limited(
-        Unresolved(tuple(sources), tuple(conditions), tuple(items), post_join, tuple(outer))
+        Unresolved(tuple(sources), tuple(conditions), tuple(items), post_join, tuple(sides))
     )
 
 

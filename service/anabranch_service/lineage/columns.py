@@ -71,8 +71,8 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
             found |= {Origin(o.stream, o.column, How.FILTER) for o in _read(part, expr)}
     if query.outer is not None:
         below = {o.name: _made(part, o) for part in query.planned for o in part.projection}
-        read = {o for e in query.outer.where for c in columns(e) for o in below[c.name]}
-        found |= {Origin(o.stream, o.column, How.FILTER) for o in read}
+        for column in (c for expr in query.outer.where for c in columns(expr)):
+            found |= {Origin(o.stream, o.column, How.FILTER) for o in below[column.name]}
     if query.view is not None:
         found |= _of_view(query.view, _below_view(query))
     return tuple(sorted(found))

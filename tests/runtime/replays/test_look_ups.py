@@ -37,7 +37,7 @@ def play(
 
 def test_look_ups_are_exact(redis: str, tmp_path: Path) -> None:
     events = play(LOOK_UPS_FEW, tmp_path, redis)
-    assert not WANTED - +events.keys(), events
+    assert not WANTED - (+events).keys(), events
 
 
 def test_look_ups_on_hosts_are_exact(redis: str, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_look_ups_on_hosts_are_exact(redis: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", parts(LOOK_UPS_MANY, 50), ids=lambda s: f"{s[0]}-{s[-1]}")
 def test_many_look_ups_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
-    assert not WANTED - +play(seeds, tmp_path / "one", redis).keys()
+    assert not WANTED - (+play(seeds, tmp_path / "one", redis)).keys()
     play(seeds[:10], tmp_path / "hosts", redis, hosts=True)
 
 
