@@ -122,8 +122,11 @@ def release(
 
 
 def pending(home: Path, next_batch: int) -> list[int]:
-    """The batches before ``next_batch`` that wait to be released."""
-    return [batch for batch, _ in _batches(home / "pending") if batch < next_batch]
+    """The batches before ``next_batch`` that wait to be released, first those of a release that has
+    ended midway.
+    """
+    found = (*_batches(home / "making"), *_batches(home / "pending"))
+    return [batch for batch, _ in found if batch < next_batch]
 
 
 def after_all(home: Path) -> int:

@@ -318,7 +318,7 @@ class Views:
                 above: int | None = None
                 if kept.place.looks_up:
                     above = clock
-                    self._look_up(kept.place, next_batch)
+                    self._maker.look_up(kept.place, next_batch)
                 else:
                     missing = None if kept.needs_clock else _missing(known, name)
                     self._advance(first, next_batch, clock, missing, always=kept.needs_clock)
@@ -353,20 +353,6 @@ class Views:
         some = inputs.release(home, next_batch, clock, always=always, missing=missing)
         if some or part.query is None:
             self._work_in(part)
-
-    def _look_up(self, place: Place, next_batch: int) -> None:
-        """Give the results of look-ups, of one batch at a time."""
-        if inputs.unread(place.home):
-            # Of an attempt that has ended midway.
-            self._look_up_released(place)
-        for batch in inputs.pending(place.home, next_batch):
-            if inputs.release(place.home, batch + 1, None):
-                self._look_up_released(place)
-
-    def _look_up_released(self, place: Place) -> None:
-        self._maker.look_up(place)
-        reach(Point.VIEWED)
-        inputs.read(place.home)
 
     def _work_in(self, part: _Running) -> None:
         try:

@@ -18,6 +18,7 @@ from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.queries.views import Function
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import version_file, version_of
@@ -144,17 +145,26 @@ class Maker:
         shown = groups.grouped(rows, query) if view.grouped else rows
         return Work(shown, mode, partial(self._made, place, view, tables))
 
-    def look_up(self, place: Place) -> None:
-        """Give the results of look-ups of the batch that is released, for the sink or for the view
-        over them. Made again, they are the same version.
+    def look_up(self, place: Place, next_batch: int) -> None:
+        """Give the results of look-ups in the batches before ``next_batch``, one at a time: only
+        rows of one batch belong together. A batch that is given again is the same version.
         """
-        query = place.query
-        assert query.outer is not None
-        parts = range(len(query.outer.look_ups) + 1)
-        files = [inputs.files_of(place.home, part) for part in parts]
+        home = place.home
+        if inputs.unread(home):
+            # Of an attempt that has ended midway.
+            self._look_up_released(place)
+        for batch in inputs.pending(home, next_batch):
+            if inputs.release(home, batch + 1, None):
+                self._look_up_released(place)
+
+    def _look_up_released(self, place: Place) -> None:
+        outer, home = place.query.outer, place.home
+        assert outer is not None
+        files = [inputs.files_of(home, part) for part in range(len(outer.look_ups) + 1)]
         if files[0]:
-            rows = look_ups.results(query.outer, files)
-            self._give(place, inputs.last_batch(place.home) + 1, rows)
+            self._give(place, inputs.last_batch(home) + 1, look_ups.results(outer, files))
+        reach(Point.VIEWED)
+        inputs.read(home)
 
     def _decided(
         self,

@@ -11,16 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.joins import Stream, StreamKind, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.sinks import view_inputs as inputs
+from anabranch_runtime.views import versions
 from anabranch_runtime.views.look_ups import results
+from anabranch_runtime.views.versions import Maker, place_of
 from tests.support.worlds.look_up_replays import without_nan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_runtime.faults import Point
 
     Row = tuple[Any, ...]
 
@@ -117,3 +122,60 @@ def test_pairs_of_other_rows_are_an_error(tmp_path: Path) -> None:
         pq.write_table(table, tmp_path / name)
     with pytest.raises(AssertionError, match="pairs without their rows"):
         results(query.outer, [[tmp_path / "left"], [tmp_path / "pairs"]])
+
+
+class CrashError(BaseException):
+    """A death of the driver."""
+
+
+@pytest.mark.parametrize("times", range(1, 7))
+def test_a_batch_is_given_once_however_often_the_driver_dies(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two batches with equal left rows, of which the second one only finds a partner."""
+    query = parse_sql("q", STATEMENTS[0], STREAMS)
+    members = tuple((m.alias, m.label, m.relation) for m in query.members)
+    spec = QuerySpec(
+        query.id, members, query.bounds, query.projection, view=query.view, outer=query.outer
+    )
+    home = inputs.home_of(tmp_path, "q")
+    for batch, found in enumerate(([], [5])):
+        left, pairs = tmp_path / "left", tmp_path / "pairs"
+        ones = pa.array([1] * len(found), pa.int64())
+        pq.write_table(pa.table({"l1": pa.array([1], pa.int64())}), left)
+        pq.write_table(pa.table({"l1": ones, "r1": pa.array(found, pa.int64())}), pairs)
+        inputs.stage(home, batch, {0: [left], 1: [pairs]})
+    reached = 0
+
+    def die(point: Point) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == times:
+            raise CrashError
+
+    for module in (inputs, versions):
+        monkeypatch.setattr(module, "reach", die)
+    shown: dict[str, int] = {}
+    place = place_of(spec, home, tmp_path / "checkpoints")
+    written: list[tuple[int, int]] = []
+
+    def maker() -> Maker:
+        def follow(_: str, version: int, rows: pa.Table, total: int) -> None:
+            written.append((version, total))
+
+        session: Any = None
+        return Maker(
+            session, tmp_path, {}, lambda *_: None, shown.__setitem__, lambda *_: None, follow
+        )
+
+    with pytest.raises(CrashError):
+        maker().look_up(place, 2)
+    maker().look_up(place, 2)
+    files = sorted((tmp_path / "q").glob("*.parquet"))
+    assert [pq.read_table(f).to_pylist() for f in files] == [
+        [{"a": 1, "b": None}],
+        [{"a": 1, "b": 5}],
+    ]
+    assert sorted(set(written)) == [(1, 1), (2, 2)]
+    assert shown == {"q": 2}
+    assert not inputs.waiting(home, 2)
