@@ -9,6 +9,7 @@ column of it: where that has found nothing, this one finds nothing either.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -18,11 +19,13 @@ from anabranch_contract.queries.expressions import Column, Expr, Output, columns
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.outer_joins import refuse_where, refused_where
 from anabranch_planner.binding.typecheck import aliases, boolean, operands, typed
+from anabranch_planner.sql.syntax import existence
 from anabranch_planner.sql.unresolved import Condition, at, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from anabranch_contract.queries.joins import Stream
     from anabranch_planner.sql.scope import Scope
     from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
 
@@ -128,6 +131,44 @@ class Chain:
             outer=(),
             post_join=None,
         )
+
+
+def with_existence(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with semi and anti joins with tables in place of ``[NOT] EXISTS`` in WHERE."""
+    sides, conditions = list(query.outer), []
+    for condition in query.conditions:
+        if not isinstance(condition.node.parent, exp.Where):
+            conditions.append(condition)
+            continue
+        parts = operands(condition.node, exp.And)
+        found = [_existence(part, streams) for part in parts]
+        sides += (side for side in found if side is not None)
+        kept = [part for part, side in zip(parts, found, strict=True) if side is None]
+        if len(kept) == len(parts):
+            conditions.append(condition)
+        elif kept:
+            both = reduce(lambda a, b: exp.And(this=a, expression=b), (k.copy() for k in kept))
+            conditions.append(replace(condition, node=exp.Where(this=both).this))
+    if len(sides) == len(query.outer):
+        return query
+    return replace(query, outer=tuple(sides), conditions=tuple(conditions))
+
+
+def _existence(node: Node, streams: Mapping[str, Stream]) -> OuterSide | None:
+    kind = JoinKind.SEMI
+    while isinstance(node, exp.Not | exp.Paren):
+        if isinstance(node, exp.Not):
+            kind = JoinKind.ANTI if kind is JoinKind.SEMI else JoinKind.SEMI
+        node = node.this
+    # The name may be of a query in WITH.
+    if not isinstance(node, exp.Exists) or node.root().find(exp.With) is not None:
+        return None
+    side = existence(node, kind)
+    if side is None or not isinstance(side.source.of, str):
+        return None
+    name = side.source.of.lower()
+    tables = {key.lower() for key, stream in streams.items() if stream.is_table}
+    return side if name in tables else None
 
 
 def is_look_up(right: Scope) -> bool:

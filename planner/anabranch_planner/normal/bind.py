@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
-from anabranch_planner.binding.look_ups import left_conditions
+from anabranch_planner.binding.look_ups import left_conditions, with_existence
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
 from anabranch_planner.binding.typecheck import (
@@ -81,6 +81,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     Raises:
         QueryError: names and types don't fit.
     """
+    query = with_existence(query, given.streams)
     found = Bound(query)
     found.scope = _resolve(query, given.streams, found, "")
     return found

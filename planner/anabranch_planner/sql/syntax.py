@@ -415,6 +415,23 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
         return OuterSide(_kind_of(join) or JoinKind.LEFT, source, join.args.get("on"))
 
 
+def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
+    """``EXISTS (SELECT ... FROM t WHERE ...)`` as a semi or anti join with ``t``; None: it is more
+    than that.
+    """
+    select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
+    if not isinstance(select, exp.Select):
+        return None
+    used = {name for name, value in select.args.items() if value}
+    from_ = select.args.get("from_")
+    if not used <= {"expressions", "from_", "where"} or from_ is None:
+        return None
+    if not isinstance(from_.this, exp.Table) or any(map(holds_aggregate, select.expressions)):
+        return None
+    where = select.args.get("where")
+    return OuterSide(kind, _source(from_.this, {}), None if where is None else where.this)
+
+
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
     """A query that is a value within ``statement``.
 

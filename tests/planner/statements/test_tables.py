@@ -81,6 +81,51 @@ def test_where_may_read_tables() -> None:
     assert [len(r.filter) for r in found.left.relations] == [1]
 
 
+EXISTS = "(SELECT 1 FROM T x WHERE x.b = S.b AND x.b > S.a)"
+
+
+@pytest.mark.parametrize(
+    ("where", "joins", "rest"),
+    [
+        (f"EXISTS {EXISTS}", "LEFT SEMI JOIN T x ON x.b = S.b AND x.b > S.a", ""),
+        (f"NOT EXISTS {EXISTS}", "LEFT ANTI JOIN T x ON x.b = S.b AND x.b > S.a", ""),
+        (
+            f"S.a > 1 AND NOT (EXISTS {EXISTS}) AND S.b < 9"
+            " AND EXISTS (SELECT * FROM t y WHERE S.a = y.b)",
+            "LEFT ANTI JOIN T x ON x.b = S.b AND x.b > S.a LEFT SEMI JOIN T y ON y.b = S.a",
+            " WHERE S.a > 1 AND S.b < 9",
+        ),
+    ],
+)
+def test_exists_is_a_semi_join(where: str, joins: str, rest: str) -> None:
+    found = parse_sql("q", f"SELECT S.a FROM S WHERE {where}", STREAMS)
+    assert found == parse_sql("q", f"SELECT S.a FROM S {joins}{rest}", STREAMS)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "EXISTS (SELECT 1 FROM R WHERE R.a = S.a)",
+        "S.a > 1 OR EXISTS (SELECT 1 FROM T WHERE T.b = S.b)",
+        "EXISTS (SELECT count(*) FROM T WHERE T.b = S.b)",
+        "EXISTS (SELECT 1 FROM T WHERE T.b = S.b LIMIT 1)",
+        "EXISTS (SELECT 1 FROM T JOIN T u ON u.b = T.b WHERE T.b = S.b)",
+        "EXISTS (SELECT 1 FROM T WHERE b = S.b)",
+        "EXISTS (SELECT 1 FROM T)",
+    ],
+)
+def test_other_exists_is_refused(where: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_sql("q", f"SELECT S.a FROM S WHERE {where}", STREAMS)
+    assert caught.value.code in {"unsupported-sql", "ambiguous-column", "cross-product"}
+
+
+def test_a_query_of_with_is_no_table() -> None:
+    sql = "WITH T AS (SELECT a AS b FROM R) SELECT S.a FROM S WHERE EXISTS (SELECT 1 FROM T)"
+    with pytest.raises(QueryError, match="EXISTS"):
+        parse_sql("q", sql, STREAMS)
+
+
 def test_a_right_join_is_a_mirrored_left_join() -> None:
     mirrored = "SELECT S.a, T.b AS tb FROM T RIGHT JOIN S ON T.b = S.b"
     assert parse_sql("q", mirrored, STREAMS) == parse_sql("q", NAMED, STREAMS)

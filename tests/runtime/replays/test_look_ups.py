@@ -54,5 +54,6 @@ def test_many_look_ups_are_exact(seeds: Sequence[int], redis: str, tmp_path: Pat
 
 @pytest.mark.spark
 def test_views_over_look_ups_are_exact(redis: str, tmp_path: Path, spark: SparkSession) -> None:
-    events = play(LOOK_UPS_FEW[:2], tmp_path, redis, session=spark)
+    events = play(LOOK_UPS_FEW, tmp_path, redis, session=spark)
     assert events["results"], events
+    assert 0 < events["windows"] < len(LOOK_UPS_FEW), events

@@ -40,6 +40,7 @@ BEGIN = dt.datetime(1969, 12, 31, 23, 0, tzinfo=dt.UTC)
 NEAR = "{a}.ts BETWEEN {b}.ts - INTERVAL '10' MINUTE AND {b}.ts + INTERVAL '10' MINUTE"
 ON = ("", "", " AND t1.x > 3", " AND t1.x > s.v", " AND s.v > 2", " AND t1.y = 'a'")
 WHERE = ("", "", "t1.x IS NULL", "t1.x IS NULL OR t1.x > 4", "t1.y <> 'b'")
+WINDOW = "window(s.ts, '10 minutes')"
 #: Stream -> columns; ``t`` and ``u`` are tables.
 COLUMNS = {
     "s": {"k": pa.int32(), "v": pa.int64(), "ts": pa.timestamp("us", "UTC")},
@@ -125,13 +126,9 @@ def draw_statement(rng: Random, *, above: bool = False) -> Drawn:
     if not above:
         return Drawn(", ".join(items), left, tuple(joins), clause)
     value = "t1.y" if first == "LEFT" else "s.v"
-    return Drawn(
-        f"s.k AS sk, count(*) AS n, count({value}) AS m, sum(s.v) AS v",
-        left,
-        tuple(joins),
-        clause,
-        "GROUP BY s.k",
-    )
+    key, group = rng.choice((("s.k AS sk", "s.k"), (f"{WINDOW}.start AS w", WINDOW)))
+    counts = f"{key}, count(*) AS n, count({value}) AS m, sum(s.v) AS v"
+    return Drawn(counts, left, tuple(joins), clause, f"GROUP BY {group}")
 
 
 @dataclass(slots=True)
@@ -273,6 +270,8 @@ class LookUpReplay:
                 (kind, table, f"{on} AND {of(*table.split())}") for kind, table, on in drawn.joins
             )
             sql = replace(drawn, joins=joins).sql(" AND ".join(seen))
+            bucket = "time_bucket(INTERVAL '10 minutes', s.ts)"
+            sql = sql.replace(f"{WINDOW}.start", bucket).replace(WINDOW, bucket)
             for kind in ("SEMI", "ANTI"):
                 sql = sql.replace(f"LEFT {kind}", kind)
             wanted = without_nan(oracle.db.execute(sql).fetchall())
@@ -282,6 +281,7 @@ class LookUpReplay:
         events["statements"] += 1
         events["results"] += len(wanted)
         events["chains"] += len(kinds) > 1
+        events["windows"] += WINDOW in drawn.above
         events["rows without a partner"] += sum(None in row[1:] for row in wanted)
         events.update(kinds)
 
