@@ -179,7 +179,7 @@ def is_look_up(right: Scope) -> bool:
 def left_conditions(
     query: Unresolved, left: Scope, rights: Sequence[Scope]
 ) -> tuple[tuple[Condition, ...], list[Node]]:
-    """The conditions on left rows, and those of WHERE that read what look-ups have found.
+    """The conditions on left rows, and the conditions of WHERE on columns of tables.
 
     Args:
         left, rights: the scopes of all sides by themselves.

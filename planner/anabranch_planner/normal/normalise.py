@@ -129,7 +129,7 @@ def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
 
 
 def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
-    """Outer, semi and anti joins with tables: pairs of each, and left rows beside them."""
+    """The joins of a query with look-ups: left rows, and the pairs of each look-up."""
     query, given = bound.query, replace(given, relaxed={})
     chain = chain_of(query, bound.scope, bound.rights)
     parts, window = None, given.window

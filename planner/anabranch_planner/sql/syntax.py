@@ -369,7 +369,7 @@ def _items(select: exp.Select) -> list[Item]:
 
 
 def _in_order(items: list[Item], first: Source, second: Source) -> list[Item]:
-    """``items`` with the columns of ``first`` before those of ``second`` in place of a star."""
+    """``items`` with a star replaced by stars of ``first`` and ``second``, in this order."""
     found = []
     for item in items:
         if item.node is not None or item.qualifier is not None:

@@ -52,7 +52,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     of_tables = tables(ruleset)
     limited = frozenset(s.name for s in ruleset.streams if s.ttl is not None)
     fresh: list[QuerySpec] = []
-    # What joins of one query see has to be the same, so they begin anew together.
+    # All joins of a query see the same tuples, so they restart together.
     anew = {
         query.left_of or query.id
         for query in ruleset.queries

@@ -122,8 +122,8 @@ def release(
 
 
 def pending(home: Path, next_batch: int) -> list[int]:
-    """The batches before ``next_batch`` that wait to be released, first those of a release that has
-    ended midway.
+    """The batches before ``next_batch`` that wait to be released, batches of an interrupted release
+    first.
     """
     found = (*_batches(home / "making"), *_batches(home / "pending"))
     return [batch for batch, _ in found if batch < next_batch]

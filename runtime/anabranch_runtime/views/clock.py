@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     """The clock of a query's view in microseconds, as of the watermarks ``marks``; None: none.
 
-    That of an outer join is the watermark of the partner's stream, to which deadlines are compared;
-    look-ups have no deadlines, so theirs is that of the view over them, by their left rows.
+    An outer join has the watermark of the partner's stream, to which deadlines are compared.
+    Look-ups have no deadlines: their clock is for the view over them, by their left rows.
     """
     if query.outer is not None:
         if not query.outer.look_ups:

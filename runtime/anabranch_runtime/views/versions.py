@@ -151,7 +151,7 @@ class Maker:
         """
         home = place.home
         if inputs.unread(home):
-            # Of an attempt that has ended midway.
+            # An interrupted attempt has left it.
             self._look_up_released(place)
         for batch in inputs.pending(home, next_batch):
             if inputs.release(home, batch + 1, None):

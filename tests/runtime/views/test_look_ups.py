@@ -84,7 +84,7 @@ def joined(query: JoinQuery, db: duckdb.DuckDBPyConnection, folder: Path) -> lis
     found = db.sql(f"SELECT {shown} FROM {', '.join(sources)} WHERE {where}").to_arrow_table()
     file = folder / f"{query.id}.parquet"
     pq.write_table(found, file)
-    # Two tasks, of which one has found nothing.
+    # One task of two has found nothing.
     empty = folder / f"{query.id}-empty.parquet"
     pq.write_table(found.slice(0, 0), empty)
     return [empty, file]
@@ -132,7 +132,7 @@ class CrashError(BaseException):
 def test_a_batch_is_given_once_however_often_the_driver_dies(
     times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two batches with equal left rows, of which the second one only finds a partner."""
+    """Two batches with equal left rows: only the second finds a partner."""
     query = parse_sql("q", STATEMENTS[0], STREAMS)
     members = tuple((m.alias, m.label, m.relation) for m in query.members)
     spec = QuerySpec(

@@ -1,4 +1,4 @@
-"""What a query is understood to be, in words."""
+"""Descriptions of normalised queries."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class LookUpReplay:
     views: list[Views] = field(init=False, default_factory=list)
 
     def play(self) -> Counter[str]:
-        """Run, and compare; what has happened.
+        """Run, and compare; counts of events.
 
         Raises:
             AssertionError: something else has been emitted than should have been.
@@ -305,4 +305,4 @@ def without_nan(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _ignore(query: str, rows: ViewRows) -> None:
-    """Nobody asks for rows."""
+    """Drop the rows of a view."""
