@@ -196,7 +196,10 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
             "windows are over something else than the event time of a stream, so none is ever "
             "known to be over: all are kept"
         )
-    elif None in query.bounds[query.labels.index(query.members[member or 0].label)]:
+    elif any(
+        bound is None and not streams[query.relation_of(label).stream].is_table
+        for bound, label in zip(query.bounds[member or 0], query.labels, strict=True)
+    ):
         yield (
             "how late joined rows may come is not bounded, so no window is ever known to be over: "
             "all are kept"
