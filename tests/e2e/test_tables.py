@@ -25,6 +25,18 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LOOK_UP = "SELECT f.id AS f, a.name AS a FROM flights f JOIN airlines a ON a.code = f.carrier"
 
 
+#: Reads the same stream, a row for each flight.
+NAMED = (
+    "SELECT f.id AS f, a.name AS a FROM flights f LEFT JOIN airlines a ON a.code = f.carrier"
+    " AND a.name <> 'new'"
+)
+UNKNOWN = "SELECT f.id AS f FROM flights f LEFT ANTI JOIN airlines a ON a.code = f.carrier"
+COUNTED = (
+    "SELECT a.name AS a, count(*) AS n FROM flights f LEFT JOIN airlines a ON a.code = f.carrier"
+    " GROUP BY a.name"
+)
+
+
 def airlines(folder: Path, name: str, rows: dict[str, str]) -> None:
     """A file of the table, which appears at once."""
     folder.mkdir(exist_ok=True)
@@ -40,6 +52,10 @@ def results(client: Client, home: Path, query: str) -> list[tuple[Any, ...]]:
 
 def _is_active(client: Client, query: str) -> bool:
     return client.query(query).status == "active"
+
+
+def _gives(client: Client, query: str, rows: int) -> bool:
+    return client.query(query).results == rows
 
 
 def _has(client: Client, stream: str, rows: int) -> bool:
@@ -68,8 +84,13 @@ def test_a_query_looks_up_what_was_read_before_it(tmp_path: Path) -> None:
         assert query.missed == []
         late = client.create_query(LOOK_UP.replace("airlines", "plain"), name="late")
         assert [(m.stream, m.rows) for m in late.missed] == [("plain", 4)]
-        for name in ("q", "late"):
+        for name, sql in (("named", NAMED), ("unknown", UNKNOWN), ("counted", COUNTED)):
+            outer = client.create_query(sql, name=name).normalised.outer
+            assert outer is not None
+            assert [one.partner for one in outer.look_ups] == ["a"]
+        for name in ("q", "late", "named", "unknown", "counted"):
             wait_until(f"{name} to be active", partial(_is_active, client, name), 120)
+        assert client.query("named").complete == "always"
         assert client.query("q").complete == "always"
         assert client.query("late").complete == "never"
         assert [m.rows for m in client.query("late").missed] == [4]
@@ -87,3 +108,13 @@ def test_a_query_looks_up_what_was_read_before_it(tmp_path: Path) -> None:
         assert results(client, up.home, "q") == [
             (0, "Lufthansa"), (1, "new"), (3, "Lufthansa AG"), (4, "Zed"),
         ]  # fmt: skip
+        for name, rows in (("named", 5), ("unknown", 1), ("counted", 5)):
+            wait_until(f"the rows of {name}", partial(_gives, client, name, rows), 120)
+        assert results(client, up.home, "named") == [
+            (0, "Lufthansa"), (1, None), (2, None), (3, "Lufthansa AG"), (4, "Zed"),
+        ]  # fmt: skip
+        assert results(client, up.home, "unknown") == [(2,)]
+        shown = client.rows("counted").rows
+        assert {r["a"]: str(r["n"]) for r in shown} == dict.fromkeys(
+            ("Lufthansa", "new", None, "Lufthansa AG", "Zed"), "1"
+        )

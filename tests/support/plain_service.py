@@ -140,11 +140,10 @@ class PlainService:
         ]
 
     def query_in(self, name: str, epoch: int) -> JoinQuery:
-        """A query as ``epoch``'s ruleset has it; of an outer join also the one of left rows."""
+        """A query as ``epoch``'s ruleset has it; of an outer join any of its joins."""
         if registered(name) != name:
-            left = self.query_in(registered(name), epoch).left
-            assert left is not None
-            return left
+            parts = self.query_in(registered(name), epoch).planned
+            return next(part for part in parts if part.id == name)
         ttls = tuple(sorted(self.scenario.ttls(epoch * self.scenario.every).items()))
         if (name, ttls) not in self._parsed:
             entry = self.scenario.queries[name]

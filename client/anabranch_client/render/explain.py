@@ -37,7 +37,12 @@ def explain_detail(found: ExplainOut) -> Group:
         section("view", _view(found.normalised.view))
     if found.normalised is not None and found.normalised.outer is not None:
         outer = found.normalised.outer
-        section(f"{outer.kind} join", f"with {outer.partner}, partners until {outer.deadline}")
+        for one in outer.look_ups:
+            section(f"{one.kind} join", f"with table {one.partner}, as of the tuple's batch")
+        if outer.deadline is not None:
+            section(f"{outer.kind} join", f"with {outer.partner}, partners until {outer.deadline}")
+        if outer.where:
+            section("where", " AND ".join(outer.where))
     if found.plan is not None:
         section("probe orders", "\n".join(map(_order, found.orders)))
         section("stores", "\n".join(f"{s['label']}  used by {_names(s)}" for s in found.stores))

@@ -304,8 +304,13 @@ def query_detail(query: QueryOut) -> RenderableType:
         facts["identity"] = ", ".join(view.identity) or "one row"
     outer = query.normalised.outer
     if outer is not None:
-        facts[f"{outer.kind} join with"] = outer.partner
+        if outer.look_ups:
+            joins = [f"{one.kind} join with {one.partner}" for one in outer.look_ups]
+            facts["looks up"] = ", ".join(joins)
+        else:
+            facts[f"{outer.kind} join with"] = outer.partner
         facts["partners until"] = outer.deadline
+        facts["where"] = " AND ".join(outer.where) or None
     notes = [Text(f"note: {note}", style="yellow") for note in query.normalised.notes]
     return Group(facts_table(facts), output, *notes, *missed_notes(query.missed))
 

@@ -290,8 +290,8 @@ class JoinQuery:
         derived: key expressions that are not plain columns: (stream, text) -> expression over
             the stream's columns (``Column.alias`` empty).
         view: the post-join part; the projection is then what it reads.
-        outer: what is made of this join and ``left``, another; likewise. A view beside it is over
-            its rows, not over joined ones.
+        outer: what is made of this join, ``left``, another, and of look-ups after the first those
+            in ``others``; likewise. A view beside it is over its rows, not over joined ones.
     """
 
     id: QueryId
@@ -306,6 +306,7 @@ class JoinQuery:
     view: View | None = None
     outer: OuterJoin | None = None
     left: JoinQuery | None = None
+    others: tuple[JoinQuery, ...] = ()
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}
@@ -328,7 +329,7 @@ class JoinQuery:
     @property
     def planned(self) -> tuple[JoinQuery, ...]:
         """The joins that have to be planned for it."""
-        return (self,) if self.left is None else (self, self.left)
+        return (self,) if self.left is None else (self, self.left, *self.others)
 
     @property
     def labels(self) -> tuple[Label, ...]:

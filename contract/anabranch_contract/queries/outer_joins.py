@@ -8,6 +8,10 @@ partner be.
 
 Left rows are identified by the values that the condition and the SELECT list read: rows that agree
 in all of them have the same partners.
+
+An outer join with a table is a *look-up*: a left row has all of its partners in its own batch, so
+nothing waits (``semantics.md``, "Tables"). Several look-ups may follow each other. Each has its own
+pairs: left rows with rows of its table, and with those of the look-up that its condition reads.
 """
 
 from __future__ import annotations
@@ -15,20 +19,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from anabranch_contract.queries.expressions import Output
+from anabranch_contract.queries.expressions import Expr, Output
 from anabranch_contract.queries.types import DataType
 
-#: What the id of the query of left rows ends with; no user's id has it.
-LEFT_SUFFIX = "+left"
+#: Suffix of the id of the join of left rows; users' ids have no ``+``.
+_SEPARATOR = "+"
+LEFT_SUFFIX = f"{_SEPARATOR}left"
 
 
 def registered(query: str) -> str:
     """The id of the registered query that a join serves.
 
-    >>> registered("unpaid+left"), registered("unpaid")
-    ('unpaid', 'unpaid')
+    >>> registered("unpaid+left"), registered("unpaid+2"), registered("unpaid")
+    ('unpaid', 'unpaid', 'unpaid')
     """
-    return query.removesuffix(LEFT_SUFFIX)
+    return query.partition(_SEPARATOR)[0]
+
+
+def pairs_id(query: str, number: int) -> str:
+    """The id of the join that gives the pairs of the ``number``-th look-up (from 1) of ``query``.
+
+    >>> pairs_id("named", 1), pairs_id("named", 2)
+    ('named', 'named+2')
+    """
+    return query if number == 1 else f"{query}{_SEPARATOR}{number}"
+
+
+def part_number(query: str) -> int:
+    """The number of the look-up whose pairs a join gives; 0: it gives left rows.
+
+    >>> part_number("named+left"), part_number("named"), part_number("named+2")
+    (0, 1, 2)
+    """
+    suffix = query.partition(_SEPARATOR)[2]
+    return 0 if query.endswith(LEFT_SUFFIX) else int(suffix or 1)
 
 
 class JoinKind(StrEnum):
@@ -37,6 +61,23 @@ class JoinKind(StrEnum):
     LEFT = "left"
     SEMI = "semi"
     ANTI = "anti"
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """An outer, semi or anti join with a table.
+
+    Attributes:
+        table: the stream.
+        columns: (name, type) of the table's columns in its pairs.
+        parent: number (from 1) of the look-up whose rows its condition reads; 0: left rows only.
+            Its pairs have all columns of the parent's pairs, or of left rows, and ``columns``.
+    """
+
+    kind: JoinKind
+    table: str
+    columns: tuple[tuple[str, DataType], ...]
+    parent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +92,9 @@ class OuterJoin:
         projection: over the columns of pairs; those of the partner are NULL where there is none.
         by_batch: whether left rows are told apart by the batch in which they came to be, as
             rations need it. Documents of earlier releases do not have it.
+        look_ups: the joins with tables, in order; empty: a join with a stream. Of look-ups the
+            fields ``kind`` and ``partner`` are those of the first, and there are no ``times``.
+        where: conditions on results of look-ups, over the columns that ``projection`` may read.
     """
 
     kind: JoinKind
@@ -59,3 +103,5 @@ class OuterJoin:
     partner: str
     projection: tuple[Output, ...]
     by_batch: bool = False
+    look_ups: tuple[LookUp, ...] = ()
+    where: tuple[Expr, ...] = ()

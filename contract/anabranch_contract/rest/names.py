@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
+from anabranch_contract.queries.outer_joins import part_number, registered
 from anabranch_contract.rest.normalised import NormalisedInfo
 
 #: The attribute that a store is partitioned by, at the end of its label.
@@ -110,12 +110,15 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
 
 def _goal(name: str) -> str:
-    """A query, or the rows of its left side.
+    """A query, the rows of its left side, or the pairs of a look-up after the first.
 
-    >>> _goal("unpaid+left"), _goal("unpaid")
-    ('unpaid, left rows', 'unpaid')
+    >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2")
+    ('unpaid, left rows', 'unpaid', 'named, look-up 2')
     """
-    return f"{registered(name)}, left rows" if name.endswith(LEFT_SUFFIX) else name
+    number = part_number(name)
+    if number == 1:
+        return name
+    return f"{registered(name)}, {f'look-up {number}' if number else 'left rows'}"
 
 
 def bare(text: str) -> str:

@@ -63,20 +63,37 @@ class ViewInfo(Closed):
     changes: list[OutputInfo]
 
 
-class OuterInfo(Closed):
-    """A post-join outer, semi or anti join of a query.
+class LookUpInfo(Closed):
+    """An outer, semi or anti join with a table.
 
     Attributes:
         kind: ``left``, ``semi`` or ``anti``.
-        partner: the alias of the right side.
+        partner: the alias of the table.
+    """
+
+    kind: str
+    partner: str
+
+
+class OuterInfo(Closed):
+    """A post-join outer, semi or anti join of a query, or several with tables.
+
+    Attributes:
+        kind: ``left``, ``semi`` or ``anti``; of several that of the first.
+        partner: the alias of the right side; likewise.
         left: the columns that identify left rows.
-        deadline: until when a partner may come, in terms of event times.
+        deadline: until when a partner may come, in terms of event times; null for tables, whose
+            rows are looked up in the left row's batch.
+        look_ups: the joins with tables, in order.
+        where: conditions on their results.
     """
 
     kind: str
     partner: str
     left: list[str]
-    deadline: str
+    deadline: str | None
+    look_ups: list[LookUpInfo] = Field(default=[])
+    where: list[str] = Field(default=[])
 
 
 class NormalisedInfo(Closed):

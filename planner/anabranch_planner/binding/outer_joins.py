@@ -38,7 +38,7 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
     sources = (*query.sources, side.source)
     on = () if side.on is None else (Condition(side.on, len(sources)),)
     conditions = (*query.conditions, *on)
-    return replace(query, sources=sources, conditions=conditions, outer=None, post_join=None)
+    return replace(query, sources=sources, conditions=conditions, outer=(), post_join=None)
 
 
 def of_those(
@@ -67,7 +67,7 @@ def refuse_where(query: Unresolved, side: OuterSide, left: Scope, right: Scope) 
             read = [c for c in node.find_all(exp.Column) if _is_of_right(c, left, right)]
             if read:
                 with at(node):
-                    raise _refused_where(query, side, node, read[0])
+                    raise refused_where(query, side, node, read[0])
 
 
 def _is_of_right(column: exp.Column, left: Scope, right: Scope) -> bool:
@@ -81,9 +81,8 @@ def _names(scope: Scope) -> set[str]:
     return {shown.name.lower() for shown in scope.visible}
 
 
-def _refused_where(
-    query: Unresolved, side: OuterSide, node: Node, column: exp.Column
-) -> QueryError:
+def refused_where(query: Unresolved, side: OuterSide, node: Node, column: exp.Column) -> QueryError:
+    """The error that a condition of WHERE reads the right side."""
     called = column.table or side.source.alias or "its right side"
     kind = "LEFT JOIN" if side.kind is JoinKind.LEFT else f"LEFT {side.kind.upper()} JOIN"
     if side.kind is not JoinKind.LEFT:

@@ -7,7 +7,7 @@ wherever it stands (ON, WHERE, a query in FROM).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
-from anabranch_planner.binding.outer_joins import refuse_where
+from anabranch_planner.binding.look_ups import left_conditions, with_existence
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
 from anabranch_planner.binding.typecheck import (
@@ -69,6 +69,10 @@ class Bound:
     residuals: list[Expr] = field(default_factory=list)
     #: Part of a structured query -> the alias that it declares.
     fields: dict[str, str] = field(default_factory=dict)
+    #: The scopes of the right sides of outer joins by themselves.
+    rights: list[Scope] = field(default_factory=list)
+    #: Conditions of WHERE that read the right sides.
+    after: list[Node] = field(default_factory=list)
 
 
 def bind(query: Unresolved, given: Registration) -> Bound:
@@ -77,6 +81,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     Raises:
         QueryError: names and types don't fit.
     """
+    query = with_existence(query, given.streams)
     found = Bound(query)
     found.scope = _resolve(query, given.streams, found, "")
     return found
@@ -99,10 +104,12 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
             for name in using:
                 _add_comparison("eq", before.column(name), own.column(name), after, found)
         scopes.append(after)
-    if query.outer is not None:
-        place = len(query.sources) + 1
-        right = _source(query.outer.source, place, streams, Bound(query), within)
-        refuse_where(query, query.outer, scopes[-1], right)
+    if query.outer:
+        for place, side in enumerate(query.outer, len(query.sources) + 1):
+            with at(side.source.node):
+                found.rights.append(_source(side.source, place, streams, Bound(query), within))
+        conditions, found.after = left_conditions(query, scopes[-1], found.rights)
+        query = found.query = replace(query, conditions=conditions)
     for condition in query.conditions:
         with located(condition.field), at(condition.node):
             scope = scopes[condition.scope]

@@ -29,7 +29,8 @@ from anabranch_contract.queries.joins import (
     label_for,
     make_relation,
 )
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
+from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.post_join import Split, split
@@ -53,6 +54,7 @@ from anabranch_planner.sql.unresolved import at, located, unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from anabranch_contract.queries.outer_joins import JoinKind
     from anabranch_planner.sql.scope import Scope
     from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
 
@@ -63,15 +65,27 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
     Raises:
         QueryError: the query is no connected inner equi-join, or names and types don't fit.
     """
-    side = bound.query.outer
-    _check_tables(bound, side)
-    return _joined(bound, given) if side is None else _with_outer(bound, side, given)
+    _check_tables(bound)
+    if not bound.query.outer:
+        return _joined(bound, given)
+    if is_look_up(bound.rights[0]):
+        return _with_look_ups(bound, given)
+    return _with_outer(bound, bound.query.outer[0], given)
 
 
-def _check_tables(bound: Bound, side: OuterSide | None) -> None:
-    """Refuse queries that tables alone, or an outer join with tables, would have to answer."""
+def _check_tables(bound: Bound) -> None:
+    """Refuse queries that tables alone would have to answer, and tables beside an outer join with
+    a stream.
+    """
     streams = bound.scope.streams
     tables = [alias for alias, stream in streams.items() if stream.is_table]
+    if tables and bound.query.outer and len(tables) == len(streams):
+        raise QueryError(
+            "outer-join-of-table",
+            f"the left side of the {bound.query.outer[0].kind.upper()} JOIN reads tables only "
+            f"({', '.join(tables)}), and no row of a table completes a result",
+            remedy="put the stream on the left side, or register the table as a stream",
+        )
     if tables and len(tables) == len(streams):
         raise QueryError(
             "tables-only",
@@ -79,16 +93,14 @@ def _check_tables(bound: Bound, side: OuterSide | None) -> None:
             "stream arrives, which looks tables up",
             remedy="join them with a stream, or register one of them as a stream",
         )
-    if tables and side is not None:
-        raise _outer_with_table(tables[0], side)
-
-
-def _outer_with_table(alias: str, side: OuterSide) -> QueryError:
-    return QueryError(
-        "outer-join-of-table",
-        f"{alias!r} is a table, and a {side.kind.upper()} JOIN beside tables is not possible yet",
-        remedy="write JOIN, or register it as a stream with an event time and a lateness",
-    )
+    if tables and bound.rights and not is_look_up(bound.rights[0]):
+        side = bound.query.outer[0]
+        with at(side.source.node):
+            raise QueryError(
+                "outer-join-of-table",
+                f"{tables[0]!r} is a table, beside a {side.kind.upper()} JOIN with a stream",
+                remedy="look the table up in a query of its own, or write JOIN",
+            )
 
 
 def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery:
@@ -97,15 +109,9 @@ def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery
     A view over it reads its rows: these have the columns that the view reads.
     """
 
-    def inner(node: Node) -> JoinQuery:
-        with at(node):
-            raise unsupported(f"a query as a value over a {side.kind.upper()} JOIN", "leave it out")
-
+    inner = partial(_refuse_inner, side.kind)
     query, given = bound.query, replace(given, relaxed={})
     whole = bind(with_source(query, side), given)
-    for alias, stream in whole.scope.streams.items():
-        if stream.is_table:
-            raise _outer_with_table(alias, side)
     sides = Sides(query, side, bound.scope, whole.scope)
     pairs = _joined(whole, given, ())
     parts = None if query.post_join is None else split(query, sides.shown_scope, inner)
@@ -115,6 +121,41 @@ def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery
     rows = _joined(bound, own, plan.left_columns)
     view = None if parts is None else parts.view
     return replace(pairs, outer=plan.outer, left=rows, view=view)
+
+
+def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
+    with at(node):
+        raise unsupported(f"a query as a value over a {kind.upper()} JOIN", "leave it out")
+
+
+def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
+    """The joins of a query with look-ups: left rows, and the pairs of each look-up."""
+    query, given = bound.query, replace(given, relaxed={})
+    chain = chain_of(query, bound.scope, bound.rights)
+    parts, window = None, given.window
+    if query.post_join is not None:
+        parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
+    shown = (
+        written(query.items, chain.shown_scope)
+        if parts is None
+        else [(s.name, s.expr) for s in parts.joined]
+    )
+    plan = chain.plan(shown, bound.after)
+    if isinstance(window, Mapping):
+        of_tables = {n for r in bound.rights for n in window if r.find_streams(n)}
+        window = {name: micros for name, micros in window.items() if name not in of_tables}
+    own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window)
+    rows = _joined(bound, own, plan.left_columns)
+    # Of one relation, left rows and pairs see the same tuples.
+    relaxed = {m.alias: rows.relation_of(m.label).filter for m in rows.members}
+    joins = []
+    for number, (statement, columns) in enumerate(plan.pairs, 1):
+        own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
+        whole = bind(statement, own)
+        own = replace(own, window=of_those(given.window, whole.scope))
+        joins.append(_joined(whole, own, columns))
+    view = None if parts is None else parts.view
+    return replace(joins[0], outer=plan.outer, left=rows, others=tuple(joins[1:]), view=view)
 
 
 def _joined(

@@ -14,7 +14,10 @@ def same_joins(one: JoinQuery | None, other: JoinQuery | None) -> bool:
     """
     if one is None or other is None:
         return one is other
-    return _joins(one) == _joins(other) and same_joins(one.left, other.left)
+    if len(one.others) != len(other.others):
+        return False
+    parts = zip((one.left, *one.others), (other.left, *other.others), strict=True)
+    return _joins(one) == _joins(other) and all(same_joins(a, b) for a, b in parts)
 
 
 def _joins(query: JoinQuery) -> tuple[object, ...]:

@@ -55,7 +55,7 @@ _OPENINGS = 200
 #: What makes an expression a statement that the parser takes.
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
-_LAST = "one LEFT [SEMI | ANTI] JOIN may be the last of the whole statement's joins"
+_LAST = "LEFT [SEMI | ANTI] JOINs come last, a RIGHT JOIN first among the whole statement's joins"
 #: Under which name a node keeps what it is called in messages.
 _CALLED = "called"
 #: Clauses that only a whole statement may have, and how messages call them in a subquery.
@@ -340,29 +340,61 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     from_ = select.args.get("from_")
     if from_ is None:
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
-    joins, last = _without_outer(select, from_.this) if whole else (None, None)
-    given = select.args.get("joins") or () if joins is None else joins
-    sources, conditions = _joined(from_.this, given, ctes)
+    first, items = from_.this, _items(select)
+    joins, sides = list(select.args.get("joins") or ()), list[OuterSide]()
+    if whole and joins and _is_right(joins[0]) and not first.args.get("joins"):
+        mirrored = joins.pop(0)
+        sides.append(_outer_side(mirrored, first, ctes))
+        items = _in_order(items, sides[0].source, _source(mirrored.this, ctes))
+        first = mirrored.this
+    if whole:
+        joins, last = _without_outer(joins, first)
+        sides += (_outer_side(join, join.this, ctes) for join in last)
+    sources, conditions = _joined(first, joins, ctes)
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
+    post_join = _post_join(select, ctes) if whole else None
+    return _limited(
+        Unresolved(tuple(sources), tuple(conditions), tuple(items), post_join, tuple(sides))
+    )
+
+
+def _items(select: exp.Select) -> list[Item]:
     items = []
     for node in select.expressions:
         with at(node):
             items.append(_item(node, ""))
-    post_join = _post_join(select, ctes) if whole else None
-    right = None if last is None else _outer_side(last, ctes)
-    return _limited(Unresolved(tuple(sources), tuple(conditions), tuple(items), post_join, right))
+    return items
 
 
-def _without_outer(select: exp.Select, first: Node) -> tuple[list[exp.Join], exp.Join | None]:
-    """The joins of a whole statement, and the outer, semi or anti join after them."""
-    joins = list(select.args.get("joins") or ())
-    if first.args.get("joins"):
-        return joins, None
-    if joins and _kind_of(joins[-1]) is not None and not joins[-1].this.args.get("joins"):
-        return joins[:-1], joins[-1]
-    return joins, None
+def _in_order(items: list[Item], first: Source, second: Source) -> list[Item]:
+    """``items`` with a star replaced by stars of ``first`` and ``second``, in this order."""
+    found = []
+    for item in items:
+        if item.node is not None or item.qualifier is not None:
+            found.append(item)
+            continue
+        names = [s.alias or (s.of if isinstance(s.of, str) else "") for s in (first, second)]
+        if first.using or not all(names):
+            with at(first.node):
+                raise unsupported("* over a RIGHT JOIN", "name the columns, or write a LEFT JOIN")
+        found += (replace(item, qualifier=name) for name in names)
+    return found
+
+
+def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
+    """The inner joins of a whole statement, and the outer, semi and anti joins after them."""
+    end = len(joins)
+    while end and _kind_of(joins[end - 1]) and not joins[end - 1].this.args.get("joins"):
+        end -= 1
+    return (joins, []) if first.args.get("joins") else (joins[:end], joins[end:])
+
+
+def _is_right(join: exp.Join) -> bool:
+    """Whether it is a LEFT JOIN, mirrored."""
+    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
+    return side == "RIGHT" and kind in ("", "OUTER") and not method
 
 
 def _kind_of(join: exp.Join) -> JoinKind | None:
@@ -375,13 +407,29 @@ def _kind_of(join: exp.Join) -> JoinKind | None:
     return JoinKind.LEFT if side == "LEFT" and kind in ("", "OUTER") else None
 
 
-def _outer_side(join: exp.Join, ctes: Mapping[str, Unresolved]) -> OuterSide:
-    kind = _kind_of(join)
-    assert kind is not None
+def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
+    """The side of ``join`` that may have no row: ``other``."""
     with at(join):
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
-        source = replace(_source(join.this, ctes), using=using)
-        return OuterSide(kind, source, join.args.get("on"))
+        source = replace(_source(other, ctes), using=using)
+        return OuterSide(_kind_of(join) or JoinKind.LEFT, source, join.args.get("on"))
+
+
+def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
+    """``EXISTS (SELECT ... FROM t WHERE ...)`` as a semi or anti join with ``t``; None: it is more
+    than that.
+    """
+    select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
+    if not isinstance(select, exp.Select):
+        return None
+    used = {name for name, value in select.args.items() if value}
+    from_ = select.args.get("from_")
+    if not used <= {"expressions", "from_", "where"} or from_ is None:
+        return None
+    if not isinstance(from_.this, exp.Table) or any(map(holds_aggregate, select.expressions)):
+        return None
+    where = select.args.get("where")
+    return OuterSide(kind, _source(from_.this, {}), None if where is None else where.this)
 
 
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:

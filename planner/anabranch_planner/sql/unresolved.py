@@ -87,7 +87,7 @@ class PostJoin:
 
 @dataclass(frozen=True, slots=True)
 class OuterSide:
-    """The right side of an outer, semi or anti join, the last of a statement's.
+    """The right side of an outer, semi or anti join, after all inner joins of a statement.
 
     Attributes:
         on: its condition; None: the columns of USING say all.
@@ -103,19 +103,19 @@ class Unresolved:
     """A parsed query: sources in order, conditions (all must hold), select list.
 
     No ``items``: parentheses around joins, which show what is inside as it is. Only a whole
-    statement has ``post_join`` clauses, or an ``outer`` join.
+    statement has ``post_join`` clauses, or ``outer`` joins.
     """
 
     sources: tuple[Source, ...]
     conditions: tuple[Condition, ...]
     items: tuple[Item, ...]
     post_join: PostJoin | None = None
-    outer: OuterSide | None = None
+    outer: tuple[OuterSide, ...] = ()
 
     @cached_property
     def size(self) -> int:
         """The number of streams that it reads once every query in its FROM is written out."""
-        sources = (*self.sources, *([] if self.outer is None else [self.outer.source]))
+        sources = (*self.sources, *(side.source for side in self.outer))
         return sum(1 if isinstance(s.of, str) else s.of.size for s in sources)
 
 

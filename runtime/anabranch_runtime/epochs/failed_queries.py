@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.epochs.lifecycle import keep_latest
 from anabranch_runtime.epochs.ownership import without
 
@@ -37,18 +38,17 @@ def surviving(ruleset: Ruleset, state: State) -> Ruleset:
 def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failure]:
     """Take the results of failed queries out of ``reports``; why they failed, by query.
 
-    Where tasks have met several failures of one query, the first task's counts. Two joins that an
+    Where tasks have met several failures of one query, the first task's counts. All joins that an
     outer join is made of fail together.
     """
     found: dict[str, Failure] = {}
     for report in reports:
         for query, failure in report.failures.items():
             found.setdefault(query, failure)
+    whole = {registered(query): failure for query, failure in reversed(found.items())}
     for spec in ruleset.queries:
-        if spec.left_of is not None:
-            for one, other in ((spec.id, spec.left_of), (spec.left_of, spec.id)):
-                if one in found:
-                    found.setdefault(other, found[one])
+        if (name := registered(spec.id)) in whole:
+            found.setdefault(spec.id, whole[name])
     for report in reports:
         for query in found:
             report.results.pop(query, None)

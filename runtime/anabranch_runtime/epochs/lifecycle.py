@@ -52,13 +52,21 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     of_tables = tables(ruleset)
     limited = frozenset(s.name for s in ruleset.streams if s.ttl is not None)
     fresh: list[QuerySpec] = []
+    # All joins of a query see the same tuples, so they restart together.
+    anew = {
+        query.left_of or query.id
+        for query in ruleset.queries
+        if (known := queries.get(query.id)) is not None
+        and (
+            not _same_bounds(known, query, relations, limited)
+            or any(relations[r].stream in forgotten for _, _, r in query.members)
+        )
+    }
     for query in ruleset.queries:
         known = queries.get(query.id)
         if known is None or known.expired_batch is not None:
             queries[query.id] = _activate(state, query, relations, of_tables)
-        elif _same_bounds(known, query, relations, limited) and not any(
-            relations[r].stream in forgotten for _, _, r in query.members
-        ):
+        elif (query.left_of or query.id) not in anew:
             queries[query.id] = replace(known, retention=query.retention)
             continue
         else:

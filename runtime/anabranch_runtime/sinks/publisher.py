@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.queries.outer_joins import part_number
 from anabranch_contract.queries.runs import number_of, query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
@@ -90,22 +91,22 @@ class Publisher:
         """
         known = {str(query.id): query for query in queries}
         sinks = {name: query.sink for name, query in known.items()}
-        joined: dict[str, tuple[list[Path], list[Path]]] = {}
+        joined: dict[str, dict[int, list[Path]]] = {}
         own: list[tuple[str, int, Path]] = []
         outside: dict[str, list[Path]] = {}
         for query, task, file in sorted(staged):
             spec = known[query]
             if spec.has_post_join:
-                pairs, left = joined.setdefault(str(spec.left_of or query), ([], []))
-                (pairs if spec.left_of is None else left).append(file)
+                parts = joined.setdefault(str(spec.left_of or query), {})
+                parts.setdefault(part_number(query), []).append(file)
             elif sinks[query].kind is SinkKind.PARQUET:
                 own.append((query, task, file))
             else:
                 outside.setdefault(query, []).append(file)
         found = self._files.publish(batch, own)
-        for query, (pairs, left) in joined.items():
+        for query, parts in joined.items():
             home = inputs.home_of(self.results, query)
-            inputs.stage(home, batch, pairs, left, sampled=query in sampled)
+            inputs.stage(home, batch, parts, sampled=query in sampled)
             found[query] = ()
         for query, files in outside.items():
             delivery = Delivery(query, sinks[query], batch, tuple(files))

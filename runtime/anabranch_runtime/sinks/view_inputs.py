@@ -11,7 +11,8 @@ Below ``<results>/.views/<query>/``::
 
 A release appears as one folder, so Spark sees all of its files or none, with the *clock* among
 them: a file that says below which event time nothing will come any more. The *floor* of a release
-is the clock given before it. Files of left rows (``outer``) begin with ``left-``. A batch that is
+is the clock given before it. Files of left rows (``outer``) begin with ``left-``, those with pairs
+of the second look-up with ``pairs-2-``. A batch that is
 repeated after it was released (the state was rolled back) brings the same rows, and is not released
 again. Spark passes over files whose names begin with an underscore.
 """
@@ -30,7 +31,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.documents import write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 HOME = ".views"
@@ -51,14 +52,14 @@ def home_of(results: Path, query: str) -> Path:
 def stage(
     home: Path,
     batch: int,
-    files: Iterable[Path],
-    left: Iterable[Path] = (),
+    parts: Mapping[int, Iterable[Path]],
     *,
     sampled: bool = False,
 ) -> None:
     """Take a batch's joined rows, in place of what an earlier attempt has left of it.
 
     Args:
+        parts: number of a join (``part_number``; 1 where there is one) -> its files.
         sampled: they say with which probability they were kept (``sampling``).
     """
     if batch <= released(home):
@@ -66,9 +67,9 @@ def stage(
     folder = home / "pending" / _name(batch)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for prefix, several in (("", files), (LEFT_PREFIX, left)):
-        for number, file in enumerate(several):
-            file.rename(folder / f"{prefix}{number:05d}.parquet")
+    for part, files in parts.items():
+        for number, file in enumerate(files):
+            file.rename(folder / f"{_prefix(part)}{number:05d}.parquet")
     if sampled:
         (folder / _SAMPLED).touch()
 
@@ -120,6 +121,14 @@ def release(
     return True
 
 
+def pending(home: Path, next_batch: int) -> list[int]:
+    """The batches before ``next_batch`` that wait to be released, batches of an interrupted release
+    first.
+    """
+    found = (*_batches(home / "making"), *_batches(home / "pending"))
+    return [batch for batch, _ in found if batch < next_batch]
+
+
 def after_all(home: Path) -> int:
     """The number after the last batch that waits."""
     return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
@@ -168,6 +177,11 @@ def sampled(home: Path) -> list[list[Path]]:
     return [sorted(folder.glob("[0-9]*.parquet")) for folder in folders]
 
 
+def files_of(home: Path, part: int) -> list[Path]:
+    """The files of a join (``part_number``) in what is released."""
+    return sorted((home / "input").glob(f"*/*/{_prefix(part)}[0-9]*.parquet"))
+
+
 def read(home: Path) -> None:
     """Everything released has been read, and is not needed any more."""
     for folder in (home / "input").iterdir():
@@ -186,6 +200,10 @@ def _batches(folder: Path) -> list[tuple[int, Path]]:
     if not folder.exists():
         return []
     return sorted((int(p.name), p) for p in folder.iterdir() if p.name.isdecimal())
+
+
+def _prefix(part: int) -> str:
+    return {0: LEFT_PREFIX, 1: ""}.get(part, f"pairs-{part}-")
 
 
 def _name(batch: int) -> str:

@@ -8,9 +8,11 @@ stream, or with one infinite bound, nothing can be said: groups are then kept fo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.outer_joins import part_number
 from anabranch_runtime.views.event_time import FIRST
 
 if TYPE_CHECKING:
@@ -23,10 +25,14 @@ if TYPE_CHECKING:
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     """The clock of a query's view in microseconds, as of the watermarks ``marks``; None: none.
 
-    That of an outer join is the watermark of the partner's stream, to which deadlines are compared.
+    An outer join has the watermark of the partner's stream, to which deadlines are compared.
+    Look-ups have no deadlines: their clock is for the view over them, by their left rows.
     """
     if query.outer is not None:
-        return marks.get(query.outer.partner)
+        if not query.outer.look_ups:
+            return marks.get(query.outer.partner)
+        left = next(q for q in ruleset.queries if q.left_of == query.id and not part_number(q.id))
+        query = replace(left, view=query.view, outer=query.outer)
     timed = timed_by(query, ruleset)
     if timed is None:
         return None
@@ -53,7 +59,11 @@ def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | Non
     window = None if query.view is None else query.view.window
     if window is None:
         return None
-    expr = next(o.expr for o in query.projection if o.name == window.column)
+    columns = {o.name: o.expr for o in query.projection}
+    expr = columns.get(window.column)
+    if query.outer is not None and query.outer.look_ups:
+        shown = next(o.expr for o in query.outer.projection if o.name == window.column)
+        expr = columns.get(shown.name) if isinstance(shown, Column) else None
     if not isinstance(expr, Column):
         return None
     times = {s.name: s.event_time for s in ruleset.streams}

@@ -106,7 +106,7 @@ class _Kept:
     @property
     def needs_clock(self) -> bool:
         """Whether something may follow from the clock alone."""
-        return self.place.query.outer is not None
+        return self.place.query.outer is not None and not self.place.looks_up
 
     def stop(self) -> None:
         """Stop Spark's queries."""
@@ -315,11 +315,16 @@ class Views:
                 known = kept.known
             try:
                 first, *upper = kept.parts
-                missing = None if kept.needs_clock else _missing(known, name)
-                self._advance(first, next_batch, clock, missing, always=kept.needs_clock)
+                above: int | None = None
+                if kept.place.looks_up:
+                    above = clock
+                    self._maker.look_up(kept.place, next_batch)
+                else:
+                    missing = None if kept.needs_clock else _missing(known, name)
+                    self._advance(first, next_batch, clock, missing, always=kept.needs_clock)
                 for part in upper:
                     missing = _missing(known, name, self._left.get(name))
-                    self._advance(part, inputs.after_all(part.place.home), None, missing)
+                    self._advance(part, inputs.after_all(part.place.home), above, missing)
                 kept.unsure, kept.problem, kept.failures = False, None, 0
                 kept.reached, kept.looked_at = clock, next_batch
             except Exception as error:  # noqa: BLE001 - whatever fails, the view waits

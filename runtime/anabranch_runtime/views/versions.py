@@ -18,11 +18,12 @@ from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.queries.views import Function
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import version_file, version_of
 from anabranch_runtime.storage.sync import sync_filesystem
-from anabranch_runtime.views import groups, outer_joins
+from anabranch_runtime.views import groups, look_ups, outer_joins
 from anabranch_runtime.views.counts import add, add_left, put, shown_file, written_file
 from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
@@ -76,6 +77,13 @@ class Place:
     checkpoint: Path
     upper: Place | None = None
     above: bool = False
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it is an outer join with tables: nothing of it waits, and Spark does nothing for
+        it.
+        """
+        return self.query.outer is not None and bool(self.query.outer.look_ups)
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
@@ -137,6 +145,27 @@ class Maker:
         shown = groups.grouped(rows, query) if view.grouped else rows
         return Work(shown, mode, partial(self._made, place, view, tables))
 
+    def look_up(self, place: Place, next_batch: int) -> None:
+        """Give the results of look-ups in the batches before ``next_batch``, one at a time: only
+        rows of one batch belong together. A batch that is given again is the same version.
+        """
+        home = place.home
+        if inputs.unread(home):
+            # An interrupted attempt has left it.
+            self._look_up_released(place)
+        for batch in inputs.pending(home, next_batch):
+            if inputs.release(home, batch + 1, None):
+                self._look_up_released(place)
+
+    def _look_up_released(self, place: Place) -> None:
+        outer, home = place.query.outer, place.home
+        assert outer is not None
+        files = [inputs.files_of(home, part) for part in range(len(outer.look_ups) + 1)]
+        if files[0]:
+            self._give(place, inputs.last_batch(home) + 1, look_ups.results(outer, files))
+        reach(Point.VIEWED)
+        inputs.read(home)
+
     def _decided(
         self,
         place: Place,
@@ -150,14 +179,18 @@ class Maker:
         if undecided is not None:
             found, left_rows = outer_joins.without_undecided(outer, found, undecided)
             self.left(query, add_left(self.results, query, version, left_rows))
-        rows = outer_joins.results(outer, found)
+        self._give(place, version, outer_joins.results(outer, found))
+
+    def _give(self, place: Place, version: int, rows: pa.Table) -> None:
+        """Hand rows of an outer join to its sink, or to the view over them."""
+        query = str(place.query.id)
         if place.upper is None:
             self._write(place, version, rows)
             self.show(query, add(shown_file(self.results, query), version, rows.num_rows))
         elif rows.num_rows:
             staged = place.home / "rows.parquet"
             pq.write_table(rows, staged)
-            inputs.stage(place.upper.home, version, [staged])
+            inputs.stage(place.upper.home, version, {1: [staged]})
 
     def _made(
         self, place: Place, view: View, tables: Tables, frame: DataFrame, version: int

@@ -45,7 +45,7 @@ export function readableOrders(orders, relations) {
   }));
 }
 
-/** The query of left rows of an outer join, as the planner calls it. */
+/** The query of left rows of an outer join, as the planner calls it; another has pairs of a look-up, `+2`. */
 const LEFT = "+left";
 /** What a store's id has after its relation: the key with its type, the partitions, a digest. */
 const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g;
@@ -58,10 +58,14 @@ const JOINED = /(?<=[\w\]])\*(?=\w)/g;
 const FILTERED = /\[[0-9a-f]{8}\]/g;
 
 /** The query that a planner's query serves. */
-export const registered = (name) => (name.endsWith(LEFT) ? name.slice(0, -LEFT.length) : name);
+export const registered = (name) => name.split("+", 1)[0];
 
-/** A goal for people: a query, or the rows of its left side. */
-const goalOf = (name) => (name.endsWith(LEFT) ? `${registered(name)}, left rows` : name);
+/** A goal for people: a query, the rows of its left side, or the pairs of a look-up after the first. */
+function goalOf(name) {
+  const [query, part] = name.split("+");
+  if (part === undefined) return name;
+  return `${query}, ${name.endsWith(LEFT) ? "left rows" : `look-up ${part}`}`;
+}
 
 /** Names for people of all that a plan, its statistics and its state name by ids. */
 export class Names {

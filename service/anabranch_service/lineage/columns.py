@@ -69,6 +69,10 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
             found |= {Origin(str(relation.stream), c.name, How.FILTER) for c in read}
         for expr in part.residuals:
             found |= {Origin(o.stream, o.column, How.FILTER) for o in _read(part, expr)}
+    if query.outer is not None:
+        below = {o.name: _made(part, o) for part in query.planned for o in part.projection}
+        for column in (c for expr in query.outer.where for c in columns(expr)):
+            found |= {Origin(o.stream, o.column, How.FILTER) for o in below[column.name]}
     if query.view is not None:
         found |= _of_view(query.view, _below_view(query))
     return tuple(sorted(found))
@@ -99,7 +103,8 @@ def _shown(query: JoinQuery) -> _Layer:
 
 def _below_view(query: JoinQuery) -> _Layer:
     """The rows that a view reads, or that are given where there is none."""
-    joined = {output.name: _made(query, output) for output in query.projection}
+    parts = (query, *query.others)
+    joined = {output.name: _made(part, output) for part in parts for output in part.projection}
     return joined if query.outer is None else _project(query.outer.projection, joined)
 
 

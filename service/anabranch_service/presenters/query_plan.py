@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.plans.ruleset import arrival_edge
-from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.queries.outer_joins import part_number, registered
 from anabranch_contract.rest.query_plan import (
     DividedOut,
     PathStepOut,
@@ -127,7 +127,7 @@ def _ends(ruleset: Ruleset) -> list[_End]:
         )
     ]
     given = [
-        _End(o.edge, registered(o.query), None, left=registered(o.query) != o.query)
+        _End(o.edge, registered(o.query), None, left=part_number(o.query) == 0)
         for o in ruleset.output_rules
     ]
     return [*given, *made]

@@ -14,13 +14,14 @@ from anabranch_contract.queries.expressions import (
     columns,
     substitute,
 )
-from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Stream
+from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Member, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
 from anabranch_contract.rest.normalised import (
     AliasInfo,
     BoundInfo,
     ClassInfo,
+    LookUpInfo,
     NormalisedInfo,
     OuterInfo,
     OutputInfo,
@@ -36,7 +37,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     Args:
         streams: those that it was parsed with.
     """
-    alias_of = {m.label: m.alias for m in query.members}
+    alias_of = _aliases(query)
     aliases = tuple(m.alias for m in query.members)
     # Rows of tables complete no result: no tuple of a stream is kept for them.
     tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
@@ -50,12 +51,12 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         aliases=tuple(
             AliasInfo(
                 alias=m.alias,
-                stream=query.relation_of(m.label).stream,
+                stream=part.relation_of(m.label).stream,
                 relation=m.relation,
                 label=m.label,
-                filter=tuple(str(f) for f in query.relation_of(m.label).filter),
+                filter=tuple(str(f) for f in part.relation_of(m.label).filter),
             )
-            for m in query.members
+            for part, m in _members(query)
         ),
         classes=tuple(
             ClassInfo(
@@ -68,8 +69,8 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         unbounded=unbounded,
         residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
-        view=None if query.view is None else _view(query, query.view, alias_of),
-        outer=None if query.outer is None else _outer(query, query.outer, alias_of),
+        view=None if query.view is None else _view(query, query.view),
+        outer=None if query.outer is None else _outer(query, query.outer),
         notes=(
             *_lived(query, streams),
             *_latest(query, streams),
@@ -80,8 +81,30 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     )
 
 
-def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewInfo:
-    below = {o.name: str(_in_aliases(o.expr, alias_of)) for o in _below(query)}
+def _aliases(query: JoinQuery) -> dict[Label, str]:
+    return {m.label: m.alias for m in query.members}
+
+
+def _members(query: JoinQuery) -> list[tuple[JoinQuery, Member]]:
+    """The members of all joins of a query, each alias once, and a join that has it."""
+    found: dict[str, tuple[JoinQuery, Member]] = {}
+    for part in (query, *query.others):
+        for member in part.members:
+            found.setdefault(member.alias, (part, member))
+    return list(found.values())
+
+
+def _columns(query: JoinQuery) -> dict[str, Expr]:
+    """The columns of all joins of a query, in the user's names."""
+    return {
+        output.name: _in_aliases(output.expr, _aliases(part))
+        for part in (query, *query.others)
+        for output in part.projection
+    }
+
+
+def _view(query: JoinQuery, view: View) -> ViewInfo:
+    below = {o.name: str(o.expr) for o in _below(query)}
     names = {
         a.name: f"{a.function}({'DISTINCT ' if a.distinct else ''}{below.get(a.column or '', '*')})"
         for a in view.aggregates
@@ -112,23 +135,30 @@ def _view(query: JoinQuery, view: View, alias_of: Mapping[Label, str]) -> ViewIn
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:
     """The columns that a view is over, in terms of the streams."""
+    exprs = _columns(query)
     if query.outer is None:
-        return query.projection
-    exprs = {o.name: o.expr for o in query.projection}
+        return tuple(Output(name, expr) for name, expr in exprs.items())
     return tuple(
         Output(o.name, substitute(o.expr, lambda c: exprs[c.name])) for o in query.outer.projection
     )
 
 
-def _outer(query: JoinQuery, outer: OuterJoin, alias_of: Mapping[Label, str]) -> OuterInfo:
-    below = {o.name: str(_in_aliases(o.expr, alias_of)) for o in query.projection}
+def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
+    below = _columns(query)
     times = [f"{below[name]} + {format_duration(micros)}" for name, micros in outer.times]
     left = set() if query.left is None else {m.alias for m in query.left.members}
+    partners = [m.alias for _, m in _members(query) if m.alias not in left]
+    deadline = times[0] if len(times) == 1 else f"least({', '.join(times)})"
     return OuterInfo(
         kind=outer.kind,
-        partner=next(alias for alias in alias_of.values() if alias not in left),
-        left=tuple(below[name] for name, _ in outer.left),
-        deadline=times[0] if len(times) == 1 else f"least({', '.join(times)})",
+        partner=partners[0],
+        left=tuple(str(below[name]) for name, _ in outer.left),
+        deadline=deadline if times else None,
+        look_ups=tuple(
+            LookUpInfo(kind=one.kind, partner=alias)
+            for one, alias in zip(outer.look_ups, partners, strict=False)
+        ),
+        where=tuple(str(substitute(e, lambda c: below[c.name])) for e in outer.where),
     )
 
 
@@ -148,11 +178,14 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
     """Whether windows are ever let go."""
     if query.view is None or query.view.window is None:
         return
-    if query.outer is not None:
-        yield "windows over the rows of an outer join are all kept"
-        return
     column = query.view.window.column
-    expr = next(o.expr for o in query.projection if o.name == column)
+    if query.outer is not None:
+        if not query.outer.look_ups or query.left is None:
+            yield "windows over the rows of an outer join are all kept"
+            return
+        shown = next(o.expr for o in query.outer.projection if o.name == column)
+        query, column = query.left, shown.name if isinstance(shown, Column) else ""
+    expr = next((o.expr for o in query.projection if o.name == column), None)
     member = next(
         (i for i, m in enumerate(query.members)
          if isinstance(expr, Column) and m.label == expr.alias), None,
@@ -163,7 +196,10 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
             "windows are over something else than the event time of a stream, so none is ever "
             "known to be over: all are kept"
         )
-    elif None in query.bounds[query.labels.index(query.members[member or 0].label)]:
+    elif any(
+        bound is None and not streams[query.relation_of(label).stream].is_table
+        for bound, label in zip(query.bounds[member or 0], query.labels, strict=True)
+    ):
         yield (
             "how late joined rows may come is not bounded, so no window is ever known to be over: "
             "all are kept"
@@ -203,8 +239,8 @@ def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Of which aliases only the latest tuples join."""
-    for member in query.members:
-        stream = streams[query.relation_of(member.label).stream]
+    for part, member in _members(query):
+        stream = streams[part.relation_of(member.label).stream]
         if stream.is_table:
             which = f"the last of each {', '.join(stream.latest)}" if stream.latest else "all"
             yield (

@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.plans import (
     DryRunOut,
     ExplainIn,
@@ -150,14 +150,18 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
     """A query's part of a plan: its orders, the stores that they probe, who shares these."""
     document: Any = planned.explain
-    parts = {name, name + LEFT_SUFFIX}
-    orders = [order for q in document["queries"] if q["id"] in parts for order in q["orders"]]
+    orders = [
+        order
+        for query in document["queries"]
+        if registered(query["id"]) == name
+        for order in query["orders"]
+    ]
     probed = {step["store"] for order in orders for step in order["steps"]}
     stores = [s for s in document["stores"] if s["label"] in probed]
     users = {user for store in stores for user in store["used_by"]}
     return {
         "orders": orders,
         "stores": stores,
-        "shared_with": sorted((users & set(planned.queries)) - parts),
+        "shared_with": sorted((users & set(planned.queries)) - {name}),
         "plan": planned,
     }

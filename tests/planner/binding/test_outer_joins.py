@@ -55,6 +55,11 @@ def test_a_semi_join_shows_left_columns_only(words: str) -> None:
         parsed(f"SELECT c.v FROM a {words} c ON c.k = a.k AND {SOON}")
 
 
+def test_a_right_join_is_a_mirrored_left_join() -> None:
+    left = parsed(f"SELECT a.v, c.v AS w FROM a LEFT JOIN c ON c.k = a.k AND {SOON}")
+    assert parsed(f"SELECT a.v, c.v AS w FROM c RIGHT JOIN a ON c.k = a.k AND {SOON}") == left
+
+
 def test_conditions_on_one_side_stay_there() -> None:
     query, _ = parsed(
         f"SELECT a.v FROM a LEFT ANTI JOIN c ON c.k = a.k AND {SOON} AND c.v > 1 AND a.v > 2 "
@@ -92,7 +97,9 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
         (f"SELECT a.v FROM a LEFT JOIN c ON {SOON}", "no-equi-join"),
         (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} JOIN b USING (k)",
          "unsupported-sql"),
-        (f"SELECT a.v FROM a RIGHT JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
+        (f"SELECT a.v FROM a RIGHT JOIN c ON c.k = a.k AND {SOON}", "no-deadline"),
+        (f"SELECT a.v FROM a JOIN b USING (k) RIGHT JOIN c ON c.k = a.k AND {SOON}",
+         "unsupported-sql"),
         (f"SELECT a.v FROM a FULL JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
          "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),

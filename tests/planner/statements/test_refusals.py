@@ -49,7 +49,10 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("SELECT k FROM R WHERE EXISTS (SELECT 1 FROM S)", "EXISTS"),
         ("SELECT (SELECT 1) AS one FROM R", "a subquery"),
         ("SELECT R.k FROM R LEFT JOIN S USING (k) JOIN T USING (k)", "a LEFT OUTER JOIN here"),
-        ("SELECT R.k FROM R RIGHT OUTER JOIN S ON R.k = S.k", "a RIGHT OUTER JOIN"),
+        (
+            "SELECT R.k FROM R JOIN T USING (k) RIGHT OUTER JOIN S ON R.k = S.k",
+            "a RIGHT OUTER JOIN",
+        ),
         ("SELECT R.k FROM R FULL JOIN S ON R.k = S.k", "a FULL OUTER JOIN"),
         ("SELECT R.k FROM R LEFT SEMI JOIN S USING (k) JOIN T USING (k)", "a SEMI JOIN here"),
         ("SELECT R.k FROM R ANTI JOIN S USING (k) JOIN T USING (k)", "a ANTI JOIN here"),

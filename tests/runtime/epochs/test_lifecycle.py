@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.protocol.activations import Failure, Visibility
+from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.epochs.state_report import state_report
@@ -17,6 +18,7 @@ from tests.support.cases.states import MINUTE, RS, ST, R, S, T, base_store, mir_
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import Stream
 
 
@@ -328,3 +330,30 @@ def test_so_many_activations_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     for epoch in range(6):
         state = after(with_ttl(state, epoch, epoch * MINUTE), 1)
     assert [a.activated_batch for a in state.queries["q"].earlier] == [2, 3, 4]
+
+
+def test_all_joins_of_an_outer_join_restart_together() -> None:
+    """The bounds of one of them change: by other activations they would see different tuples."""
+
+    def of(epoch: int, changed: str | None = None) -> Ruleset:
+        known = rules(epoch, {"q": RS, "q+left": RS, "q+2": RS, "p": RS})
+        queries = tuple(
+            replace(
+                q,
+                left_of=QueryId("q") if "+" in q.id else None,
+                retention=((0, MINUTE), (None, 0)) if q.id == changed else q.retention,
+            )
+            for q in known.queries
+        )
+        return replace(known, queries=queries)
+
+    began = after(enter_epoch(State(), of(0), 0), 3)
+    assert enter_epoch(began, of(1), 1).queries == began.queries
+    for changed in ("q", "q+left", "q+2"):
+        found = enter_epoch(began, of(1, changed), 1).queries
+        assert {name: q.activated_batch for name, q in found.items()} == {
+            "q": 3,
+            "q+left": 3,
+            "q+2": 3,
+            "p": 0,
+        }

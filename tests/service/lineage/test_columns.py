@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from anabranch_contract.queries.joins import StreamKind
 from anabranch_planner.passes import parse_sql
 from anabranch_service.lineage.columns import direct, indirect
 from tests.support.cases.sample_streams import stream
@@ -17,6 +18,14 @@ STREAMS = {
         stream("customers", {"id": "int", "city": "string", "ts": "timestamp"}, "ts"),
         stream("payments", {"order_id": "int", "method": "string", "ts": "timestamp"}, "ts"),
     )
+}
+TABLES = {
+    "cities": {"id": "int", "city": "string"},
+    "districts": {"city": "string", "label": "string"},
+}
+STREAMS |= {
+    name: replace(stream(name, columns, None), kind=StreamKind.TABLE, retain=None)
+    for name, columns in TABLES.items()
 }
 
 #: Statement -> column -> the columns that it is made of, and how; then what decides on rows.
@@ -61,6 +70,16 @@ CASES = {
     " ORDER BY o.total DESC LIMIT 5": (
         {"id": "orders.id IDENTITY", "city": "customers.city IDENTITY"},
         "customers.id JOIN, orders.customer JOIN, orders.total SORT",
+    ),
+    "SELECT o.id, c.city, d.label FROM orders o LEFT JOIN cities c ON c.id = o.customer"
+    " LEFT JOIN districts d ON d.city = c.city WHERE d.label IS NULL": (
+        {
+            "id": "orders.id IDENTITY",
+            "city": "cities.city IDENTITY",
+            "label": "districts.label IDENTITY",
+        },
+        "cities.city JOIN, cities.id JOIN, districts.city JOIN, districts.label FILTER,"
+        " orders.customer JOIN",
     ),
     "SELECT o.id, p.method FROM orders o JOIN customers c ON o.customer = c.id"
     " LEFT JOIN payments p ON p.order_id = o.id"

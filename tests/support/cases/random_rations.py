@@ -62,6 +62,7 @@ def _outer(query: JoinQuery, of: dict[Label, Stream], rng: Random) -> list[Ratio
         Ration(one.id, m.label, share, by_alias[m.alias])
         for one in query.planned
         for m in one.members
+        if m.alias in by_alias
     ]
 
 

@@ -86,6 +86,10 @@ RETAINED_MANY = tuple(range(9800, 10000))
 TABLES_FEW = (2, 12, 24)
 TABLES_MANY = tuple(range(10_000, 10_200))
 
+#: Outer joins with tables, by default and in ``make test-full``.
+LOOK_UPS_FEW = tuple(range(6))
+LOOK_UPS_MANY = tuple(range(10_200, 10_400))
+
 #: In this process with tasks on several hosts, by default and in ``make test-full``.
 HOSTS_FEW = (0, 3, 4, 5, 7, 8, 9, 10, 12)
 #: The same with a revision before every batch. 25 and 28 fail where tuples of a hot value go to one

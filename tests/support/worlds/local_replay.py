@@ -24,6 +24,7 @@ from anabranch_contract.plans.patches import is_patch
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.control import (
     ColumnRecord,
     Control,
@@ -60,7 +61,7 @@ from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.mail import Mail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from anabranch_contract.plans.plan import Backfilling
@@ -267,8 +268,9 @@ class _Run:
             driver.manifests.commit = fatal  # type: ignore[method-assign]
         if self.script.rationed:
 
-            def drawn(ruleset: Ruleset, never: object = ()) -> tuple[Ration, ...]:
-                return self._rations(driver.state.next_batch, ruleset)
+            def drawn(ruleset: Ruleset, never: Collection[str] = ()) -> tuple[Ration, ...]:
+                found = self._rations(driver.state.next_batch, ruleset)
+                return tuple(r for r in found if registered(r.query) not in never)
 
             driver.rationer.rations = drawn  # type: ignore[method-assign]
         if self.script.owed:

@@ -179,7 +179,8 @@ class OuterRun:
             if moment >= self.marks.get(name, moment):
                 self.rows.append((name, batch, k, v, moment))
         files = [self._found(query, batch) for query in self.query.planned]
-        inputs.stage(inputs.home_of(self.folder / "results", "v"), batch, [files[0]], [files[1]])
+        home = inputs.home_of(self.folder / "results", "v")
+        inputs.stage(home, batch, {1: [files[0]], 0: [files[1]]})
         for name, stream in self.streams.items():
             seen = [r[4] for r in self.rows if r[0] == name]
             if seen and stream.lateness is not None:

@@ -274,7 +274,7 @@ class ViewRun:
         home = inputs.home_of(self.folder / "results", "v")
         staged = self.folder / "staged.parquet"
         pq.write_table(pa.Table.from_arrays(arrays, schema=schema), staged)
-        inputs.stage(home, self.next_batch, [staged], sampled=bool(slots))
+        inputs.stage(home, self.next_batch, {1: [staged]}, sampled=bool(slots))
 
     def feed(self, rows: pa.RecordBatch, mark: int | None = None) -> None:
         """One committed batch; ``mark`` is the stream's watermark after it."""

@@ -58,7 +58,9 @@ export function meaning({ normalised, window }) {
     ["window", windows || (normalised.bounds.length ? "by its conditions" : "none: all stored tuples join")],
     ["other conditions", normalised.residuals.join("; ")],
     ["view", view && [...view.aggregates, ...(view.keys.length ? [`by ${view.keys.join(", ")}`] : [])].join(", ")],
-    ["outer join", outer && `${outer.kind}, partners until ${outer.deadline}`],
+    ["outer join", outer?.deadline && `${outer.kind}, partners until ${outer.deadline}`],
+    ["looks up", outer?.look_ups?.map(({ kind, partner }) => `${partner} (${kind} join)`).join(", ")],
+    ["conditions on results", outer?.where?.join("; ")],
   ].filter(([, text]) => text);
 }
 

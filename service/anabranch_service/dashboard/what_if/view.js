@@ -10,6 +10,7 @@ export const MOST = 30;
 /** What stands above the joins, as pairs. */
 function above({ view, outer }) {
   if (outer) {
+    if (outer.look_ups?.length) return outer.look_ups.map(({ kind, partner }) => [`${kind} join with`, partner]);
     return [
       [`${outer.kind} join with`, outer.partner],
       ["partners until", outer.deadline],

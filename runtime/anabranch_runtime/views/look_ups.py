@@ -1,0 +1,142 @@
+"""Outer, semi and anti joins with tables: the results of a batch, from its left rows and pairs.
+
+A left row has all of its partners in its own batch. Left rows that are equal in all columns have
+the same partners, so ``n`` equal left rows with ``m`` partners have ``n * m`` pairs, and each row
+gets ``m`` of them. The same holds for pairs in the place of left rows where a look-up reads the
+rows of one before it (``LookUp.parent``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.queries.expressions import Column
+    from anabranch_contract.queries.outer_joins import OuterJoin
+    from anabranch_contract.queries.types import DataType
+
+    Ints = NDArray[np.int64]
+    Columns = tuple[tuple[str, DataType], ...]
+
+#: In place of a row of a table: there is none.
+_NONE = -1
+
+
+def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
+    """The results of one batch.
+
+    Args:
+        files: those of left rows, then those of the pairs of each look-up.
+
+    Raises:
+        ExpressionError: a condition or an output column has no value for some row.
+    """
+    columns = [outer.left]
+    for look_up in outer.look_ups:
+        columns.append((*columns[look_up.parent], *look_up.columns))
+    tables = [_read(some, names) for some, names in zip(files, columns, strict=True)]
+    rows = [np.arange(tables[0].num_rows)]
+    for number, look_up in enumerate(outer.look_ups, 1):
+        names = [name for name, _ in columns[look_up.parent]]
+        partners = _partners(tables[look_up.parent], tables[number], names)
+        rows = _looked_up(look_up.kind, rows, rows[look_up.parent], partners)
+    return _shown(outer, tables, rows)
+
+
+def _read(files: Sequence[Path], columns: Columns) -> pa.Table:
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns])
+    found = [pq.read_table(file, columns=schema.names).cast(schema) for file in files]
+    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class _Partners:
+    """Pairs by row of the parent: the ``counts[i]`` of its ``i``-th row begin at ``starts[i]`` in
+    ``pairs``.
+    """
+
+    starts: Ints
+    counts: Ints
+    pairs: Ints
+
+
+def _partners(parent: pa.Table, pairs: pa.Table, names: Sequence[str]) -> _Partners:
+    """The pairs of one row of ``parent`` each, whose columns are ``names``."""
+    rows = parent.num_rows
+    groups = _identities([pa.concat_tables([parent, pairs.select(names)])[n] for n in names])
+    of_rows, of_pairs = groups[:rows], groups[rows:]
+    equal = np.bincount(of_rows, minlength=int(groups.max(initial=-1)) + 1)
+    own = _identities([pairs[n] for n in pairs.column_names])
+    order = np.lexsort((own, of_pairs))
+    own = own[order]
+    first = np.flatnonzero(np.diff(own, prepend=-1))
+    sizes = np.diff(first, append=len(own))
+    # Of so many pairs that are equal, each of the equal rows has its part.
+    each = equal[of_pairs[order[first]]]
+    assert not (sizes % np.maximum(each, 1)).any(), "pairs without their rows"
+    place = np.arange(len(own)) - np.repeat(first, sizes)
+    kept = order[place < np.repeat(sizes // np.maximum(each, 1), sizes)]
+    counts = np.bincount(of_pairs[kept], minlength=len(equal))
+    starts = np.cumsum(counts) - counts
+    return _Partners(starts[of_rows], counts[of_rows], kept)
+
+
+def _identities(columns: Sequence[pa.ChunkedArray]) -> Ints:
+    """Per row a number, equal for rows that are equal in all columns; NULL equals NULL."""
+    found = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
+        values = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+        both = found * (values.max(initial=0) + 1) + values
+        found = np.unique(both, return_inverse=True)[1]
+    return found
+
+
+def _looked_up(kind: JoinKind, rows: list[Ints], parents: Ints, partners: _Partners) -> list[Ints]:
+    """``rows`` (per table, positions in it) after one more look-up."""
+    counts = np.zeros(len(parents), np.int64)
+    there = parents != _NONE
+    counts[there] = partners.counts[parents[there]]
+    if kind is not JoinKind.LEFT:
+        chosen = np.flatnonzero((counts > 0) == (kind is JoinKind.SEMI))
+        return [*(r[chosen] for r in rows), np.full(len(chosen), _NONE)]
+    times = np.maximum(counts, 1)
+    chosen = np.repeat(np.arange(len(counts)), times)
+    place = np.arange(len(chosen)) - np.repeat(np.cumsum(times) - times, times)
+    own = np.full(len(chosen), _NONE)
+    found = counts[chosen] > 0
+    own[found] = partners.pairs[partners.starts[parents[chosen[found]]] + place[found]]
+    return [*(r[chosen] for r in rows), own]
+
+
+def _shown(outer: OuterJoin, tables: Sequence[pa.Table], rows: Sequence[Ints]) -> pa.Table:
+    """The results among ``rows``, positions in each of ``tables``."""
+    source = {name: (0, kind) for name, kind in outer.left}
+    for number, look_up in enumerate(outer.look_ups, 1):
+        source |= {name: (number, kind) for name, kind in look_up.columns}
+
+    def fetch(column: Column) -> pa.Array:
+        number, kind = source[column.name]
+        places = pa.array(rows[number], mask=rows[number] == _NONE)
+        return tables[number][column.name].combine_chunks().take(places).cast(arrow_type(kind))
+
+    if outer.where:
+        mask = filter_mask(outer.where, fetch, len(rows[0]))
+        if mask is not None:
+            rows = [r[mask] for r in rows]
+    arrays = [evaluate(o.expr, fetch, len(rows[0])) for o in outer.projection]
+    return pa.Table.from_arrays(arrays, schema=schema_of(outer.projection))
