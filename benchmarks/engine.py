@@ -32,9 +32,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.hot_keys import (
     HotKeys,
     deal_hot,
-    hot_document,
     hot_keys,
-    read_hot,
 )
 from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
@@ -202,7 +200,8 @@ class Engine:
             bounds=LoosestBounds(joins),
             substreams=rules.substreams,
         )
-        now = {} if self.hot is None else read_hot(hot_document(self.hot))
+        last = self.hot
+        now = {} if last is None else {str(o.store): last.of(o.store) for o in last.values}
         self.hot = hot_keys(rules, joins, model, known.exchange(), known.constants(), now)
         return deal_hot(rules, self.hot)
 

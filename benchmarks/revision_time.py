@@ -29,6 +29,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -36,7 +37,6 @@ from anabranch_planner.plans.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.periods import Measured, Periods
 from anabranch_service.planning.revisions import Question, decide
-from anabranch_service.registry.records import PlanningRecord
 from benchmarks.planner.random_queries import natural
 from benchmarks.report.figures import Spread, document, line, tell
 
@@ -106,7 +106,7 @@ def question(found: RunningPlan, periods: tuple[Measured, ...]) -> Question:
         length=PERIODS,
         snapshot=Snapshot(0, PERIODS, PERIODS, arrived),
         running=found,
-        options=PlanningRecord(
+        options=PlanningSettings(
             optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
         records=(),

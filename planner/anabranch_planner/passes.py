@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Backfilling, Objective
+from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.parts import divide
+from anabranch_planner.cost.parts import divide, footprint_of_parts
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.logical.render import to_sql
@@ -23,8 +23,9 @@ from anabranch_planner.logical.tsc import convert
 from anabranch_planner.normal.bind import Registration, bind
 from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.normal.same_joins import same_joins
-from anabranch_planner.plans.backfill import DEFAULT_HORIZON, Backfill, decide
+from anabranch_planner.plans.backfill import Backfill, decide
 from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_planner.plans.decisions import Decisions, decisions_of
 from anabranch_planner.plans.hot_keys import HotKeys, deal_hot, hot_keys
 from anabranch_planner.plans.look_ahead import Question, ask, questions
 from anabranch_planner.plans.optimise import (
@@ -48,10 +49,9 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.sinks import SinkSpec
     from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
+    from anabranch_contract.plans.ruleset import Ruleset, Substreams
     from anabranch_contract.queries.expressions import Expr
     from anabranch_contract.queries.joins import JoinQuery, Stream
-    from anabranch_planner.cost.footprint import Footprint
     from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.logical.nodes import Node
@@ -98,11 +98,11 @@ class EpochRequest:
         epoch: its number.
         sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
             members of results may be (microseconds). ``past``: those that emit the past as well.
-        backfilling, horizon, running, earlier: as :func:`decide` has them.
+        backfilling, horizon: as :func:`decide` has them.
+        running: the decisions of the running epoch; None: none runs.
         before: the parts of the plan before, whose rules may be among the new ones.
         look_ahead: whether probes ask ahead where that pays.
-        hot_keys: whether new rows of frequent values are dealt to several hosts where that pays;
-            ``hot``: store -> the values of which they are now.
+        hot_keys: whether new rows of frequent values are dealt to several hosts where that pays.
     """
 
     queries: Sequence[JoinQuery]
@@ -113,15 +113,13 @@ class EpochRequest:
     sinks: Mapping[str, SinkSpec]
     objective: Objective = Objective.TUPLES
     backfilling: Backfilling = Backfilling.AUTO
-    horizon: float = DEFAULT_HORIZON
-    running: Footprint | None = None
-    earlier: tuple[Backfill, ...] = ()
+    horizon: float = BACKFILL_HORIZON
+    running: Decisions | None = None
     freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
     before: tuple[Part, ...] = ()
     look_ahead: bool = False
     hot_keys: bool = False
-    hot: Mapping[str, tuple[HotValue, ...]] = field(default_factory=dict)
 
 
 class Divided(NamedTuple):
@@ -150,6 +148,11 @@ class Rules(NamedTuple):
     ahead: tuple[Question, ...] = ()
     hot: HotKeys | None = None
 
+    @property
+    def decisions(self) -> Decisions:
+        """The decisions that the next epoch's plan starts from."""
+        return decisions_of(self.ruleset, footprint_of_parts(self.parts), self.backfills)
+
 
 def divide_plan(plan: Plan, request: EpochRequest) -> Divided:
     """Find what has no rule in common."""
@@ -160,14 +163,15 @@ def decide_past(divided: Divided, request: EpochRequest) -> Decided:
     """Choose which intermediate results are computed for the past; none before data arrives."""
     if request.backfilling is Backfilling.AUTO and isinstance(request.statistics, NoStatistics):
         return Decided(*divided, ())
+    running = request.running
     backfills = decide(
         divided.plan,
         request.queries,
         _model(request, divided.plan.substreams),
         setting=request.backfilling,
         horizon=request.horizon,
-        running=request.running,
-        earlier=request.earlier,
+        running=None if running is None else running.footprint,
+        earlier=() if running is None else running.backfills,
         parts=divided.parts,
     )
     return Decided(*divided, backfills)
@@ -211,7 +215,7 @@ def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
         _model(request, rules.ruleset.substreams),
         exchange,
         request.statistics.constants(),
-        request.hot,
+        {} if request.running is None else request.running.hot,
     )
     return rules._replace(ruleset=deal_hot(rules.ruleset, found), hot=found)
 

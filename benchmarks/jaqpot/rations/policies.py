@@ -20,6 +20,7 @@ from anabranch_contract.plans.rations import (
     RationSchedule,
     SchedulePoint,
 )
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.allocation.policies import Policy, allocate
 from anabranch_planner.allocation.printed.rivals import Rival
 from anabranch_planner.allocation.rankings import rationed_goals
@@ -28,7 +29,6 @@ from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 from anabranch_runtime.index.ranks import WHOLE
 from anabranch_service.planning.rations import measured_forest, ration_schedule
-from anabranch_service.registry.records import PlanningRecord
 from benchmarks.jaqpot.rations.rivals import half_ways, limits, rival_shares
 from benchmarks.jaqpot.rations.runs import Division
 
@@ -78,7 +78,7 @@ class Calibrated:
 
     def planned(self, allocation: Allocation) -> RationSchedule:
         """The service's schedule."""
-        record = PlanningRecord(
+        record = PlanningSettings(
             optimizer=Optimizer.CLASH,
             objective=Objective.TUPLES,
             parallelism=1,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import EnumType
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import RenderableType
@@ -45,11 +47,14 @@ from anabranch_client.texts import read_utf8
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut
 from anabranch_contract.rest.names import readable_explain, relation_names
+from anabranch_contract.rest.settings import PlanningSettings, nullable
 
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
 plans = typer.Typer(no_args_is_help=True, help="Ask for plans; approve those that wait.")
 
+#: Words that lift a limit, or keep nothing.
+_LIFTING = ("none", "any", "never")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -137,106 +142,67 @@ def settings_show(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
         show(client.settings(), settings_table, as_json)
 
 
-@planning.command("set")
-def settings_set(
-    optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
-    objective: Annotated[str | None, typer.Option(help="seconds, tuples or paper.")] = None,
-    parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
-    switching: Annotated[
-        float | None,
-        typer.Option(help="Charge for what the running epoch lacks, part of its cost; 0: none."),
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Bytes of all store copies, or 'none' for any amount.")
-    ] = None,
-    copies: Annotated[
-        str | None, typer.Option(help="Copies of any store, or 'none' for any number.")
-    ] = None,
-    intermediate_results: Annotated[
-        str | None,
-        typer.Option(help="Intermediate results kept, at most: a number, never or any."),
-    ] = None,
-    solver: Annotated[
-        str | None, typer.Option(help="branch, highs, cp-sat, mathopt or cbc.")
-    ] = None,
-    backfill: Annotated[
-        str | None,
-        typer.Option(help="Compute the past of new intermediate results: auto, always or never."),
-    ] = None,
-    backfill_horizon: Annotated[
-        float | None,
-        typer.Option(help="How long a plan uses them, as multiples of the history so far."),
-    ] = None,
-    substreams: Annotated[
-        int | None,
-        typer.Option(help="Kinds of tuples of a stream, by their keys' values, at most; 1: one."),
-    ] = None,
-    revision_gain: Annotated[
-        str | None,
-        typer.Option(
-            help="Share of its cost that a revision has to save, or 'none' for no revisions."
-        ),
-    ] = None,
-    approval: Annotated[
-        str | None,
-        typer.Option(help="manual: a plan that changes what runs waits for you; or automatic."),
-    ] = None,
-    overload: Annotated[
-        str | None,
-        typer.Option(help="Where input outruns the machine: wait, or ration (probes)."),
-    ] = None,
-    allocation: Annotated[
-        str | None, typer.Option(help="What rations are best for: fair or results.")
-    ] = None,
-    latency_goal: Annotated[
-        float | None,
-        typer.Option(help="Seconds from a row's arrival to its results that rations keep."),
-    ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            help="Share of rationed probes' CPU time to spend, or 'none': as the load allows."
-        ),
-    ] = None,
-    look_ahead: Annotated[
-        str | None,
-        typer.Option(help="auto: probes ask, where that pays, if later ones can find anything."),
-    ] = None,
-    hot_keys: Annotated[
-        str | None,
-        typer.Option(
-            help="auto: rows of frequent values go to several hosts, where that pays; or never."
-        ),
-    ] = None,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
-) -> None:
+def settings_set(url: Url = DEFAULT_URL, as_json: Json = False, **given: str | None) -> None:
     """Change some settings from the next planned epoch on; the others stay."""
-    given: dict[str, Any] = {
-        "optimizer": optimizer,
-        "objective": objective,
-        "parallelism": parallelism,
-        "switching": switching,
-        "memory": _limit(memory, "--memory", float),
-        "copies": _limit(copies, "--copies", int),
-        "intermediate_results": _most(intermediate_results, "--intermediate-results"),
-        "solver": solver,
-        "backfill": backfill,
-        "backfill_horizon": backfill_horizon,
-        "substreams": substreams,
-        "revision_gain": _limit(revision_gain, "--revision-gain", float),
-        "approval": approval,
-        "overload": overload,
-        "allocation": allocation,
-        "latency_goal": latency_goal,
-        "capacity": _limit(capacity, "--capacity", float),
-        "look_ahead": look_ahead,
-        "hot_keys": hot_keys,
-    }
-    if all(value is None for value in given.values()):
+    changes = {name: _setting(name, text) for name, text in given.items() if text is not None}
+    if not changes:
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")
     with connect(url) as client:
-        show(client.update_settings(**given), settings_table, as_json)
+        show(client.update_settings(**changes), settings_table, as_json)
+
+
+def _setting(name: str, text: str) -> str | float:
+    """The value of an option: a number where the setting is one, else the text.
+
+    Raises:
+        UsageError: the text is no number and lifts no limit.
+    """
+    kinds = {*get_args(PlanningSettings.model_fields[name].annotation)} or {
+        PlanningSettings.model_fields[name].annotation
+    }
+    number = next((kind for kind in (int, float) if kind in kinds), None)
+    if number is None or (nullable(name) and text in _LIFTING):
+        return text
+    try:
+        return number(text)
+    except ValueError as cause:
+        option = "--" + name.replace("_", "-")
+        also = ", or none for no limit" if nullable(name) else ""
+        raise UsageError(
+            f"{text!r} is no value of {option}",
+            field=option,
+            remedy=f"give a {'whole ' if number is int else ''}number{also}",
+        ) from cause
+
+
+def _options() -> Iterator[inspect.Parameter]:
+    """One option per planning setting, with the choices and the help of its definition."""
+    for name, field in PlanningSettings.model_fields.items():
+        kind, text = field.annotation, field.description or ""
+        if isinstance(kind, EnumType):
+            text = f"{', '.join(str(choice) for choice in kind.__members__.values())}. {text}"
+        if nullable(name):
+            text = f"{text} 'none': no limit."
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(help=text.replace("`", "'"))],
+        )
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the options of :func:`_options` in the place of its keywords."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    kept = [one for one in own if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
+    parameters = [*_options(), *keywords]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+planning.command("set")(_with_options(settings_set))
 
 
 @plans.command("dry-run")
@@ -322,27 +288,3 @@ def _query(text: str) -> dict[str, Any]:
             f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"
         )
     return query_body(rest, None, name or None)
-
-
-def _most(text: str | None, field: str) -> int | str | None:
-    """How many intermediate results may be kept; ``any`` lifts the limit."""
-    if text is None or text in ("any", "never"):
-        return text
-    if not text.isdecimal():
-        raise UsageError(
-            f"{text!r} is no number of intermediate results",
-            field=field,
-            remedy="give a whole number, never or any",
-        )
-    return int(text)
-
-
-def _limit(text: str | None, field: str, read: Callable[[str], float]) -> float | str | None:
-    if text is None or text == "none":
-        return text
-    try:
-        return read(text)
-    except ValueError as cause:
-        raise UsageError(
-            f"{text!r} is no limit", field=field, remedy="give a number, or none"
-        ) from cause

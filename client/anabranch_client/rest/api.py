@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -41,7 +41,7 @@ from anabranch_contract.rest.queries import (
 )
 from anabranch_contract.rest.revisions import RevisionList
 from anabranch_contract.rest.series import SeriesOut
-from anabranch_contract.rest.settings import SettingsOut
+from anabranch_contract.rest.settings import SettingsOut, nullable
 from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
@@ -405,57 +405,22 @@ class Calls:
         return Call("GET", "/v1/settings", SettingsOut.read)
 
     @method
-    def update_settings(
-        self,
-        *,
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        switching: float | None = None,
-        memory: float | Literal["none"] | None = None,
-        copies: int | Literal["none"] | None = None,
-        intermediate_results: int | Literal["never", "any"] | None = None,
-        solver: str | None = None,
-        backfill: str | None = None,
-        backfill_horizon: float | None = None,
-        substreams: int | None = None,
-        revision_gain: float | Literal["none"] | None = None,
-        approval: str | None = None,
-        overload: str | None = None,
-        allocation: str | None = None,
-        latency_goal: float | None = None,
-        capacity: float | Literal["none"] | None = None,
-        look_ahead: str | None = None,
-        hot_keys: str | None = None,
-    ) -> Call[SettingsOut]:
-        """Switch planning settings from the next planned epoch on; ``"none"`` lifts a limit.
+    def update_settings(self, /, **changes: str | float | None) -> Call[SettingsOut]:
+        """Change planning settings from the next planned epoch on; None keeps a value.
 
         Args:
-            intermediate_results: kept at most; ``"never"`` is 0, ``"any"`` lifts the limit.
+            changes: settings by name, as :class:`PlanningSettings` defines them; ``"none"`` lifts a
+                limit. Of ``intermediate_results`` ``"never"`` is 0, ``"any"`` lifts the limit.
+
+        Raises:
+            RequestError: a name is no setting, or a value does not fit it.
         """
-        most = {"never": 0, "any": "none"}.get(str(intermediate_results), intermediate_results)
-        given = _given(
-            optimizer=optimizer,
-            objective=objective,
-            parallelism=parallelism,
-            switching=switching,
-            memory=memory,
-            copies=copies,
-            intermediate_results=most,
-            solver=solver,
-            backfill=backfill,
-            backfill_horizon=backfill_horizon,
-            substreams=substreams,
-            revision_gain=revision_gain,
-            approval=approval,
-            overload=overload,
-            allocation=allocation,
-            latency_goal=latency_goal,
-            capacity=capacity,
-            look_ahead=look_ahead,
-            hot_keys=hot_keys,
-        )
-        body = {name: None if value == "none" else value for name, value in given.items()}
+        words = {"none": None, "any": None, "never": 0}
+        body = {
+            name: words.get(value, value) if nullable(name) and isinstance(value, str) else value
+            for name, value in changes.items()
+            if value is not None
+        }
         return Call("PATCH", "/v1/settings", SettingsOut.read, body)
 
     @method

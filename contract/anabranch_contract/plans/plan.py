@@ -68,6 +68,10 @@ class HotKeyDealing(StrEnum):
     NEVER = "never"
 
 
+#: Expected use of a new intermediate result, as a multiple of the history.
+BACKFILL_HORIZON = 1.0
+
+
 class Backfilling(StrEnum):
     """Who decides: the cost model, or the user once for all."""
 

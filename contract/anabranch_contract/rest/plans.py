@@ -21,7 +21,7 @@ from anabranch_contract.rest.documents import (
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import Dialect, MissedOut, ProblemOut, QueryIn
-from anabranch_contract.rest.settings import Copies, IntermediateResults, Memory, Switching
+from anabranch_contract.rest.settings import AssumedSettings
 from anabranch_contract.rest.streams import RetentionIn
 
 Detail = Literal["full", "summary"]
@@ -39,7 +39,7 @@ class ExplainIn(Closed):
     window: Duration | dict[str, Duration] | None = None
 
 
-class DryRunIn(Closed):
+class DryRunIn(AssumedSettings):
     """A plan that is requested, not published.
 
     Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
@@ -63,9 +63,6 @@ class DryRunIn(Closed):
 
     add: list[QueryIn] = Field(default=[], max_length=1000)
     drop: list[QueryName] = Field(default=[])
-    optimizer: Optimizer | None = None
-    objective: Objective | None = None
-    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
     statistics: dict[str, Positive] = Field(default_factory=dict)
     distinct: dict[str, Positive] = Field(
         default_factory=dict,
@@ -86,14 +83,7 @@ class DryRunIn(Closed):
         description="Streams whose retention is to be assumed; null: they have none.",
         examples=[{"orders": {"ttl": "7 days"}}],
     )
-    switching: Switching | None = None
-    memory: Memory | None = Field(default=None, description="Null: any amount.")
-    copies: Copies | None = Field(default=None, description="Null: any number.")
-    intermediate_results: IntermediateResults | None = Field(
-        default=None, description="Intermediate results kept, at most; 0: none, null: any number."
-    )
     formulation: Formulation = Formulation.TIGHT
-    solver: Solver | None = None
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",

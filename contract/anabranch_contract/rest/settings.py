@@ -1,12 +1,20 @@
-"""Bodies of ``/v1/settings``."""
+"""Planning settings: the one definition of each, for REST, command line, client and registry.
+
+A new setting is a field of :class:`PlanningSettings`. The bodies of ``/v1/settings``, the options
+of ``anabranch settings set`` and the record in Redis follow from it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from enum import EnumType
+from typing import Any, Literal, TypeVar, cast, get_args
 
-from pydantic import Field
+from pydantic import Field, create_model
+from pydantic.fields import FieldInfo
 
 from anabranch_contract.plans.plan import (
+    BACKFILL_HORIZON,
     Approval,
     Backfilling,
     HotKeyDealing,
@@ -18,120 +26,163 @@ from anabranch_contract.plans.plan import (
 from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.rest.documents import Closed, Document, Open
 
-Switching = Annotated[
-    float,
-    Field(
+
+class PlanningSettings(Closed):
+    """Settings of planning that may change at run time, from the next planned epoch on."""
+
+    optimizer: Optimizer = Field(
+        default=Optimizer.CLASH, description="Method that chooses probe orders and stores."
+    )
+    objective: Objective = Field(
+        default=Objective.SECONDS,
+        description="Unit of a plan's cost: CPU seconds, tuples, or tuples as the paper counts.",
+    )
+    parallelism: int = Field(default=1, ge=1, le=1024, description="Partitions per store.")
+    switching: float = Field(
+        default=0.1,
         ge=0,
         le=1000,
         allow_inf_nan=False,
-        description="What a step or store copy that the running epoch does not have is charged, "
-        "as a part of its cost; 0: nothing.",
-    ),
-]
-Memory = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Copies = Annotated[int, Field(ge=1, le=1024)]
-IntermediateResults = Annotated[int, Field(ge=0, le=1_000_000)]
-Horizon = Annotated[
-    float,
-    Field(
+        description="Penalty for a step or store copy that the running epoch lacks, as a fraction "
+        "of its cost; 0: off.",
+    )
+    memory: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="Bytes of all store copies together."
+    )
+    copies: int | None = Field(default=None, ge=1, le=1024, description="Copies of any one store.")
+    intermediate_results: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="Intermediate results kept; 0: none."
+    )
+    solver: Solver = Field(default=Solver.BRANCH, description="Solver of the integer program.")
+    backfill: Backfilling = Field(
+        default=Backfilling.AUTO,
+        description="Computation of the past of a new intermediate result; `auto`: where cheaper.",
+    )
+    backfill_horizon: float = Field(
+        default=BACKFILL_HORIZON,
         ge=0,
         le=1e6,
         allow_inf_nan=False,
-        description="For how long a plan is expected to use a new intermediate result, as "
-        "multiples of the history so far.",
-    ),
-]
-RevisionGain = Annotated[
-    float,
-    Field(
+        description="Expected use of a new intermediate result, as a multiple of the history.",
+    )
+    substreams: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Substreams per stream, at most, each with probe orders of its own; 1: off.",
+    )
+    revision_gain: float | None = Field(
+        default=0.1,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="The share of the running plan's cost that a revision of the epoch's rules "
-        "has to save.",
-    ),
-]
-LatencyGoal = Annotated[
-    float,
-    Field(
+        description="Saving that a revision within an epoch must bring, as a fraction of the "
+        "running plan's cost.",
+    )
+    approval: Approval = Field(
+        default=Approval.AUTOMATIC,
+        description="`manual`: a plan that changes the running one waits for approval.",
+    )
+    overload: Overload = Field(
+        default=Overload.WAIT,
+        description="Reaction to input beyond the machine's capacity: wait, or ration probes.",
+    )
+    allocation: Allocation = Field(
+        default=Allocation.FAIR, description="Objective of rations under overload."
+    )
+    latency_goal: float = Field(
+        default=2.0,
         ge=0.1,
         le=3600,
         allow_inf_nan=False,
-        description="Seconds from a row's arrival to the commit of its results that probes are "
-        "rationed for, where the policy is to ration.",
-    ),
-]
-Capacity = Annotated[
-    float,
-    Field(
+        description="Seconds from a row's arrival to its results that rations keep.",
+    )
+    capacity: float | None = Field(
+        default=None,
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="The share of rationed probes' CPU time that is spent, whatever the load.",
-    ),
-]
+        description="Share of the rationed probes' CPU time to spend, whatever the load.",
+    )
+    look_ahead: LookingAhead = Field(
+        default=LookingAhead.NEVER,
+        description="`auto`: where that pays, check before a probe whether later ones can match.",
+    )
+    hot_keys: HotKeyDealing = Field(
+        default=HotKeyDealing.AUTO,
+        description="`auto`: where that pays, spread rows of frequent values over several hosts.",
+    )
 
 
+_Body = TypeVar("_Body", bound=type[Document])
+
+
+def _with_fields(body: _Body, fields: dict[str, tuple[Any, FieldInfo]]) -> _Body:
+    make: Any = create_model
+    made: _Body = make(
+        body.__name__,
+        __base__=body,
+        __module__=body.__module__,
+        __doc__=body.__doc__,
+        **fields,
+    )
+    return made
+
+
+def nullable(name: str) -> bool:
+    """Whether null means "no limit" for a setting."""
+    field = PlanningSettings.model_fields.get(name)
+    return field is not None and type(None) in get_args(field.annotation)
+
+
+def _changes(*names: str) -> Callable[[_Body], _Body]:
+    """Add ``names`` (all if none) of the settings to a body, each of which may be left out."""
+
+    def field(name: str) -> tuple[Any, FieldInfo]:
+        whole = PlanningSettings.model_fields[name]
+        text = f"{whole.description} Null: no limit." if nullable(name) else whole.description
+        given = FieldInfo.merge_field_infos(whole, default=None, description=text)
+        return whole.annotation | None, given  # type: ignore[operator]
+
+    def decorated(body: _Body) -> _Body:
+        return _with_fields(body, {n: field(n) for n in names or PlanningSettings.model_fields})
+
+    return decorated
+
+
+def _opened(body: _Body) -> _Body:
+    """Let a client keep choices of a newer service as text."""
+    opened = cast("Any", Open)
+    choices = {
+        name: (opened[field.annotation], field)
+        for name, field in PlanningSettings.model_fields.items()
+        if isinstance(field.annotation, EnumType)
+    }
+    return _with_fields(body, choices)
+
+
+@_changes()
 class SettingsIn(Closed):
-    """Planning settings; what is left out keeps its value."""
-
-    optimizer: Optimizer | None = None
-    objective: Objective | None = None
-    parallelism: Annotated[int, Field(ge=1, le=1024)] | None = None
-    switching: Switching | None = None
-    memory: Memory | None = Field(default=None, description="Null: any amount.")
-    copies: Copies | None = Field(default=None, description="Null: any number.")
-    intermediate_results: IntermediateResults | None = Field(
-        default=None, description="Intermediate results kept, at most; 0: none, null: any number."
-    )
-    solver: Solver | None = None
-    backfill: Backfilling | None = None
-    backfill_horizon: Horizon | None = None
-    substreams: Annotated[int, Field(ge=1, le=64)] | None = None
-    revision_gain: RevisionGain | None = Field(default=None, description="Null: no revisions.")
-    approval: Approval | None = Field(
-        default=None,
-        description="`manual`: a plan that changes what runs waits until it is approved.",
-    )
-    overload: Overload | None = None
-    allocation: Allocation | None = None
-    latency_goal: LatencyGoal | None = None
-    capacity: Capacity | None = Field(
-        default=None, description="Null: as much as the machine allows."
-    )
-    look_ahead: LookingAhead | None = Field(
-        default=None,
-        description="`auto`: where that pays, it is asked before a probe whether later ones can "
-        "find anything.",
-    )
-    hot_keys: HotKeyDealing | None = Field(
-        default=None,
-        description="`auto`: on several hosts, new rows of frequent values are dealt to several of "
-        "them where that pays.",
-    )
+    """Planning settings; fields left out keep their value."""
 
 
-class SettingsOut(Document):
+@_changes(
+    "optimizer",
+    "objective",
+    "parallelism",
+    "switching",
+    "memory",
+    "copies",
+    "intermediate_results",
+    "solver",
+)
+class AssumedSettings(Closed):
+    """Planning settings that a dry run may assume; fields left out keep their value."""
+
+
+@_opened
+class SettingsOut(PlanningSettings):
     """Planning settings; ``mode`` and ``epoch_batches`` are fixed when the process starts."""
 
-    optimizer: Open[Optimizer]
-    objective: Open[Objective]
-    parallelism: int
-    switching: float
-    memory: float | None
-    copies: int | None
-    intermediate_results: int | None = None
-    solver: Open[Solver]
-    backfill: Open[Backfilling]
-    backfill_horizon: float
-    substreams: int = 1
-    revision_gain: float | None = None
-    approval: Open[Approval] = Approval.AUTOMATIC
-    overload: Open[Overload] = Overload.WAIT
-    allocation: Open[Allocation] = Allocation.FAIR
-    latency_goal: float = 2.0
-    capacity: float | None = None
-    look_ahead: Open[LookingAhead] = LookingAhead.NEVER
-    hot_keys: Open[HotKeyDealing] = HotKeyDealing.NEVER
     mode: Open[Literal["live", "step"]]
     epoch_batches: int

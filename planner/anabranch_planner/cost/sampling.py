@@ -340,6 +340,7 @@ def estimate(
     base: Statistics, queries: Iterable[JoinQuery], samples: Mapping[str, StreamSample]
 ) -> Statistics:
     """``base``, with the filters of ``queries`` that it has not met estimated from ``samples``."""
+    base = base.base if isinstance(base, SampledStatistics) else base
     relations = {r.id: r for q in queries for r in q.relations}
     shares = {}
     for name, relation in relations.items():

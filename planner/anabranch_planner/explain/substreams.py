@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.steps import trails
@@ -17,9 +16,10 @@ from anabranch_planner.cost.values import joined_columns
 from anabranch_planner.explain.explain import store_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch_contract.plans.plan import Plan, ProbeOrder
+    from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_planner.cost.model import CostModel
     from anabranch_planner.cost.values import Column
@@ -43,22 +43,6 @@ def explain_substreams(
     alike = _costs(_as_first(plan), queries, model)
     apart = _costs(plan, queries, model)
     return [_explained(one, plan, queries, model, apart, alike) for one in plan.substreams]
-
-
-def read_substreams(documents: Iterable[Mapping[str, Any]]) -> tuple[Substreams, ...]:
-    """The functions that :func:`explain_substreams` has explained."""
-    return tuple(
-        Substreams(
-            Label(document["start"]),
-            document["attribute"],
-            document["type"],
-            tuple(tuple(map(int, group)) for group in document["groups"]),
-            document["others"],
-            tuple(one["share"] for one in document["substreams"]),
-            tuple(one["number"] for one in document["substreams"] if one.get("aside")),
-        )
-        for document in documents
-    )
 
 
 def _explained(

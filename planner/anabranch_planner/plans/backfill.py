@@ -54,7 +54,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Backfilling, Objective
+from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, base_mir, canonical, join_keys
 from anabranch_planner.cost.footprint import qualified
@@ -72,8 +72,6 @@ if TYPE_CHECKING:
     from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.steps import Trail
 
-#: Units of the statistics for which a plan is expected to use an MIR.
-DEFAULT_HORIZON = 1.0
 #: How many times the backfill coverage must cost before an earlier decision against it is turned.
 RECONSIDERED = 2.0
 
@@ -104,7 +102,7 @@ def decide(
     model: CostModel,
     *,
     setting: Backfilling = Backfilling.AUTO,
-    horizon: float = DEFAULT_HORIZON,
+    horizon: float = BACKFILL_HORIZON,
     running: Footprint | None = None,
     earlier: Iterable[Backfill] = (),
     parts: Sequence[Part] | None = None,
@@ -186,21 +184,8 @@ def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) 
 
 
 def document(found: Backfill) -> dict[str, Any]:
-    """The decision as JSON; :func:`from_document` is the inverse."""
+    """The decision as it is shown."""
     return {**asdict(found), "label": mir_label(sorted(found.order)), "order": list(found.order)}
-
-
-def from_document(doc: Mapping[str, Any]) -> Backfill:
-    """The decision that :func:`document` wrote."""
-    return Backfill(
-        MirId(doc["mir"]),
-        doc["owner"],
-        tuple(Label(x) for x in doc["order"]),
-        doc["coverage"],
-        doc["cost"],
-        doc["chosen"],
-        doc["reason"],
-    )
 
 
 class _Costs:

@@ -140,14 +140,6 @@ def hot_document(found: HotKeys) -> dict[str, Any]:
     }
 
 
-def read_hot(document: Mapping[str, Any] | None) -> dict[str, tuple[HotValue, ...]]:
-    """Store -> the values that :func:`hot_document` has of it; none where there is no document."""
-    found: dict[str, list[HotValue]] = defaultdict(list)
-    for one in () if document is None else document["values"]:
-        found[one["store"]].append(HotValue(int(one["hash"]), one["hosts"]))
-    return {store: tuple(sorted(values)) for store, values in found.items()}
-
-
 def hot_keys(
     ruleset: Ruleset,
     queries: Sequence[JoinQuery],

@@ -20,34 +20,15 @@ from anabranch_contract.plans.plan import Plan
 from anabranch_contract.plans.ruleset import Ruleset, digest
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import divide
-from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.cost.validate import with_costs
 from anabranch_planner.passes import Decided, ask_ahead, compile_rules, deal_hot_keys
 from anabranch_planner.plans.backfill import Backfill
 from anabranch_planner.plans.remaining import choices, plan_of_remaining
-from anabranch_service.planning.epoch import (
-    Attempt,
-    Joint,
-    Task,
-    epoch_request,
-    outcome,
-    plan_jointly,
-)
+from anabranch_service.planning.epoch import PlannedEpoch, epoch_request, plan_jointly
 from anabranch_service.planning.model import cost_model
-from anabranch_service.planning.request import (
-    PlanningAnswer,
-    Prepared,
-    Registered,
-    on_terms_of,
-    read_queries,
-)
-from anabranch_service.planning.what_if import (
-    Running,
-    dealt_in,
-    decided_in,
-    explain_choice,
-    rewired_from,
-)
+from anabranch_service.planning.request import Registered, read_queries
+from anabranch_service.planning.task import RunningEpoch
+from anabranch_service.planning.what_if import explained
 from anabranch_service.registry.approvals import Approvals, HeldPlan
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import NormalForms
@@ -74,13 +55,13 @@ class Weighed:
     """What is published, and what waits.
 
     Attributes:
-        answer: the plan to publish.
+        planned: the plan to publish.
         held: the plan that waits; None: none does. ``record``, ``text``: as it would be published.
-        approved: whether ``answer`` is the plan that was approved.
+        approved: whether ``planned`` is the plan that was approved.
         forget: whether what was refused is forgotten.
     """
 
-    answer: PlanningAnswer
+    planned: PlannedEpoch
     held: HeldPlan | None = None
     record: EpochRecord | None = None
     text: str = ""
@@ -90,7 +71,7 @@ class Weighed:
 
 def weigh(
     found: Registered,
-    proposed: PlanningAnswer,
+    proposed: PlannedEpoch,
     running: Kept | None,
     seen: Approvals,
     approved: Kept | None,
@@ -110,20 +91,19 @@ def weigh(
     if approved is not None and seen.held is not None:
         if seen.held.basis == basis:
             members = _records(found.queries, approved.record)
-            answer = _carried(found, members, proposed, approved, forms, "as approved")
-            return Weighed(answer, approved=True, forget=forget)
+            planned = _carried(members, proposed, approved, forms, "as approved")
+            return Weighed(planned, approved=True, forget=forget)
         note = NOT_PUBLISHED
     going = [] if running is None else _records(found.going_on, running.record)
-    answer = _carried(found, going, proposed, running, forms, "as before, by approval")
-    if _does(answer) == _does(proposed):
+    planned = _carried(going, proposed, running, forms, "as before, by approval")
+    if _does(planned) == _does(proposed):
         return Weighed(proposed, forget=forget)
     version = digest(json.dumps([basis, _does(proposed)], sort_keys=True))
     if seen.refuses(version, basis):
-        return Weighed(answer)
-    prepared = Prepared.of(proposed, now)
-    record, text = prepared.record, prepared.text
-    there = {registered(query.id) for query in answer.planned.queries}
-    waiting = {registered(query.id) for query in proposed.planned.queries} - there
+        return Weighed(planned)
+    record, text = proposed.publish(now)
+    there = {registered(query.id) for query in planned.queries}
+    waiting = {registered(query.id) for query in proposed.queries} - there
     held = HeldPlan(
         digest=version,
         basis=basis,
@@ -133,22 +113,21 @@ def weigh(
         waiting=tuple(sorted(waiting)),
         note=note,
     )
-    return Weighed(answer, held, record, text, forget=forget)
+    return Weighed(planned, held, record, text, forget=forget)
 
 
-def _basis(answer: PlanningAnswer) -> str:
-    """A digest of what a plan is for: the queries that can be planned, streams and settings."""
-    queries = sorted(query.id for query in answer.planned.queries)
-    streams = answer.request.task.streams
+def _basis(planned: PlannedEpoch) -> str:
+    """A digest of the plan's purpose: the queries that can be planned, streams and settings."""
+    queries = sorted(query.id for query in planned.queries)
+    streams = planned.task.streams
     known = codec.dumps([streams[name] for name in sorted(streams)])
-    options = answer.request.task.options.model_dump_json()
+    options = planned.task.options.model_dump_json()
     return digest(json.dumps([queries, known, options]))
 
 
-def _does(answer: PlanningAnswer) -> object:
-    planned = answer.planned
+def _does(planned: PlannedEpoch) -> object:
     queries = sorted(query.id for query in planned.queries)
-    partitions = answer.task.options.parallelism if planned.plan.copies else 0
+    partitions = planned.task.options.parallelism if planned.plan.copies else 0
     return [choices(planned.plan), queries, partitions]
 
 
@@ -159,61 +138,46 @@ def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRe
 
 
 def _carried(
-    found: Registered,
     members: Sequence[QueryRecord],
-    proposed: PlanningAnswer,
+    proposed: PlannedEpoch,
     kept: Kept | None,
     forms: NormalForms,
     method: str,
-) -> PlanningAnswer:
+) -> PlannedEpoch:
     """The plan ``kept`` for ``members``, under the statistics and the streams of now."""
-    request, options = proposed.request, proposed.request.task.options
+    task, options = proposed.task, proposed.task.options
     if kept is not None:
         given = ("optimizer", "objective", "parallelism")
         options = options.model_copy(update={n: getattr(kept.record, n) for n in given})
-    queries, unread = read_queries(members, request.task.streams, forms)
-    request = replace(
-        request,
-        queries=queries,
-        task=on_terms_of(members, replace(request.task, options=options)),
-    )
-    task = replace(
-        request.task,
-        statistics=estimate(request.task.statistics, queries, found.samples),
-        running=rewired_from(request.running),
-        backfills=() if kept is None else decided_in(Running(kept.record, queries)),
-        hot=dealt_in(request.running),
-    )
-    if kept is None or not queries:
-        joint = plan_jointly((), task)
-    else:
-        record = kept.record
-        plan = plan_of_remaining(kept.ruleset(), queries, record.optimizer, record.objective)
-        plan = with_costs(
-            plan, queries, cost_model(task, queries, options.parallelism, plan.substreams)
-        )
-        # Nothing was searched, so nothing is known of better plans.
-        plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
-        parts = divide(plan, queries)
-        for part in parts:
-            part.validate()
-        decided = Decided(plan, parts, _decided(plan, task))
-        terms = epoch_request(queries, task)
-        rules = deal_hot_keys(ask_ahead(compile_rules(decided, terms), terms), terms)
-        joint = Joint(task, Attempt(plan, rules, 0.0), queries)
-    planned = outcome(joint)
-    insight = explain_choice(planned, task, request.running, request.limits)
+    queries, unread = read_queries(members, task.streams, forms)
+    task = replace(task, queries=queries, options=options).on_terms_of(members).estimated()
     there = {registered(query.id) for query in queries}
     rejected = {n: p for n, p in {**proposed.rejected, **unread}.items() if n not in there}
-    return PlanningAnswer(request, task, planned, insight, rejected)
+    if kept is None or not queries:
+        return explained(replace(plan_jointly((), task), rejected=rejected))
+    record = kept.record
+    plan = plan_of_remaining(kept.ruleset(), queries, record.optimizer, record.objective)
+    plan = with_costs(
+        plan, queries, cost_model(task, queries, options.parallelism, plan.substreams)
+    )
+    # Nothing was searched, so nothing is known of better plans.
+    plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
+    parts = divide(plan, queries)
+    for part in parts:
+        part.validate()
+    decided = Decided(plan, parts, _decided(plan, record))
+    terms = epoch_request(queries, task)
+    rules = deal_hot_keys(ask_ahead(compile_rules(decided, terms), terms), terms)
+    return explained(PlannedEpoch(task, plan, rules, queries, rejected))
 
 
-def _decided(plan: Plan, task: Task) -> tuple[Backfill, ...]:
-    """The decisions on the past that are still of use to ``plan``."""
+def _decided(plan: Plan, record: EpochRecord) -> tuple[Backfill, ...]:
+    """The decisions on the past of ``record`` that are still of use to ``plan``."""
+    earlier = RunningEpoch.of(record, ()).decisions
     kept = {(copy.owner, copy.mir) for copy in plan.copies}
     members = {mir.id: set(mir.members) for mir in plan.mirs}
     return tuple(
         one
-        for one in task.backfills
+        for one in (() if earlier is None else earlier.backfills)
         if (one.owner, one.mir) in kept and set(one.order) == members[one.mir]
     )

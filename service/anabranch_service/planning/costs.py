@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Plan
     from anabranch_contract.protocol.measurements import Snapshot
     from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_contract.rest.settings import PlanningSettings
     from anabranch_planner.cost.statistics import Statistics
-    from anabranch_service.planning.epoch import Task
-    from anabranch_service.registry.records import PlanningRecord
+    from anabranch_service.planning.task import PlanTask
 
 #: Periods to which constants are fitted: older ones say no more, and all have to be parsed.
 FITTED = 5
 
 
-def _needed(options: PlanningRecord) -> bool:
+def _needed(options: PlanningSettings) -> bool:
     return options.objective is Objective.SECONDS or options.substreams > 1
 
 
-def newest(periods: Sequence[str], options: PlanningRecord, mode: Mode) -> list[Interim]:
+def newest(periods: Sequence[str], options: PlanningSettings, mode: Mode) -> list[Interim]:
     """The measurements that constants are fitted to, of documents that are listed oldest first."""
     if not _needed(options) or mode is not Mode.LIVE:
         return []
@@ -52,7 +52,7 @@ def timed(
     statistics: Statistics,
     snapshot: Snapshot | None,
     periods: Sequence[Interim],
-    options: PlanningRecord,
+    options: PlanningSettings,
 ) -> Statistics:
     """``statistics`` with the cost constants that ``options`` need, and the history's batches.
 
@@ -69,7 +69,7 @@ def timed(
 
 
 def constants(
-    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningRecord, *, ahead: bool
+    snapshot: Snapshot, periods: Sequence[Interim], options: PlanningSettings, *, ahead: bool
 ) -> CostConstants:
     """The constants that explain ``periods``.
 
@@ -95,7 +95,7 @@ def constants(
 
 
 def cpu_record(
-    plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: Task
+    plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
 ) -> CpuRecord | None:
     """Expected CPU seconds of both plans in the next epoch; None: too little was measured."""
     known = task.statistics

@@ -9,7 +9,7 @@ from datetime import datetime
 import structlog
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Formulation
+from anabranch_contract.plans.plan import Formulation, Plan
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
@@ -32,18 +32,13 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput, NotFound
 from anabranch_service.planning.assumptions import Names, assume
-from anabranch_service.planning.epoch import Planned, plan_jointly
+from anabranch_service.planning.epoch import PlannedEpoch, plan_epoch, plan_jointly
 from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.options import changed
 from anabranch_service.planning.rations import may_ration
-from anabranch_service.planning.request import (
-    PlanningAnswer,
-    answer_request,
-    plan_request,
-    read_queries,
-    read_registered,
-)
-from anabranch_service.planning.what_if import FULL, SUMMARY
+from anabranch_service.planning.request import plan_task, read_queries, read_registered
+from anabranch_service.planning.task import FULL, SUMMARY
+from anabranch_service.planning.what_if import explained
 from anabranch_service.planning.work import Work, go_on
 from anabranch_service.registry.records import QueryRecord, StreamRecord
 from anabranch_service.registry.sizes import read_checked
@@ -82,40 +77,38 @@ async def plan_dry_run(
     found = replace(found, wanted=wanted, options=options)
     streams = _assumed(found.streams, body.retention)
     # Registered queries have passed the limits; only new ones have a deadline.
-    request = await work.read(plan_request, found, store.forms, limit)
-    task = request.task
+    task = await work.read(plan_task, found, store.forms, limit)
     if body.retention:
-        task = replace(task, streams=streams)
         queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
-        request = replace(request, queries=queries, rejected=rejected)
+        task = replace(task, streams=streams, queries=queries, rejected=rejected)
     async with work.limited() as deadline:
         taken = {query_of(q.id) for q in wanted}
         new = await work.read(_added, body, taken, task.streams, settings, deadline)
-    queries = (*request.queries, *new)
+    queries = (*task.queries, *new)
     names = Names(queries)
     for name in body.widths:
         names.require(name, f"widths.{name}")
     task = replace(
         task,
+        queries=queries,
+        limits=SUMMARY if body.detail == "summary" else FULL,
         statistics=assume(task.statistics, names, body.statistics, body.distinct, body.selectivity),
         seconds=limit if body.deadline is None else min(body.deadline, limit),
         formulation=body.formulation,
         widths=body.widths,
     )
-    limits = SUMMARY if body.detail == "summary" else FULL
-    request = replace(request, queries=queries, task=task, limits=limits)
     standing = None
     if (body.add or body.drop) and may_ration(options, found.mode):
         registered = await work.read(read_queries, before, task.streams, store.forms)
         standing = _standing(before, registered[0], body, await store.progress())
 
-    def planned() -> DryRunOut:
-        answer = answer_request(request)
+    def answer() -> DryRunOut:
+        planned = explained(plan_epoch(task))
         return dry_run_out(
-            answer, body.detail, None if standing is None else _effects(answer, standing)
+            planned, body.detail, None if standing is None else _effects(planned, standing)
         )
 
-    return await work.plan(planned)
+    return await work.plan(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +146,21 @@ def _standing(
     )
 
 
-def _effects(answer: PlanningAnswer, standing: _Standing) -> EffectsOut | None:
+def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
     """What the plan would do to the queries' completeness; None where that can't be worked out,
     which is not worth a plan.
     """
     try:
-        return _compared(answer, standing)
+        return _compared(planned, standing)
     except Exception as cause:  # noqa: BLE001 - see above
         _LOG.error("effects of a dry run are unknown", error=repr(cause), exc_info=cause)
         return None
 
 
-def _compared(answer: PlanningAnswer, standing: _Standing) -> EffectsOut:
-    task, options = answer.task, answer.task.options
+def _compared(planned: PlannedEpoch, standing: _Standing) -> EffectsOut:
+    task, options = planned.task, planned.task.options
     joint = plan_jointly(standing.queries, task)
-    plans = ((joint.plan, joint.queries), (answer.planned.plan, answer.planned.queries))
+    plans = ((joint.plan, joint.queries), (planned.plan, planned.queries))
     before, after = (
         rationed_forest(
             plan,
@@ -197,7 +190,7 @@ def _compared(answer: PlanningAnswer, standing: _Standing) -> EffectsOut:
         for floor in [standing.floors.get(query)]
     ]
     found.sort(key=lambda one: _gain(one.before, one.after))
-    shown = found[: answer.request.limits.shares]
+    shown = found[: task.limits.shares]
     return EffectsOut(
         budget=budget, budget_after=left, queries=shown, omitted=len(found) - len(shown)
     )
@@ -236,21 +229,23 @@ def budget_after(
 
 
 def dry_run_out(
-    answer: PlanningAnswer, detail: Detail, effects: EffectsOut | None = None
+    planned: PlannedEpoch, detail: Detail, effects: EffectsOut | None = None
 ) -> DryRunOut:
     """The answer to a dry run."""
-    task, planned, whole = answer.task, answer.planned, detail == "full"
-    options = task.options
+    task, options, whole = planned.task, planned.task.options, detail == "full"
+    shown = planned.shown()
     spread = cost_range(
         planned.plan, planned.queries, task.statistics, parallelism=options.parallelism
     )
     return DryRunOut.of(
         options,
-        **answer.figures(),
+        **planned.figures(),
         cost_range=CostRangeOut(low=spread.low, high=spread.high),
-        rejected=answer.rejected,
-        explain=planned.explain if whole else {"totals": planned.explain["totals"]},
-        text=explain_text(planned.plan, planned.queries) if whole else _headline(planned),
+        rejected=dict(planned.rejected),
+        explain=shown if whole else {"totals": shown["totals"]},
+        text=explain_text(planned.plan, planned.queries)
+        if whole
+        else _headline(planned.plan, shown["totals"]),
         formulation=task.formulation,
         deadline=task.seconds,
         detail=detail,
@@ -258,9 +253,8 @@ def dry_run_out(
     )
 
 
-def _headline(planned: Planned) -> str:
+def _headline(plan: Plan, totals: Mapping[str, int]) -> str:
     """One line in place of the plan's text."""
-    plan, totals = planned.plan, planned.explain["totals"]
     return (
         f"{plan.optimizer} ({plan.objective} objective): cost {plan.cost:.10g}, "
         f"gap {plan.gap:.2%}, by {plan.method}; {totals['steps']} steps, "

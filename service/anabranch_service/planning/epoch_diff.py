@@ -9,16 +9,16 @@ from datetime import datetime
 from anabranch_contract.rest.epochs import EpochDiffOut
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord
 from anabranch_contract.rest.names import readable, relation_names
-from anabranch_planner.cost.footprint import FootprintError, from_json
-from anabranch_planner.cost.sampling import estimate
+from anabranch_planner.cost.footprint import FootprintError
 from anabranch_planner.explain.diff import diff, diff_document
-from anabranch_service.planning.model import cost_model, substreams_in
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.request import (
     Registered,
-    plan_request,
+    plan_task,
     read_queries,
     read_registered,
 )
+from anabranch_service.planning.task import decisions_of
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.planning.work import Work
 from anabranch_service.registry.records import EpochRecord
@@ -64,34 +64,26 @@ def _compare(
     before: EpochRecord, after: EpochRecord, found: Registered, forms: NormalForms
 ) -> tuple[DiffRecord | None, str]:
     """The difference, or why there is none."""
-    for record in (before, after):
-        if record.footprint is None:
-            return None, (
-                f"steps and stores of epoch {record.epoch} are not known: its explanation "
-                "failed, as the service's log says"
-            )
     try:
-        sides = [from_json(record.footprint or {}) for record in (before, after)]
+        one, other = decisions_of(before), decisions_of(after)
     except FootprintError as cause:
         return None, f"the record of an epoch can't be read: {cause}"
-    task = plan_request(found, forms, 0.0).task
+    task = plan_task(found, forms, 0.0)
     members = [
         read_queries([q for q in found.queries if q.id in set(record.queries)], task.streams, forms)
         for record in (before, after)
     ]
     earlier, later = (queries for queries, _ in members)
     every = list({query.id: query for query in (*earlier, *later)}.values())
-    task = replace(task, statistics=estimate(task.statistics, every, found.samples))
+    task = replace(task, queries=tuple(every)).estimated()
     document = diff_document(
         diff(
-            sides[0],
-            sides[1],
+            one.footprint,
+            other.footprint,
             later,
-            cost_model(task, later, after.parallelism, substreams_in(after.explain)),
+            cost_model(task, later, after.parallelism, other.substreams),
             before_queries=earlier,
-            before_model=cost_model(
-                task, earlier, before.parallelism, substreams_in(before.explain)
-            ),
+            before_model=cost_model(task, earlier, before.parallelism, one.substreams),
             widths=relation_widths(every, task.streams, task.widths),
         ),
         at_most=MOST,

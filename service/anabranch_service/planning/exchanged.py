@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_service.planning.epoch import Task
+    from anabranch_service.planning.task import PlanTask
 
 
-def exchanged(ruleset: Ruleset, queries: Sequence[JoinQuery], task: Task) -> dict[str, Any] | None:
+def exchanged(
+    ruleset: Ruleset, queries: Sequence[JoinQuery], task: PlanTask
+) -> dict[str, Any] | None:
     """The hosts, and per edge the tuples and bytes that go from one to another in a batch.
 
     Returns:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -34,22 +35,19 @@ from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.approval import Kept, Weighed, weigh
-from anabranch_service.planning.epoch import dump_ruleset
+from anabranch_service.planning.epoch import PlannedEpoch, dump_ruleset, plan_epoch
 from anabranch_service.planning.planner_process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
 from anabranch_service.planning.request import (
-    PlanningAnswer,
-    PlanningRequest,
-    Prepared,
     Registered,
-    answer_request,
-    on_terms_of,
-    plan_request,
+    plan_task,
     read_registered,
     running_epoch,
 )
 from anabranch_service.planning.reviser import Reviser
 from anabranch_service.planning.sharing import decide_sharing
+from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.what_if import explained
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.lease import LeadershipLost, Lease
@@ -63,7 +61,12 @@ _LOG = structlog.get_logger(__name__)
 
 _LONGEST_PAUSE = 2.0
 #: A planned epoch, as this process makes it or as the planner's does.
-_Made = TypeVar("_Made", Prepared, Sealed)
+_Made = TypeVar("_Made", PlannedEpoch, Sealed)
+
+
+def plan_and_explain(task: PlanTask) -> PlannedEpoch:
+    """Plan and explain ``task``; changes nothing shared, so it can run in a thread."""
+    return explained(plan_epoch(task))
 
 
 #: Queries from which on plans are made in a process of their own.
@@ -89,7 +92,7 @@ class EpochLoop:
     """Follows ``Keys.boundaries``; one per process.
 
     Attributes:
-        answer: plans a request. A plan that it gives is checked before it is published.
+        plan: plans and explains a task. Its plan is checked before it is published.
     """
 
     def __init__(
@@ -99,9 +102,9 @@ class EpochLoop:
         settings: Settings,
         metrics: Metrics,
         clock: Clock,
-        answer: Callable[[PlanningRequest], PlanningAnswer] = answer_request,
+        plan: Callable[[PlanTask], PlannedEpoch] = plan_and_explain,
     ) -> None:
-        self.answer = answer
+        self.plan = plan
         seconds = PLAN_SECONDS + PLAN_SOLVES * settings.solve_seconds
         self.process, self.explainer = PlannerProcess(seconds), PlannerProcess(seconds, NICE)
         self._unexplained: tuple[EpochRecord, Publication] | None = None
@@ -317,15 +320,13 @@ class EpochLoop:
             await publication.hold(seen, None, forget=True)
             return sealed, None
         found = replace(found, running=await running_epoch(self.store, epoch))
-        found, prepared = await asyncio.to_thread(self._planned, found, epoch, self._prepare)
-        answer = prepared.answer
-        weighed = Weighed(answer, forget=True)
+        found, planned = await asyncio.to_thread(self._planned, found, epoch, self._checked)
+        weighed = Weighed(planned, forget=True)
         if manual:
-            weighed = await self._weigh(found, answer, seen)
-            prepared = Prepared.of(weighed.answer, self.clock())
+            weighed = await self._weigh(found, planned, seen)
         if first:
-            await self._ration(weighed.answer, found, publication)
-        sealed = await asyncio.to_thread(seal, prepared.record, prepared.text)
+            await self._ration(weighed.planned, found, publication)
+        sealed = await asyncio.to_thread(_sealed, weighed.planned, self.clock())
         if weighed.approved:
             return sealed, seen
         await publication.hold(
@@ -381,8 +382,8 @@ class EpochLoop:
             _LOG.error("an epoch can't be explained", epoch=epoch, error=repr(cause))
             return Explanation.missing(f"the explanation failed: {cause.message}")
 
-    async def _weigh(self, found: Registered, proposed: PlanningAnswer, seen: Approvals) -> Weighed:
-        """What is published where plans wait for approval."""
+    async def _weigh(self, found: Registered, proposed: PlannedEpoch, seen: Approvals) -> Weighed:
+        """The plan to publish where plans wait for approval."""
         store, running, approved = self.store, None, None
         if found.running is not None:
             number = found.running.epoch
@@ -428,15 +429,15 @@ class EpochLoop:
         return wanted and await self.store.rations() is None
 
     async def _ration(
-        self, answer: PlanningAnswer, found: Registered, publication: Publication
+        self, planned: PlannedEpoch, found: Registered, publication: Publication
     ) -> None:
         """Publish a first schedule of rations, by estimates."""
-        names = {registered(query.id) for query in answer.planned.queries}
-        planned = [record for record in found.queries if record.id in names]
-        priorities = {record.id: record.priority for record in planned}
-        slos = {record.id: record.slo for record in planned}
+        names = {registered(query.id) for query in planned.queries}
+        records = [record for record in found.queries if record.id in names]
+        priorities = {record.id: record.priority for record in records}
+        slos = {record.id: record.slo for record in records}
         try:
-            schedule = await asyncio.to_thread(expected_schedule, answer, priorities, slos)
+            schedule = await asyncio.to_thread(expected_schedule, planned, priorities, slos)
         except Exception as cause:  # noqa: BLE001 - an epoch is not given up for it
             _LOG.error("no schedule of rations", reason=repr(cause), exc_info=cause)
             return
@@ -444,14 +445,14 @@ class EpochLoop:
             await publication.rations(schedule)
 
     def _planned(
-        self, found: Registered, epoch: int, prepare: Callable[[PlanningRequest], _Made]
+        self, found: Registered, epoch: int, prepare: Callable[[PlanTask], _Made]
     ) -> tuple[Registered, _Made]:
         """The plan of what is registered, where a run that is rejected leaves its place to the one
         before it; runs in a thread.
         """
         rejected: dict[str, ProblemRecord] = {}
         while True:
-            prepared = prepare(self._request(found, epoch))
+            prepared = prepare(self._task(found, epoch))
             places = {query_of(name) for name in prepared.rejected.keys() - rejected.keys()}
             rejected |= prepared.rejected
             staying: dict[str, QueryRecord] = {}
@@ -463,21 +464,20 @@ class EpochLoop:
             others: list[QueryRecord] = [q for q in found.wanted if q.id not in rejected]
             found = replace(found, wanted=[*others, *staying.values()])
 
-    def _request(self, found: Registered, epoch: int) -> PlanningRequest:
-        request = plan_request(found, self.store.forms, self.settings.solve_seconds)
-        task = on_terms_of(found.wanted, replace(request.task, epoch=epoch))
-        return replace(request, task=task)
+    def _task(self, found: Registered, epoch: int) -> PlanTask:
+        task = plan_task(found, self.store.forms, self.settings.solve_seconds)
+        return replace(task, epoch=epoch).on_terms_of(found.wanted)
 
-    def _prepare(self, request: PlanningRequest) -> Prepared:
+    def _checked(self, task: PlanTask) -> PlannedEpoch:
         """Plan in this process, and check the plan."""
-        answer = self.answer(request)
-        validate_plan(answer.planned.plan, answer.planned.queries)
-        return Prepared.of(answer, self.clock())
+        planned = self.plan(task)
+        validate_plan(planned.plan, planned.queries)
+        return planned
 
-    def _prepare_apart(self, after: int | None, request: PlanningRequest) -> Sealed:
+    def _prepare_apart(self, after: int | None, task: PlanTask) -> Sealed:
         """The same in the planner's process; ``after``: the newest epoch."""
         rests = self.settings.mode is Mode.LIVE
-        found = self.process.prepare(request, self.clock(), after, rests=rests)
+        found = self.process.prepare(task, self.clock(), after, rests=rests)
         if found is None:
             raise _RunningWanted
         return found
@@ -526,6 +526,10 @@ class EpochLoop:
         self.metrics.published.inc()
         self.metrics.rejected.inc(len(record.rejected))
         self.metrics.solve.labels(record.optimizer).observe(record.solve_ms / 1000)
+
+
+def _sealed(planned: PlannedEpoch, now: datetime) -> Sealed:
+    return seal(*planned.publish(now))
 
 
 class _RunningWanted(Exception):

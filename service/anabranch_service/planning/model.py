@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.explain.substreams import read_substreams
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_service.planning.epoch import Task
+    from anabranch_service.planning.task import PlanTask
 
 
 def cost_model(
-    task: Task,
+    task: PlanTask,
     queries: Sequence[JoinQuery],
     parallelism: int,
     substreams: Sequence[Substreams],
@@ -25,7 +24,7 @@ def cost_model(
     """The model that ``task`` is planned by.
 
     Args:
-        substreams: how the plan tells tuples apart that is priced.
+        substreams: the division of each start's tuples in the plan that is priced.
     """
     return CostModel(
         task.statistics,
@@ -34,8 +33,3 @@ def cost_model(
         bounds=LoosestBounds(queries),
         substreams=substreams,
     )
-
-
-def substreams_in(explain: Mapping[str, Any]) -> tuple[Substreams, ...]:
-    """How a published plan tells tuples apart; nothing where an earlier release published it."""
-    return read_substreams(explain.get("substreams", ()))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from anabranch_contract.rest.plans import DryRunIn
-from anabranch_contract.rest.settings import SettingsIn
-from anabranch_service.registry.records import PlanningRecord
+from anabranch_contract.rest.settings import PlanningSettings, SettingsIn, nullable
 from anabranch_service.settings import Settings
 
-#: Settings that null lifts.
-LIFTED = ("memory", "copies", "intermediate_results", "revision_gain", "capacity")
 
-
-def default_planning(settings: Settings) -> PlanningRecord:
+def default_planning(settings: Settings) -> PlanningSettings:
     """The settings until others are put over REST."""
-    return PlanningRecord(
+    return PlanningSettings(
         optimizer=settings.optimizer,
         objective=settings.objective,
         parallelism=settings.parallelism,
@@ -21,8 +17,8 @@ def default_planning(settings: Settings) -> PlanningRecord:
     )
 
 
-def changed(current: PlanningRecord, body: SettingsIn | DryRunIn) -> PlanningRecord:
+def changed(current: PlanningSettings, body: SettingsIn | DryRunIn) -> PlanningSettings:
     """``current`` with what ``body`` gives; null lifts a limit and means nothing elsewhere."""
-    given = body.model_dump(include=set(PlanningRecord.model_fields), exclude_unset=True)
-    changes = {k: v for k, v in given.items() if v is not None or k in LIFTED}
-    return PlanningRecord.model_validate({**current.model_dump(), **changes})
+    given = body.model_dump(include=set(PlanningSettings.model_fields), exclude_unset=True)
+    changes = {k: v for k, v in given.items() if v is not None or nullable(k)}
+    return PlanningSettings.model_validate({**current.model_dump(), **changes})

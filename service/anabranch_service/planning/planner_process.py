@@ -24,7 +24,7 @@ import structlog
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, QueryId
-from anabranch_service.planning.request import PlanningRequest
+from anabranch_service.planning.task import PlanTask
 from anabranch_service.registry.publication import Sealed
 from anabranch_service.registry.records import Explanation
 
@@ -38,30 +38,30 @@ NICE = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A request for an epoch that would be published at a time.
+    """A task whose epoch would be published at a time.
 
     Attributes:
         after: the newest epoch that has been published; None: none has.
-        order: the queries of the request, of which it has only those that the process has not.
+        order: the queries of the task, which itself has only those new to the process.
         rests: whether the last plan may go on for a while where only figures have moved.
     """
 
-    request: PlanningRequest
+    task: PlanTask
     now: datetime
     after: int | None
     order: tuple[QueryId, ...]
     rests: bool = False
 
     def beside(self, sent: Queries) -> Plan:
-        """The request without the queries that have been ``sent``."""
-        new = tuple(q for q in self.request.queries if sent.get(q.id) is not q)
-        return replace(self, request=replace(self.request, queries=new))
+        """The task without the queries that have been ``sent``."""
+        new = tuple(q for q in self.task.queries if sent.get(q.id) is not q)
+        return replace(self, task=replace(self.task, queries=new))
 
-    def whole(self, sent: Queries) -> tuple[PlanningRequest, Queries]:
-        """The request with all queries; and these."""
-        there = {**sent, **{q.id: q for q in self.request.queries}}
+    def whole(self, sent: Queries) -> tuple[PlanTask, Queries]:
+        """The task with all queries; and these."""
+        there = {**sent, **{q.id: q for q in self.task.queries}}
         queries = {name: there[name] for name in self.order}
-        return replace(self.request, queries=tuple(queries.values())), queries
+        return replace(self.task, queries=tuple(queries.values())), queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class PlannerProcess:
 
     def prepare(
         self,
-        request: PlanningRequest,
+        task: PlanTask,
         now: datetime,
         after: int | None = None,
         *,
@@ -108,7 +108,7 @@ class PlannerProcess:
         """Plan an epoch that is published at ``now``, from the last one that was planned here.
 
         Args:
-            request: what runs (``running``) may be left out.
+            task: the running epoch (``running``) may be left out.
             after: the newest epoch that has been published; None: none has.
             rests: as in :class:`Plan`.
 
@@ -119,8 +119,8 @@ class PlannerProcess:
             PlannerError: ``planner-stopped``: it took too long, or the process died; or whatever
                 planning raises.
         """
-        order = tuple(q.id for q in request.queries)
-        return cast("Sealed | None", self._answer(Plan(request, now, after, order, rests)))
+        order = tuple(q.id for q in task.queries)
+        return cast("Sealed | None", self._answer(Plan(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
         """What :meth:`explain` takes, of the plan of ``epoch``; None: that is not the newest one
@@ -147,7 +147,7 @@ class PlannerProcess:
             try:
                 if isinstance(asked, Plan):
                     answer = _ask(child, asked.beside(self._sent))
-                    self._sent = {q.id: q for q in asked.request.queries}
+                    self._sent = {q.id: q for q in asked.task.queries}
                 else:
                     answer = _ask(child, asked)
             except (EOFError, OSError, pickle.UnpicklingError) as cause:

@@ -18,20 +18,13 @@ from typing import BinaryIO, cast
 
 from anabranch_contract.collection import collect_rarely
 from anabranch_contract.plans.ruleset import digest, renumbered
-from anabranch_planner.cost.sampling import estimate
 from anabranch_planner.search.assemble import gap
-from anabranch_service.planning.epoch import finite
+from anabranch_service.planning.epoch import PlannedEpoch, finite, plan_epoch
 from anabranch_service.planning.follower import Follower
 from anabranch_service.planning.pace import Pace
 from anabranch_service.planning.planner_process import Answer, Asked, HandOver, Plan, Queries
-from anabranch_service.planning.request import (
-    PlanningAnswer,
-    PlanningRequest,
-    Prepared,
-    explained,
-    plan_only,
-)
-from anabranch_service.planning.what_if import Running
+from anabranch_service.planning.task import PlanTask, RunningEpoch
+from anabranch_service.planning.what_if import explained
 from anabranch_service.registry.patching import Base, seal_patched
 from anabranch_service.registry.publication import Sealed, seal_again
 from anabranch_service.registry.records import EpochRecord
@@ -67,63 +60,59 @@ class _Planner:
             return self._prepare(asked)
         if isinstance(asked, HandOver):
             return self._hand_over(asked.epoch)
-        return explained(pickle.loads(asked.plan)).explanation()
+        return explained(pickle.loads(asked.plan)).explanation
 
     def _prepare(self, asked: Plan) -> Sealed | None:
         last = self._last
         if last is not None and last.record.epoch != asked.after:
             # What this process has planned was not published, or something else has been since.
             last, self._last, self._follower = None, None, Follower()
-        request, self._sent = asked.whole(self._sent)
-        request = replace(request, queries=self._follower.known(request.queries))
+        task, self._sent = asked.whole(self._sent)
+        task = replace(task, queries=self._follower.known(task.queries))
         if last is not None:
-            request = replace(request, running=last.running())
-        elif asked.after is not None and request.running is None:
+            task = replace(task, running=last.running())
+        elif asked.after is not None and task.running is None:
             return None
-        self._follower.weight = request.task.options.switching
-        if last is not None and _goes_on(last, request):
-            if self._stays(request):
-                return self._again(last, request, asked.now)
-            if asked.rests and self._rests(last, request):
-                return self._again(last, request, asked.now, rests=True)
+        self._follower.weight = task.options.switching
+        if last is not None and _goes_on(last, task):
+            if self._stays(task):
+                return self._again(last, task, asked.now)
+            if asked.rests and self._rests(last, task):
+                return self._again(last, task, asked.now, rests=True)
         began = time.process_time()
-        answer = plan_only(request, self._follower)
+        planned = plan_epoch(task, self._follower)
         for part in self._follower.parts:
             part.validate()
-        made = Prepared.of(answer, asked.now)
-        base = None if last is None else last.base
-        sealed, base = seal_patched(made.record, made.text, base)
-        self._last = _Last(made.record, made.text, request, answer, base)
+        record, text = planned.publish(asked.now)
+        sealed, base = seal_patched(record, text, None if last is None else last.base)
+        self._last = _Last(record, text, planned, base)
         self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
 
-    def _stays(self, request: PlanningRequest) -> bool:
+    def _stays(self, task: PlanTask) -> bool:
         """Whether no figure has moved either."""
-        figures = estimate(request.task.statistics, request.queries, request.samples)
-        return self._follower.stays(request.queries, figures)
+        return self._follower.stays(task.queries, task.estimated().statistics)
 
-    def _rests(self, last: _Last, request: PlanningRequest) -> bool:
+    def _rests(self, last: _Last, task: PlanTask) -> bool:
         """Whether the last plan goes on although figures have moved. One without any does not."""
         return (
             last.record.statistics_epoch is not None
-            and self._follower.is_of(request.queries)
+            and self._follower.is_of(task.queries)
             and self._pace.rests(time.monotonic())
         )
 
-    def _again(
-        self, last: _Last, request: PlanningRequest, now: datetime, *, rests: bool = False
-    ) -> Sealed:
+    def _again(self, last: _Last, task: PlanTask, now: datetime, *, rests: bool = False) -> Sealed:
         """The last plan under another number; where planning ``rests``, by its own figures."""
-        epoch = request.task.epoch
+        epoch = task.epoch
         record = last.record.again(epoch, now)
-        plan = last.answer.planned.plan
+        plan = last.planned.plan
         bound = plan.bound - plan.switching
         text = renumbered(last.text, epoch)
         record = record.model_copy(
             update={
                 "statistics_epoch": last.record.statistics_epoch
                 if rests
-                else request.statistics_epoch,
+                else task.statistics_epoch,
                 "ruleset_digest": digest(text),
                 "method": RESTS if rests else "as before",
                 "solve_ms": 0.0,
@@ -139,7 +128,10 @@ class _Planner:
         last = self._last
         if last is None or last.record.epoch != epoch:
             return None
-        return pickle.dumps(last.answer.without_rules(), pickle.HIGHEST_PROTOCOL)
+        planned = last.planned.without_rules()
+        figures = self._follower.taken or planned.task.statistics
+        planned = replace(planned, task=replace(planned.task, statistics=figures))
+        return pickle.dumps(planned, pickle.HIGHEST_PROTOCOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,31 +140,29 @@ class _Last:
 
     Attributes:
         record, text: of its newest epoch, and of its ruleset.
-        request, answer: by which it was made. ``base``: of which the next ruleset is a patch.
+        base: the ruleset that the next one is a patch of.
     """
 
     record: EpochRecord
     text: str
-    request: PlanningRequest
-    answer: PlanningAnswer
+    planned: PlannedEpoch
     base: Base
 
-    def running(self) -> Running:
-        """The plan as what the next one is compared with, and charged for changing."""
-        return Running(self.record, self.answer.planned.queries)
+    def running(self) -> RunningEpoch:
+        """The plan as the epoch that the next one is compared with and charged for changing."""
+        planned = self.planned
+        return RunningEpoch(self.record, planned.queries, planned.rules.decisions)
 
 
-def _goes_on(last: _Last, request: PlanningRequest) -> bool:
-    """Whether what was planned last is still what is wanted, but for queries and figures."""
-    fallback = last.answer.planned.fallback
-    return not fallback and _but_for_figures(request) == _but_for_figures(last.request)
+def _goes_on(last: _Last, task: PlanTask) -> bool:
+    """Whether the last task is still the one, except for queries and figures."""
+    return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
-def _but_for_figures(request: PlanningRequest) -> tuple[object, ...]:
-    """What a plan depends on but its queries and statistics."""
-    task = request.task
+def _terms(task: PlanTask) -> tuple[object, ...]:
+    """Everything that a plan depends on except its queries and statistics."""
     terms = (task.options, task.sinks, task.freshness, task.past, task.formulation, task.widths)
-    return (task.streams, request.rejected, *terms)
+    return (task.streams, task.rejected, *terms)
 
 
 def _pickled(work: Callable[[], Answer]) -> bytes:

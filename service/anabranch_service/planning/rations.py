@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Edge, Ruleset
     from anabranch_contract.protocol.interims import Interim
     from anabranch_contract.queries.joins import JoinQuery, Label
+    from anabranch_contract.rest.settings import PlanningSettings
     from anabranch_planner.allocation.forest import Forest
-    from anabranch_service.planning.request import PlanningAnswer
-    from anabranch_service.registry.records import PlanningRecord
+    from anabranch_service.planning.epoch import PlannedEpoch
 
 #: Weight of a period against the one after it.
 FADE = 0.8
@@ -56,7 +56,7 @@ def ration_schedule(
     queries: Sequence[JoinQuery],
     priorities: Mapping[str, int],
     periods: Sequence[Interim],
-    options: PlanningRecord,
+    options: PlanningSettings,
     slos: Mapping[str, Slo] | None = None,
 ) -> RationSchedule | None:
     """The best rations for every budget; None where nothing was measured, or nothing can be saved.
@@ -78,21 +78,21 @@ def ration_schedule(
 
 
 def expected_schedule(
-    answer: PlanningAnswer, priorities: Mapping[str, int], slos: Mapping[str, Slo]
+    planned: PlannedEpoch, priorities: Mapping[str, int], slos: Mapping[str, Slo]
 ) -> RationSchedule | None:
     """The same by the cost model's figures: before anything is measured; None where by these
     nothing can be saved. Only shares of what everything takes count, so the unit does not matter.
 
     Args:
-        answer: the plan. ``priorities``, ``slos``: see :func:`ration_schedule`.
+        planned: the plan. ``priorities``, ``slos``: see :func:`ration_schedule`.
     """
-    task, plan, queries = answer.task, answer.planned.plan, answer.planned.queries
+    task, plan, queries = planned.task, planned.plan, planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
     model = cost_model(task, queries, task.options.parallelism, plan.substreams)
     return _schedule(
         rationed_forest(plan, queries, model, streams).forest,
         probing_of_plan(plan, queries, model),
-        answer.planned.ruleset,
+        planned.ruleset,
         rationed_goals(queries, streams),
         priorities,
         task.options,
@@ -106,7 +106,7 @@ def _schedule(
     ruleset: Ruleset,
     rankings: Sequence[RationedGoal],
     priorities: Mapping[str, int],
-    options: PlanningRecord,
+    options: PlanningSettings,
     slos: Mapping[str, Slo],
 ) -> RationSchedule | None:
     """The best rations of the goals of ``forest``.
@@ -164,7 +164,7 @@ def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge
     return sum(flow.seconds for flow in found.values()) + per_row * results
 
 
-def may_ration(options: PlanningRecord, mode: Mode) -> bool:
+def may_ration(options: PlanningSettings, mode: Mode) -> bool:
     """Whether probes may be rationed: a replay takes the time that it needs, unless a capacity is
     stated.
     """

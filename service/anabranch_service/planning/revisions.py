@@ -22,6 +22,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.rest.revisions import RevisionReason
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost.footprint import to_json
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.plans.optimise import Options
@@ -33,7 +34,7 @@ from anabranch_service.planning.gains import ENOUGH, Change
 from anabranch_service.planning.periods import Measured, recent
 from anabranch_service.planning.rates import AHEAD, foreseen
 from anabranch_service.planning.widths import with_exchange
-from anabranch_service.registry.records import KeptRevision, PlanningRecord
+from anabranch_service.registry.records import KeptRevision
 
 #: Seconds that the search for a revision may take. It hardly ever does: with so much time ahead the
 #: program is solved as a whole, which for 100 queries takes less than local search does.
@@ -74,7 +75,7 @@ class Question:
     length: int
     snapshot: Snapshot | None
     running: RunningPlan
-    options: PlanningRecord
+    options: PlanningSettings
     records: tuple[KeptRevision, ...]
     newest: int
     now: datetime

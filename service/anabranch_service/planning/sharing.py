@@ -23,6 +23,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Relation, RelationId, Stream, StreamName
 from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.normal.implication import weaker
 from anabranch_planner.passes import optimise
@@ -30,7 +31,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.request import Registered, read_queries
 from anabranch_service.registry.describe import describe
-from anabranch_service.registry.records import PlanningRecord, QueryRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
 
 _LOG = structlog.get_logger(__name__)
@@ -158,7 +159,7 @@ def _cheaper(
     return shared, Shared({alias: to_json(kept) for alias, kept in relaxed.items()}, meaning)
 
 
-def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: PlanningRecord) -> float:
+def _cost(queries: Sequence[JoinQuery], statistics: Statistics, options: PlanningSettings) -> float:
     return optimise(
         queries,
         statistics,

@@ -1,39 +1,28 @@
 """The explanation of a plan: who costs what, what changes, and why.
 
-Everything here is computed from a plan that has been made, costs no further solve, and is bounded
-(:data:`FULL`, :data:`SUMMARY`). A failure costs the answer its explanation, never the plan.
+Everything here is computed from a plan that has been made, and is bounded by the task's limits.
+A failure costs the answer its explanation, never the plan.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 
 import structlog
 
-from anabranch_contract.plans.ruleset import HotValue, Substreams
-from anabranch_contract.queries.joins import JoinQuery, QueryId
+from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, ShareRecord, SharesRecord
-from anabranch_planner.cost.footprint import (
-    Footprint,
-    FootprintError,
-    footprint_of,
-    from_json,
-    to_json,
-)
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.explain.diff import diff, diff_document
-from anabranch_planner.plans.backfill import Backfill, from_document
-from anabranch_planner.plans.hot_keys import read_hot
+from anabranch_planner.passes import optimise_apart
+from anabranch_planner.plans.optimise import Apart, apart_of
 from anabranch_planner.plans.reasons import reasons, reasons_document
-from anabranch_planner.plans.shares import (
-    costs_by_owner,
-    game,
-    shares,
-)
-from anabranch_service.planning.epoch import Planned, Task
-from anabranch_service.planning.model import cost_model, substreams_in
+from anabranch_planner.plans.shares import costs_by_owner, game, shares
+from anabranch_service.planning.costs import cpu_record
+from anabranch_service.planning.epoch import PlannedEpoch, finite, options_of
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.records import EpochRecord
+from anabranch_service.registry.records import Explanation
 
 _LOG = structlog.get_logger(__name__)
 
@@ -42,68 +31,36 @@ _LOG = structlog.get_logger(__name__)
 MAX_KEPT_REASONS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of an answer: queries with shares, entries of each list of a diff, reasons."""
-
-    shares: int | None
-    changes: int | None
-    reasons: int | None
+def explained(planned: PlannedEpoch) -> PlannedEpoch:
+    """``planned`` with its explanation. Never raises; parts that fail are left out."""
+    return replace(planned, explanation=explain_choice(planned, standalone(planned)))
 
 
-#: Why an epoch has no comparison yet.
-LATER = (
-    "costs apart, differences and reasons are worked out after publication; those of an epoch that "
-    "another follows soon are left out"
-)
-
-FULL = Limits(shares=None, changes=None, reasons=None)
-#: Also what an epoch's record keeps.
-SUMMARY = Limits(shares=200, changes=25, reasons=25)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A published epoch to compare with.
-
-    Attributes:
-        queries: those of it that can still be read.
-    """
-
-    record: EpochRecord
-    queries: tuple[JoinQuery, ...]
+def standalone(planned: PlannedEpoch) -> Apart | None:
+    """The plans that choose for every query by itself; None where they can't be made."""
+    plan, task = planned.plan, planned.task
+    options = options_of(planned.queries, task, plan.optimizer)
+    try:
+        if not planned.queries:
+            return Apart(plan, plan)
+        known = apart_of(plan, options)
+        return known or optimise_apart(planned.queries, task.statistics, options)
+    except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
+        _LOG.warning("no cost to compare with", error=repr(cause))
+        return None
 
 
-@dataclass(frozen=True, slots=True)
-class Insight:
-    """The explanation of a plan; None where a part failed, and shares that are not worked out."""
-
-    footprint: dict[str, object] | None
-    shares: SharesRecord | None
-    diff: DiffRecord | None
-    diff_reason: str
-    reasons: ReasonsRecord | None
-
-
-def explain_choice(
-    planned: Planned,
-    task: Task,
-    running: Running | None,
-    limits: Limits = SUMMARY,
-) -> Insight:
-    """Shares, differences and reasons of a plan. Never raises; what fails is left out.
-
-    Args:
-        running: the epoch to compare with; None: there is none yet.
-    """
-    plan, queries = planned.plan, planned.queries
-    marks = share = why = found = None
+def explain_choice(planned: PlannedEpoch, apart: Apart | None) -> Explanation:
+    """Costs beside ``apart``, shares, differences from the running epoch, and reasons."""
+    plan, queries, task = planned.plan, planned.queries, planned.task
+    limits = task.limits
+    share = why = found = cpu = None
     reason = "no epoch has been published yet"
     try:
+        cpu = None if apart is None else cpu_record(plan, apart.individual, queries, task)
         walked = trails(plan, queries)
-        marks = to_json(footprint_of(plan, walked))
         played = game(plan, queries, walked)
-        alone, note = _alone(planned)
+        alone, note = _alone(planned, apart)
         ranked = sorted(shares(plan, queries, alone, played), key=lambda s: (-s.shapley, s.query))
         share = SharesRecord(
             queries=tuple(ShareRecord(**asdict(s)) for s in ranked[: limits.shares]),
@@ -119,88 +76,47 @@ def explain_choice(
                 at_most=limits.reasons,
             )
         )
-        if running is not None:
-            found, reason = _compare(planned, task, running, limits)
+        if task.running is not None:
+            found, reason = _compare(planned)
     except Exception as cause:  # noqa: BLE001 - an explanation is not worth a plan
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
         reason = f"the explanation failed: {cause!r}"
         share = share or SharesRecord.missing(reason)
-    return Insight(marks, share, found, reason, why)
+    return Explanation(
+        individual_cost=None if apart is None else finite(apart.individual.cost),
+        shared_cost=None if apart is None else finite(apart.shared.cost),
+        cpu=cpu,
+        shares=share,
+        diff=found,
+        diff_reason=reason,
+        reasons=why,
+    )
 
 
-def unexplained(planned: Planned) -> Insight:
-    """A plan's steps and stores only: the rest is worked out once it has been published."""
-    return Insight(to_json(planned.footprint), None, None, LATER, None)
-
-
-def rewired_from(running: Running | None) -> Footprint | None:
-    """Steps and stores that a new plan can keep or rewire; None where they are not known."""
-    if running is None or running.record.footprint is None:
-        return None
-    try:
-        return from_json(running.record.footprint)
-    except FootprintError as cause:
-        _LOG.warning("switching is not charged", epoch=running.record.epoch, error=str(cause))
-        return None
-
-
-def decided_in(running: Running | None) -> tuple[Backfill, ...]:
-    """A published epoch's decisions on the past of its intermediate results; none where an older
-    version published it.
-    """
-    if running is None:
-        return ()
-    return tuple(from_document(doc) for doc in running.record.explain.get("backfill", ()))
-
-
-def dealt_in(running: Running | None) -> dict[str, tuple[HotValue, ...]]:
-    """The values of which a published epoch deals new rows to several hosts, by store."""
-    return {} if running is None else read_hot(running.record.explain.get("hot_keys"))
-
-
-def told_apart_in(running: Running | None) -> tuple[Substreams, ...]:
-    """How a published epoch tells the tuples of starts apart."""
-    return () if running is None else substreams_in(running.record.explain)
-
-
-def _compare(
-    planned: Planned,
-    task: Task,
-    running: Running,
-    limits: Limits,
-) -> tuple[DiffRecord | None, str]:
-    record = running.record
-    if record.footprint is None:
-        return None, (
-            f"steps and stores of epoch {record.epoch} are not known: its explanation failed, as "
-            "the service's log says"
-        )
-    try:
-        before = from_json(record.footprint)
-    except FootprintError as cause:
-        return None, f"the record of epoch {record.epoch} can't be compared with: {cause}"
-    queries = planned.queries
+def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
+    task, queries, running = planned.task, planned.queries, planned.task.running
+    assert running is not None  # asked by the caller
+    record, before = running.record, running.decisions
+    if before is None:
+        return None, f"epoch {record.epoch} can't be compared with: {running.problem}"
     found = diff(
-        before,
+        before.footprint,
         planned.plan,
         queries,
         cost_model(task, queries, task.options.parallelism, planned.plan.substreams),
         before_queries=running.queries,
-        before_model=cost_model(
-            task, running.queries, record.parallelism, substreams_in(record.explain)
-        ),
+        before_model=cost_model(task, running.queries, record.parallelism, before.substreams),
         widths=relation_widths((*queries, *running.queries), task.streams, task.widths),
     )
-    document = {**diff_document(found, at_most=limits.changes), "epoch": record.epoch}
+    document = {**diff_document(found, at_most=task.limits.changes), "epoch": record.epoch}
     return DiffRecord.model_validate(document), ""
 
 
-def _alone(planned: Planned) -> tuple[dict[QueryId, float] | None, str]:
+def _alone(planned: PlannedEpoch, apart: Apart | None) -> tuple[dict[QueryId, float] | None, str]:
     """The cost of each query alone, from the plan that was made for comparison anyway."""
-    plan = planned.individual
-    if plan is None:
+    if apart is None:
         return None, "no query was planned alone, so standalone and proportional are unknown"
-    note = ""
+    plan, note = apart.individual, ""
     if plan.gap > 0:
         note = f"standalone is not proven optimal for every query (gap {plan.gap:.2%})"
     return costs_by_owner(plan, planned.queries), note

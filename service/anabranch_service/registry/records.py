@@ -9,16 +9,6 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from anabranch_contract.plans.plan import (
-    Approval,
-    Backfilling,
-    HotKeyDealing,
-    LookingAhead,
-    Objective,
-    Optimizer,
-    Solver,
-)
-from anabranch_contract.plans.rations import Allocation, Overload
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.types import parse_type
@@ -31,7 +21,6 @@ from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.slo import Slo
 from anabranch_contract.rest.streams import StreamProperties
-from anabranch_planner.plans.backfill import DEFAULT_HORIZON
 
 
 class ColumnRecord(Closed):
@@ -176,55 +165,6 @@ class QueryRecord(Closed):
         )
 
 
-class PlanningRecord(Closed):
-    """Settings of planning that may change at run time, from the next epoch on.
-
-    Attributes:
-        switching: what a step or store copy that the running epoch does not have is charged,
-            as a part of its cost per unit of time; 0 ignores the running epoch. The default, a
-            tenth, is about how well figures of the last epoch predict those of the next, so
-            smaller gains are not worth a rewired epoch.
-        memory: bytes that all store copies together may take in per unit of time; None: any.
-        copies: of any one store; None: any number.
-        intermediate_results: that a plan keeps, at most; 0: none; None: any number.
-        solver: of the joint plan.
-        backfill: who decides whether the past of a new intermediate result is computed.
-        backfill_horizon: for how long a plan is expected to use it, as multiples of the history
-            so far (``plans.backfill``).
-        substreams: into how many kinds the tuples of one stream are told apart at most, by the
-            values of a key, where each kind has cheaper orders of its own; 1: they are not.
-        revision_gain: the share of the running plan's cost that a revision has to save; None: the
-            rules of an epoch are not revised. The default is that of ``switching``.
-        approval: whether a plan that changes what runs waits for an operator.
-        overload: what is done where input outruns the machine; ``allocation``: by what rations
-            are the best. ``latency_goal``: seconds that they are to keep.
-        capacity: the share of rationed probes' CPU time that is spent; None: as the load allows.
-        look_ahead: whether probes ask ahead, where that pays, if later ones can find anything.
-        hot_keys: whether, on several hosts, new rows of frequent values are dealt to several of
-            them where that pays.
-    """
-
-    optimizer: Optimizer
-    objective: Objective
-    parallelism: int = Field(ge=1, le=1024)
-    switching: float = Field(default=0.1, ge=0, le=1000)
-    memory: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    copies: int | None = Field(default=None, ge=1, le=1024)
-    intermediate_results: int | None = Field(default=None, ge=0, le=1_000_000)
-    solver: Solver = Solver.BRANCH
-    backfill: Backfilling = Backfilling.AUTO
-    backfill_horizon: float = Field(default=DEFAULT_HORIZON, ge=0, le=1e6)
-    substreams: int = Field(default=4, ge=1, le=64)
-    revision_gain: float | None = Field(default=0.1, ge=0, le=1)
-    approval: Approval = Approval.AUTOMATIC
-    overload: Overload = Overload.WAIT
-    allocation: Allocation = Allocation.FAIR
-    latency_goal: float = Field(default=2.0, ge=0.1, le=3600)
-    capacity: float | None = Field(default=None, gt=0, le=1)
-    look_ahead: LookingAhead = LookingAhead.NEVER
-    hot_keys: HotKeyDealing = HotKeyDealing.AUTO
-
-
 class KeptRevision(RevisionRecord):
     """A revision as it was published.
 
@@ -267,22 +207,22 @@ class Explanation(Closed):
 
 
 class PlanDetails(Closed):
-    """What is long in an epoch's record, and kept beside it."""
+    """The long parts of an epoch's record, kept beside it."""
 
     explain: dict[str, Any]
-    footprint: dict[str, Any] | None
+    decisions: dict[str, Any] | None
 
 
 class EpochRecord(PublishedEpoch):
     """An epoch as it was published.
 
     Attributes:
-        footprint: the plan's steps and stores, for comparison with later plans; None in epochs
-            that an older version published.
-        plan: a digest of them, of the queries and of the parallelism; None likewise.
+        decisions: of its plan (``planner.plans.decisions``), from which later plans start; None
+            until the record has its details.
+        plan: a digest of the plan's steps and stores, its queries and the parallelism.
     """
 
-    footprint: dict[str, Any] | None = None
+    decisions: dict[str, Any] | None = None
     plan: str | None = None
 
     def with_digest(self) -> EpochRecord:
@@ -291,11 +231,11 @@ class EpochRecord(PublishedEpoch):
 
     def details(self) -> PlanDetails:
         """What is long in it."""
-        return PlanDetails(explain=self.explain, footprint=self.footprint)
+        return PlanDetails(explain=self.explain, decisions=self.decisions)
 
     def without_details(self) -> EpochRecord:
         """The rest."""
-        return self.model_copy(update={"explain": {}, "footprint": None})
+        return self.model_copy(update={"explain": {}, "decisions": None})
 
     def with_details(self, found: PlanDetails) -> EpochRecord:
         """All of it."""
@@ -335,7 +275,7 @@ class EpochRecord(PublishedEpoch):
         return KeptSummary.of(self, plan=self.plan or self._digest(), changes=changes)
 
     def _digest(self) -> str | None:
-        if self.footprint is None:
+        if self.decisions is None:
             return None
-        parts = [self.footprint, sorted(self.queries), self.parallelism]
+        parts = [self.decisions["footprint"], sorted(self.queries), self.parallelism]
         return digest(json.dumps(parts, sort_keys=True))[:16]

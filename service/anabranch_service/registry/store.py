@@ -41,6 +41,7 @@ from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
 from anabranch_contract.rest.epochs import KeptSummary
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_service.errors import Conflict, CorruptRecord
 from anabranch_service.registry.approvals import (
     APPROVE,
@@ -56,7 +57,6 @@ from anabranch_service.registry.records import (
     Explanation,
     KeptRevision,
     PlanDetails,
-    PlanningRecord,
     QueryRecord,
     StreamRecord,
 )
@@ -455,14 +455,14 @@ class Store:
 
     # --- settings ------------------------------------------------------------------------------
 
-    async def planning(self) -> PlanningRecord | None:
+    async def planning(self) -> PlanningSettings | None:
         """The planning settings that were put over REST, if any."""
         text = await _text(self.redis.get(self._own("settings")))
-        return _strict(PlanningRecord, "settings", text)
+        return _strict(PlanningSettings, "settings", text)
 
     async def update_planning(
-        self, change: Callable[[PlanningRecord | None], PlanningRecord]
-    ) -> PlanningRecord:
+        self, change: Callable[[PlanningSettings | None], PlanningSettings]
+    ) -> PlanningSettings:
         """Apply ``change`` to the newest planning settings; None stands for the defaults.
 
         ``change`` may run several times, and may raise to leave them alone.

@@ -27,14 +27,10 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.planning.dry_run import dry_run_out
-from anabranch_service.planning.epoch import plan_jointly, problem_of
-from anabranch_service.planning.request import (
-    PlanningRequest,
-    answer_request,
-    plan_request,
-    read_registered,
-)
-from anabranch_service.planning.what_if import FULL
+from anabranch_service.planning.epoch import plan_epoch, plan_jointly, problem_of
+from anabranch_service.planning.request import plan_task, read_registered
+from anabranch_service.planning.task import FULL, PlanTask
+from anabranch_service.planning.what_if import explained
 from anabranch_service.presenters.missed import rows_to_miss
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
@@ -67,18 +63,18 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     missed = rows_to_miss(answer.normalised, await ctx.store.progress())
     # Alone it is planned once, beside others three times: with them, apart, and they without it.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.solve_seconds)
-    request = await ctx.work.read(plan_request, found, ctx.store.forms, seconds)
-    planned, added = await ctx.work.plan(_plan_beside, request, query)
+    task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
+    planned, added = await ctx.work.plan(_plan_beside, task, query)
     given = {**_own(planned, name), "added_cost": added, "missed": missed}
     return answer.model_copy(update=given)
 
 
-def _plan_beside(request: PlanningRequest, query: JoinQuery) -> tuple[DryRunOut, float]:
-    """The plan of a request with one more query, and by how much that makes it dearer."""
-    queries = (*request.queries, *query.planned)
-    answer = answer_request(replace(request, queries=queries, limits=FULL))
-    without = plan_jointly(request.queries, answer.task).plan.cost
-    return dry_run_out(answer, "full"), answer.planned.plan.cost - without
+def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
+    """The plan of a task with one more query, and the cost that this query adds."""
+    queries = (*task.queries, *query.planned)
+    planned = explained(plan_epoch(replace(task, queries=queries, limits=FULL)))
+    without = plan_jointly(task.queries, planned.task).plan.cost
+    return dry_run_out(planned, "full"), planned.plan.cost - without
 
 
 def _understand(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from anabranch_contract.rest.settings import SettingsIn, SettingsOut
+from anabranch_contract.rest.settings import PlanningSettings, SettingsIn, SettingsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.planning.options import changed, default_planning
-from anabranch_service.registry.records import PlanningRecord
 from anabranch_service.versions import IfMatch, check_version, etag
 
 router = guarded_router("/v1/settings", tag="settings")
@@ -42,7 +41,7 @@ async def patch_settings(
     Takes effect at the next planned epoch.
     """
 
-    def change(record: PlanningRecord | None) -> PlanningRecord:
+    def change(record: PlanningSettings | None) -> PlanningSettings:
         current = record or default_planning(ctx.settings)
         check_version(current, if_match)
         return changed(current, body)
@@ -50,7 +49,7 @@ async def patch_settings(
     return _out(ctx, await ctx.store.update_planning(change), response)
 
 
-def _out(ctx: Context, record: PlanningRecord, response: Response) -> SettingsOut:
+def _out(ctx: Context, record: PlanningSettings, response: Response) -> SettingsOut:
     response.headers["ETag"] = etag(record)
     mode, batches = ctx.settings.mode.value, ctx.settings.epoch_batches
     return SettingsOut.of(record, mode=mode, epoch_batches=batches)

@@ -24,7 +24,6 @@ from anabranch_planner.plans.hot_keys import (
     deal_hot,
     hot_document,
     hot_keys,
-    read_hot,
 )
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.traffic import traffic
@@ -159,10 +158,8 @@ def test_what_keeps_the_latest_is_not_dealt() -> None:
 def test_documents_say_what_is_hot() -> None:
     found = chosen(skewed(0.3, 0.1))
     document = hot_document(found)
-    assert read_hot(document) == {str(one.store): found.of(one.store) for one in found.values}
     loads = [one["load"] for one in document["values"]]
     assert loads == sorted(loads, reverse=True)
-    assert read_hot(None) == {}
 
 
 def test_what_hot_values_send_is_predicted() -> None:

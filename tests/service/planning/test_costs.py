@@ -21,10 +21,10 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics
 from anabranch_service.planning.costs import costs_record, newest, timed
-from anabranch_service.registry.records import PlanningRecord
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.policy import OPEN
@@ -33,7 +33,7 @@ from tests.support.worlds.service import serving
 TRUE = CostConstants(
     call=2e-3, probe=4e-6, look=1e-6, match=3e-6, write=5e-3, row=6e-6, merge=4e-3, rewrite=2e-6
 )
-SECONDS = PlanningRecord(optimizer="clash", objective=Objective.SECONDS, parallelism=2)
+SECONDS = PlanningSettings(optimizer="clash", objective=Objective.SECONDS, parallelism=2)
 
 
 def interim(batch: int, seed: int) -> str:

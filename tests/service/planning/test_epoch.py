@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Backfilling, LookingAhead, Objective, Optimizer, Solver
 from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_contract.rest.streams import StreamIn
-from anabranch_planner.cost.footprint import Footprint, footprint
+from anabranch_planner.cost.footprint import Footprint
 from anabranch_planner.cost.statistics import NoStatistics, TableStatistics
 from anabranch_planner.passes import optimise
+from anabranch_planner.plans.decisions import Decisions
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.assumptions import AssumedStatistics
-from anabranch_service.planning.epoch import Task, plan_queries
-from anabranch_service.planning.what_if import Running, decided_in
+from anabranch_service.planning.task import PlanTask, RunningEpoch
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.records import EpochRecord, PlanningRecord, StreamRecord
+from anabranch_service.registry.records import EpochRecord, StreamRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.cases.planned import as_running, plan_queries
 from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
@@ -44,11 +44,12 @@ RECORDS: dict[str, StreamRecord] = {
 }
 
 
-def task() -> Task:
-    return Task(
+def task() -> PlanTask:
+    return PlanTask(
+        queries=(),
         streams=usable_streams(RECORDS.values()),
         statistics=NoStatistics(),
-        options=PlanningRecord(
+        options=PlanningSettings(
             optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
         epoch=3,
@@ -76,9 +77,9 @@ def test_probes_look_ahead_where_the_setting_says_so() -> None:
         options = task().options.model_copy(update=changes)
         planned = plan_queries(joins, replace(task(), statistics=known, options=options))
         asked[look_ahead] = [r.out for r in planned.ruleset.probe_rules if r.ahead]
-        said = [one["edge"] for one in planned.explain.get("look_ahead", ())]
+        said = [one["edge"] for one in planned.shown().get("look_ahead", ())]
         assert said == asked[look_ahead]
-        explained[look_ahead] = planned.explain
+        explained[look_ahead] = planned.shown()
     assert asked[LookingAhead.NEVER] == []
     assert asked[LookingAhead.AUTO] == ["orders>customers"]
     (one,) = explained[LookingAhead.AUTO]["look_ahead"]
@@ -93,8 +94,9 @@ def test_a_joint_plan() -> None:
     assert planned.plan.queries == (QueryId("chain"), QueryId("pair"))
     assert (planned.rejected, planned.fallback) == ({}, "")
     assert planned.ruleset.epoch == 3
-    assert planned.individual_cost is not None
-    assert planned.plan.cost <= planned.individual_cost
+    assert planned.explanation is not None
+    assert planned.explanation.individual_cost is not None
+    assert planned.plan.cost <= planned.explanation.individual_cost
 
 
 def _failing(
@@ -137,7 +139,8 @@ def test_a_solver_that_crashes_on_their_combination(monkeypatch: pytest.MonkeyPa
     assert planned.rejected == {}
     assert "solver says no" in planned.fallback
     # It is made of plans of single queries.
-    assert planned.shared_cost is not None
+    assert planned.explanation is not None
+    assert planned.explanation.shared_cost is not None
 
 
 def test_stated_cardinalities_go_before_measured_ones() -> None:
@@ -150,7 +153,7 @@ def test_stated_cardinalities_go_before_measured_ones() -> None:
     assert stated.selectivity(pair.predicates[0]) is None
 
 
-def limited(**options: object) -> Task:
+def limited(**options: object) -> PlanTask:
     given = task()
     return replace(given, options=given.options.model_copy(update=options))
 
@@ -178,11 +181,11 @@ def test_a_memory_that_is_too_small_is_left_out_and_refuses_nobody() -> None:
 
 def test_the_running_plan_stays_where_little_is_gained() -> None:
     running = plan_queries(queries(), task())
-    footprints = footprint(running.plan, running.queries)
-    again = plan_queries(queries(), replace(limited(switching=0.5), running=footprints))
+    known = as_running(running)
+    again = plan_queries(queries(), replace(limited(switching=0.5), running=known))
     assert again.plan.switching == 0
-    assert footprint(again.plan, again.queries) == footprints
-    nothing = Footprint(frozenset(), frozenset())
+    assert again.rules.decisions.footprint == running.rules.decisions.footprint
+    nothing = replace(known, decisions=Decisions(Footprint(frozenset(), frozenset())))
     charged = plan_queries(queries(), replace(limited(switching=0.5), running=nothing))
     assert charged.plan.switching > 0
     off = plan_queries(queries(), replace(limited(switching=0.0), running=nothing))
@@ -192,54 +195,48 @@ def test_the_running_plan_stays_where_little_is_gained() -> None:
 def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() -> None:
     before = plan_queries(queries(), task())
     assert any(not m.is_base for m in before.plan.mirs)
-    assert before.explain["backfill"] == [], "nothing has arrived, so nothing has a past"
+    assert before.shown()["backfill"] == [], "nothing has arrived, so nothing has a past"
 
-    def seen(**options: object) -> Task:
+    def seen(**options: object) -> PlanTask:
         known = AssumedStatistics(_Counted(), {})
         return replace(limited(**options), statistics=known)
 
     kept = {c.mir for c in before.plan.copies if "*" in c.mir}
     for setting, chosen in (("always", True), ("never", False)):
         planned = plan_queries(queries(), seen(backfill=Backfilling(setting)))
-        assert {b["mir"] for b in planned.explain["backfill"]} == kept
-        assert all(b["chosen"] is chosen for b in planned.explain["backfill"])
+        assert {b["mir"] for b in planned.shown()["backfill"]} == kept
+        assert all(b["chosen"] is chosen for b in planned.shown()["backfill"])
         assert bool(planned.ruleset.backfill_rules) is chosen
 
     soon = plan_queries(queries(), seen(backfill_horizon=0.0))
     late = plan_queries(queries(), seen(backfill_horizon=1000.0))
-    assert not any(b["chosen"] for b in soon.explain["backfill"])
-    assert all(b["chosen"] for b in late.explain["backfill"])
-    record = EpochRecord(
-        epoch=3,
-        published_at=datetime(2026, 1, 1, tzinfo=UTC),
-        optimizer=Optimizer.CLASH,
-        objective=Objective.TUPLES,
-        parallelism=2,
-        queries=("chain", "pair"),
-        cost=late.plan.cost,
-        bound=None,
-        gap=None,
-        individual_cost=None,
-        shared_cost=None,
-        solve_ms=1.0,
-        method="",
-        candidates=0,
-        variables=0,
-        constraints=0,
-        statistics_epoch=None,
-        assumed=(),
-        explain=json.loads(json.dumps(late.explain)),
-        ruleset_digest="",
-    )
-    running = Running(EpochRecord.model_validate_json(record.model_dump_json()), late.queries)
-    again = replace(
-        seen(backfill_horizon=0.0),
-        running=footprint(late.plan, late.queries),
-        backfills=decided_in(running),
-    )
+    assert not any(b["chosen"] for b in soon.shown()["backfill"])
+    assert all(b["chosen"] for b in late.shown()["backfill"])
+    again = replace(seen(backfill_horizon=0.0), running=as_running(late))
     assert plan_queries(queries(), again).ruleset.backfill_rules == late.ruleset.backfill_rules
-    older = replace(running, record=record.model_copy(update={"explain": {}}))
-    assert (decided_in(older), decided_in(None)) == ((), ())
+
+
+def test_the_explanation_that_is_shown_decides_nothing() -> None:
+    """The next plan is the same, whatever became of the document for people."""
+    known = AssumedStatistics(_Counted(), {})
+    given = replace(limited(backfill=Backfilling.ALWAYS, switching=0.5), statistics=known)
+    running = as_running(plan_queries(queries(), given))
+    shown = running.record.explain
+    assert shown["backfill"]
+    plans = []
+    for explain in (shown, {}, {"backfill": "none", "substreams": 5, "hot_keys": [], "x": shown}):
+        record = running.record.model_copy(update={"explain": explain})
+        read = EpochRecord.model_validate_json(record.model_dump_json())
+        running = RunningEpoch.of(read, running.queries)
+        again = plan_queries(queries(), replace(given, epoch=4, running=running))
+        plans.append((again.plan, again.ruleset, again.rules.decisions))
+    assert plans[1:] == plans[:-1]
+    assert plans[0][0].switching == 0
+    # Decisions that can't be read are planned without, and logged.
+    broken = running.record.model_copy(update={"decisions": {"version": 99}})
+    unread = RunningEpoch.of(broken, running.queries)
+    assert unread.decisions is None
+    assert "version 99" in unread.problem
 
 
 class _Counted(NoStatistics):

@@ -13,8 +13,7 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.progress import Boundary
 from anabranch_planner.cost.steps import PlanError
 from anabranch_service.clock import utc_now
-from anabranch_service.planning.loop import EpochLoop
-from anabranch_service.planning.request import PlanningAnswer, PlanningRequest, answer_request
+from anabranch_service.planning.loop import EpochLoop, plan_and_explain
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.store import Store
@@ -23,14 +22,16 @@ from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
+    from anabranch_service.planning.epoch import PlannedEpoch
+    from anabranch_service.planning.task import PlanTask
     from anabranch_service.settings import Settings
 
 
-def lossy(request: PlanningRequest) -> PlanningAnswer:
+def lossy(task: PlanTask) -> PlannedEpoch:
     """A plan in which the tuples of one relation start no probe: it would lose results."""
-    answer = answer_request(request)
-    plan = replace(answer.planned.plan, orders=answer.planned.plan.orders[1:])
-    return replace(answer, planned=replace(answer.planned, plan=plan))
+    planned = plan_and_explain(task)
+    plan = replace(planned.plan, orders=planned.plan.orders[1:])
+    return replace(planned, plan=plan)
 
 
 async def turn(settings: Settings, epoch: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,30 +12,35 @@ from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.normalised import AliasInfo, NormalisedInfo
-from anabranch_service.planning.epoch import Planned, Task, plan_queries
-from anabranch_service.planning.model import cost_model, substreams_in
+from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.rations import flows
-from anabranch_service.planning.what_if import explain_choice
+from anabranch_service.planning.task import PlanTask
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
-from anabranch_service.registry.records import PlanningRecord
 from tests.planner.plans.test_substreams import STAR, skewed
+from tests.support.cases.planned import as_running, plan_queries
+
+if TYPE_CHECKING:
+    from anabranch_service.planning.epoch import PlannedEpoch
 
 STREAMS = {
     name: Stream(StreamName(name), (("a", parse_type("bigint")),), None, None) for name in "RSTU"
 }
 
 
-def task(substreams: int) -> Task:
-    options = PlanningRecord(
+def task(substreams: int) -> PlanTask:
+    options = PlanningSettings(
         optimizer=Optimizer.CLASH,
         objective=Objective.TUPLES,
         parallelism=1,
         substreams=substreams,
     )
-    return Task(streams=STREAMS, statistics=skewed(Random(4)), options=options, seconds=5.0)
+    return PlanTask(
+        queries=(), streams=STREAMS, statistics=skewed(Random(4)), options=options, seconds=5.0
+    )
 
 
-def planned(substreams: int = 3) -> Planned:
+def planned(substreams: int = 3) -> PlannedEpoch:
     found = plan_queries([STAR], task(substreams))
     assert (found.rejected, found.fallback) == ({}, "")
     return found
@@ -43,29 +49,22 @@ def planned(substreams: int = 3) -> Planned:
 def test_a_plan_that_tells_tuples_apart_costs_less_and_says_so() -> None:
     alike, apart = planned(1), planned(3)
     assert alike.ruleset.substreams == ()
-    assert alike.explain["substreams"] == []
+    assert alike.shown()["substreams"] == []
     assert apart.ruleset.substreams
     assert apart.plan.cost < alike.plan.cost
     assert wire.loads(wire.dumps(apart.ruleset)) == apart.ruleset
     # What it is compared with does not tell them apart.
-    assert apart.individual_cost == pytest.approx(alike.plan.cost)
-    read = substreams_in(apart.explain)
-    assert list(map(_plain, apart.plan.substreams)) == list(map(_plain, read))
-    for made, one in zip(apart.plan.substreams, read, strict=True):
-        assert one.shares == pytest.approx(made.shares, abs=1e-6)
-    assert substreams_in({}) == ()
-
-
-def _plain(one: wire.Substreams) -> wire.Substreams:
-    """Without what was expected of it."""
-    return wire.Substreams(one.start, one.attribute, one.type, one.groups, one.others)
+    assert apart.explanation is not None
+    assert apart.explanation.individual_cost == pytest.approx(alike.plan.cost)
+    assert as_running(apart).decisions == apart.rules.decisions
+    assert apart.rules.decisions.substreams == apart.plan.substreams
 
 
 def test_its_price_is_that_of_its_own_model() -> None:
     found, asked = planned(), task(3)
-    model = cost_model(asked, [STAR], 1, substreams_in(found.explain))
-    insight = explain_choice(found, asked, None)
-    assert insight.reasons is not None
+    model = cost_model(asked, [STAR], 1, found.rules.decisions.substreams)
+    assert found.explanation is not None
+    assert found.explanation.reasons is not None
     assert model.substreams_of(found.ruleset.substreams[0].start) > 1
 
 
@@ -74,7 +73,9 @@ def test_flows_divide_a_start_by_expected_shares() -> None:
     function = rules.substreams[0]
     assert sum(function.shares) == pytest.approx(1, abs=1e-3)
     assert function.share(range(function.count)) == pytest.approx(1, abs=1e-3)
-    unknown = _plain(function)
+    unknown = wire.Substreams(
+        function.start, function.attribute, function.type, function.groups, function.others
+    )
     assert unknown.share([0]) == pytest.approx(1 / unknown.count)
     found = flows(rules, [])
     assert set(found) >= {rule.out for rule in rules.probe_rules}
@@ -91,7 +92,7 @@ def test_a_querys_paths_say_whose_they_are() -> None:
     )
     measured = MeasuredFlows(flows(rules, []), 0.0, 0.0, measured=False)
     out = query_plan_out(
-        rules, STAR.id, {STAR.id: meaning}, measured, None, None, found.explain["substreams"]
+        rules, STAR.id, {STAR.id: meaning}, measured, None, None, found.shown()["substreams"]
     )
     assert [one.alias for one in out.divided] == [f.start.lower() for f in rules.substreams]
     for one in out.divided:
@@ -108,6 +109,6 @@ def test_a_querys_paths_say_whose_they_are() -> None:
         MeasuredFlows(flows(planned(1).ruleset, []), 0.0, 0.0, measured=False),
         None,
         None,
-        found.explain["substreams"],
+        found.shown()["substreams"],
     )
     assert stale.divided == []

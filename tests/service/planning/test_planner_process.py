@@ -18,8 +18,8 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import digest
 from anabranch_service.planning import loop, planner_process
+from anabranch_service.planning.epoch import LATER
 from anabranch_service.planning.planner_process import NICE, PlannerProcess
-from anabranch_service.planning.what_if import LATER
 from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.service import eventually
 
@@ -107,7 +107,7 @@ def test_a_process_is_sent_a_query_once(apart: Service, monkeypatch: pytest.Monk
 
     def noted(child: subprocess.Popen[bytes], asked: planner_process.Asked) -> Any:
         if isinstance(asked, planner_process.Plan):
-            sent.append((asked.order, [q.id for q in asked.request.queries]))
+            sent.append((asked.order, [q.id for q in asked.task.queries]))
         return ask(child, asked)
 
     monkeypatch.setattr(planner_process, "_ask", noted)

@@ -19,6 +19,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, W
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
@@ -26,7 +27,6 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning import loop
 from anabranch_service.planning.rations import FADE, flows, may_ration, ration_schedule
-from anabranch_service.registry.records import PlanningRecord
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.records import put
 from tests.support.worlds.service import eventually, serving
@@ -41,7 +41,7 @@ JOINED = {
     name: Stream(StreamName(name), tuple((c, _LONG) for c in columns))
     for name, columns in {"r": "ax", "s": "ab", "t": "bc"}.items()
 }
-OPTIONS = PlanningRecord(
+OPTIONS = PlanningSettings(
     optimizer=Optimizer.CLASH,
     objective=Objective.TUPLES,
     parallelism=1,

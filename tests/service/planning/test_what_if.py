@@ -10,18 +10,19 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_planner.cost.footprint import from_json
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.plans.decisions import from_document
 from anabranch_service.errors import InvalidInput
 from anabranch_service.planning import what_if
 from anabranch_service.planning.assumptions import Names, assume
-from anabranch_service.planning.epoch import Task, plan_queries
-from anabranch_service.planning.what_if import explain_choice
+from anabranch_service.planning.task import PlanTask
 from anabranch_service.planning.widths import stream_width
-from anabranch_service.registry.records import EpochRecord, PlanningRecord
+from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_epoch import RECORDS
+from tests.support.cases.planned import plan_queries
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -109,9 +110,9 @@ def test_an_epoch_says_who_costs_what_and_what_changed(shop: Service) -> None:
     assert sum(s["shapley"] for s in shares) == pytest.approx(second["cost"])
     assert second["reasons"]["shared"]
     # What is kept to compare with later plans is not for the API.
-    assert "footprint" not in second
+    assert "decisions" not in second
     details = json.loads(str(shop.redis.get(f"{shop.keys.namespace}:plans:1")))
-    assert from_json(details["footprint"]).steps
+    assert from_document(details["decisions"]).footprint.steps
 
 
 def test_a_query_that_is_gone_is_still_part_of_the_running_plan(shop: Service) -> None:
@@ -132,14 +133,14 @@ def test_an_epoch_without_steps_can_be_read_but_not_compared_with(shop: Service)
     key = shop.keys.epoch(0)
     record = json.loads(str(shop.redis.get(key)))
     record |= json.loads(str(shop.redis.getdel(f"{shop.keys.namespace}:plans:0")))
-    for name in ("footprint", "shares", "diff", "diff_reason", "reasons"):
+    for name in ("decisions", "shares", "diff", "diff_reason", "reasons"):
         del record[name]
     shop.redis.set(key, json.dumps(record))
     assert shop.get("/v1/epochs/0")["shares"] is None
     answer = shop.post(PATH, {}, 200)
     assert answer["diff"] is None
-    assert "its explanation failed" in answer["diff_reason"]
-    record["footprint"] = {"version": 99}
+    assert "version None" in answer["diff_reason"]
+    record["decisions"] = {"version": 99}
     shop.redis.set(key, json.dumps(record))
     assert "version 99" in shop.post(PATH, {}, 200)["diff_reason"]
     shop.plan(0)
@@ -236,11 +237,12 @@ def test_measured_statistics_stay_where_nothing_else_is_assumed(shop: Service) -
 STREAMS = usable_streams(RECORDS.values())
 
 
-def task() -> Task:
-    return Task(
+def task() -> PlanTask:
+    return PlanTask(
+        queries=(),
         streams=STREAMS,
         statistics=NoStatistics(),
-        options=PlanningRecord(
+        options=PlanningSettings(
             optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
         epoch=3,
@@ -276,17 +278,16 @@ def test_composite_keys_and_filtered_relations_can_be_named() -> None:
 
 def test_a_plan_is_worth_more_than_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
     query = read_statement(PAIR).normalise("pair", STREAMS)
-    planned = plan_queries([query], task())
 
     def broken(*_: object, **__: object) -> None:
         raise QueryError("broken", "no reasons today")
 
     monkeypatch.setattr(what_if, "reasons", broken)
-    insight = explain_choice(planned, task(), None)
-    assert insight.footprint is not None
-    assert insight.shares is not None
-    assert insight.reasons is None
-    assert "no reasons today" in insight.diff_reason
+    found = plan_queries([query], task()).explanation
+    assert found is not None
+    assert found.shares is not None
+    assert found.reasons is None
+    assert "no reasons today" in found.diff_reason
 
 
 def test_every_stored_field_survives_the_record(shop: Service) -> None:

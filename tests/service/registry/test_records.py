@@ -27,9 +27,9 @@ def published(shop: Service) -> EpochRecord:
 def test_a_record_is_what_is_long_in_it_and_the_rest(shop: Service) -> None:
     record = published(shop)
     assert record.explain["queries"]
-    assert record.footprint is not None
+    assert record.decisions is not None
     light = record.without_details()
-    assert (light.explain, light.footprint) == ({}, None)
+    assert (light.explain, light.decisions) == ({}, None)
     assert light.with_details(record.details()) == record
     # The digest of the plan is in both, so lists need nothing of what is long.
     assert light.summary() == record.summary()

@@ -1,0 +1,29 @@
+"""Epochs planned by the service's code, without a service."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from anabranch_service.planning.epoch import PlannedEpoch, plan_epoch
+from anabranch_service.planning.task import PlanTask, RunningEpoch
+from anabranch_service.planning.what_if import explained
+from anabranch_service.registry.records import EpochRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anabranch_contract.queries.joins import JoinQuery
+
+
+def plan_queries(queries: Sequence[JoinQuery], task: PlanTask) -> PlannedEpoch:
+    """``queries`` planned and explained."""
+    return explained(plan_epoch(replace(task, queries=tuple(queries))))
+
+
+def as_running(planned: PlannedEpoch) -> RunningEpoch:
+    """``planned`` as it is read back after its publication."""
+    record, _ = planned.publish(datetime(2026, 1, 1, tzinfo=UTC))
+    read = EpochRecord.model_validate_json(record.model_dump_json())
+    return RunningEpoch.of(read, planned.queries)
