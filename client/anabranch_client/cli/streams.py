@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,10 @@ from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.rest.streams import StreamOptions
+
+#: Seconds between two looks at a table that is read again, and looks in a row that find that its
+#: source is not read before nobody waits any longer.
+REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
 
@@ -284,6 +289,40 @@ def stream_set(
             counts = (known.late_tuples, known.invalid_tuples, known.ahead_tuples)
             changes["accepted_rejects"] = sum(count or 0 for count in counts)
         show(client.update_stream(name, **changes), stream_detail, as_json)
+
+
+@streams.command("reread")
+def stream_reread(
+    name: Name,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when queries look up the new rows.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Read a table again; queries go on, and look up the rows before until all are read. With
+    --wait it ends with 1 where the source can't be read.
+    """
+    with connect(url) as client:
+        stream = client.reread_stream(name)
+        assert stream.table is not None
+        version, failures = stream.table.version, 0
+        while wait and stream.table is not None and (stream.table.looked_up or 0) < version:
+            time.sleep(REREAD_POLL)
+            stream = client.stream(name)
+            failures = failures + 1 if stream.source_status.state != "reading" else 0
+            if failures >= REREAD_FAILURES:
+                break
+    show(stream, stream_detail, as_json)
+    if failures >= REREAD_FAILURES:
+        status = stream.source_status
+        why = f": {status.error}" if status.error else ""
+        typer.echo(
+            f"the source of {name} is {status.state}{why}. Queries look up the rows before until it"
+            " has been read whole, which is tried again",
+            err=True,
+        )
+        raise typer.Exit(1)
 
 
 @streams.command("sample")

@@ -168,6 +168,23 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True)
+class TableProgress:
+    """The rows of a table.
+
+    Attributes:
+        version: version that queries look up; 0: the first has not been read whole.
+        reading: version that is being read; 0: none.
+        read_at: seconds since 1970 at which ``version`` had been read whole; None: it has not.
+        rows: stored rows of the version that is looked up; None: they can't be counted.
+    """
+
+    version: int = 0
+    reading: int = 0
+    read_at: float | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress(Message):
     """The progress of the runtime.
 
@@ -207,6 +224,7 @@ class Progress(Message):
         telemetry: what monitoring asks; nothing in documents of the release before.
         sites: those of the executors of the last batch; none where tasks share a state directory,
             and in documents of the release before.
+        tables: table -> its rows.
     """
 
     state: str
@@ -238,6 +256,7 @@ class Progress(Message):
     results_home: str = ""
     telemetry: Telemetry = field(default_factory=Telemetry)
     sites: tuple[str, ...] = ()
+    tables: dict[str, TableProgress] = field(default_factory=dict)
 
     @property
     def input_tuples(self) -> int:
