@@ -16,7 +16,7 @@ from anabranch_client.render.statistics import sample_detail
 from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
-from anabranch_contract.rest.streams import StreamOptions
+from anabranch_contract.rest.streams import StreamOptions, StreamOut
 
 #: Seconds between two looks at a table that is read again, and looks in a row that find that its
 #: source is not read before nobody waits any longer.
@@ -304,15 +304,11 @@ def stream_reread(
     --wait it ends with 1 where the source can't be read.
     """
     with connect(url) as client:
-        stream = client.reread_stream(name)
-        assert stream.table is not None
-        version, failures = stream.table.version, 0
-        while wait and stream.table is not None and (stream.table.looked_up or 0) < version:
+        stream, failures = client.reread_stream(name), 0
+        while wait and failures < REREAD_FAILURES and not _is_reread(stream):
             time.sleep(REREAD_POLL)
             stream = client.stream(name)
             failures = failures + 1 if stream.source_status.state != "reading" else 0
-            if failures >= REREAD_FAILURES:
-                break
     show(stream, stream_detail, as_json)
     if failures >= REREAD_FAILURES:
         status = stream.source_status
@@ -355,6 +351,11 @@ def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None
     with connect(url) as client:
         client.delete_stream(name)
     show({"deleted": name}, lambda _: f"stream {name} is gone", as_json)
+
+
+def _is_reread(stream: StreamOut) -> bool:
+    """Whether queries look up the newest version of a table."""
+    return stream.table is None or stream.table.looked_up == stream.table.version
 
 
 def _column(text: str) -> tuple[str, str]:
