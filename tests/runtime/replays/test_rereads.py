@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Points of the protocol at which the driver dies.
 DEADLY = (Point.CHOOSING, Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED)
 #: Of every third the table has no reader at first.
-SEEDS = (0, 2)
+SEEDS = (2, 24, 28)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def run(world: Rereads, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 40))]
+    "seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 60))]
 )
 def test_each_batch_looks_up_one_version(
     seed: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
