@@ -18,8 +18,8 @@ from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.rest.streams import StreamOptions, StreamOut
 
-#: Seconds between two looks at a table that is read again, and looks in a row that find that its
-#: source is not read before nobody waits any longer.
+#: Seconds between two polls of a table that is read again; polls in a row with an unread source
+#: that end the waiting.
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")

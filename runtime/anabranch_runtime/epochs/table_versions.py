@@ -61,9 +61,9 @@ def end_versions(
 
 
 def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
-    """``store`` less segments of which no row is looked up any more.
+    """``store`` less segments without rows that are looked up.
 
-    A segment's batches are those of the members that arrived last. The others came before.
+    A segment's batches are arrivals of the last members; the other members came before.
     """
     known = [versions[s] for s in store.streams if s in versions]
     if store.is_base:

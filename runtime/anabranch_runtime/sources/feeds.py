@@ -98,8 +98,8 @@ class FeedsReader(PlannedReader):
         return self._feeds
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
-        """All of them, and those of earlier versions that ``offset`` has: a batch that was planned
-        before a table is read again is repeated with their rows.
+        """All of them, and feeds of earlier versions in ``offset``: a batch that was planned before
+        a table is read again is repeated with their rows.
         """
         earlier = [self._earlier(k) for k in offset if self._is_earlier(k)]
         return {**self._feeds, **{feed.id: feed for feed in earlier}}

@@ -1,4 +1,4 @@
-"""Versions of a table's rows, told apart by their batches of arrival.
+"""Versions of a table's rows: intervals of batches of arrival.
 
 A batch brings rows of one version only, the newest that is being read. So a version is an interval
 of batches, and tuples look up the rows of one interval: when a version has been read whole, the
