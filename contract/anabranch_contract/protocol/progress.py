@@ -35,6 +35,7 @@ from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_contract.protocol.table_progress import TableProgress
 
 
 class Mode(StrEnum):
@@ -165,23 +166,6 @@ class Telemetry:
     parked: dict[str, int] = field(default_factory=dict)
     view_lag: dict[str, int] = field(default_factory=dict)
     merge_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TableProgress:
-    """The rows of a table.
-
-    Attributes:
-        version: version that queries look up; 0: the first has not been read whole.
-        reading: version that is being read; 0: none.
-        read_at: seconds since 1970 at which ``version`` had been read whole; None: it has not.
-        rows: stored rows of the version that is looked up; None: they can't be counted.
-    """
-
-    version: int = 0
-    reading: int = 0
-    read_at: float | None = None
-    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

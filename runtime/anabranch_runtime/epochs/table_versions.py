@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.progress import TableProgress
+from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.state.coverage import tile
 from anabranch_runtime.state.manifest import StreamState

@@ -13,7 +13,8 @@ from anabranch_contract.plans.rations import Floor, RationSchedule
 from anabranch_contract.protocol.activations import Activation, LeftRows, of_outer_join
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.protocol.progress import Progress, Rationing, TableProgress
+from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_contract.queries.runs import query_of

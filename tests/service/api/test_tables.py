@@ -10,7 +10,8 @@ import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import SourceState
-from anabranch_contract.protocol.progress import Mode, Progress, TableProgress
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.table_progress import TableProgress
 from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:

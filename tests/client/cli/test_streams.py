@@ -1,4 +1,4 @@
-"""Reading a table again on the command line."""
+"""Commands about streams: reading a table again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from anabranch_client.cli import streams
 from anabranch_client.cli.app import app
 from anabranch_contract.protocol.intake import SourceState
-from anabranch_contract.protocol.progress import Mode, Progress, TableProgress
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.table_progress import TableProgress
 from tests.support.worlds.service import eventually
 
 if TYPE_CHECKING:
