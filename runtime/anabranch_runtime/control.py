@@ -92,6 +92,7 @@ class StreamRecord(_Wire):
     site: str = ""
     retain: int | None = 0
     kind: StreamKind = StreamKind.STREAM
+    version: int = 1
 
 
 class QueryRecord(_Wire):

@@ -32,7 +32,12 @@ def redis() -> Iterator[str]:
 
 
 @pytest.fixture
-def service(redis: str) -> Iterator[Service]:
+def mode() -> Mode:
+    return Mode.STEP
+
+
+@pytest.fixture
+def service(redis: str, mode: Mode) -> Iterator[Service]:
     """A service that knows nothing yet.
 
     It runs in this process, so what it logs would end up in a command's captured output.
@@ -41,7 +46,7 @@ def service(redis: str) -> Iterator[Service]:
     settings = Settings(
         redis_url=redis,
         namespace=f"client{next(_NAMESPACES)}",
-        mode=Mode.STEP,
+        mode=mode,
         poll_seconds=0.005,
         access=OPEN,
     )

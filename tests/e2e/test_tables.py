@@ -31,6 +31,7 @@ NAMED = (
     " AND a.name <> 'new'"
 )
 UNKNOWN = "SELECT f.id AS f FROM flights f LEFT ANTI JOIN airlines a ON a.code = f.carrier"
+EVERY = "SELECT f.id AS f, a.name AS a FROM flights f LEFT JOIN airlines a ON a.code = f.carrier"
 COUNTED = (
     "SELECT a.name AS a, count(*) AS n FROM flights f LEFT JOIN airlines a ON a.code = f.carrier"
     " GROUP BY a.name"
@@ -118,3 +119,52 @@ def test_a_query_looks_up_what_was_read_before_it(tmp_path: Path) -> None:
         assert {r["a"]: str(r["n"]) for r in shown} == dict.fromkeys(
             ("Lufthansa", "new", None, "Lufthansa AG", "Zed"), "1"
         )
+
+
+def test_a_table_is_read_again_while_its_query_runs(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    folder = tmp_path / "home" / "airlines"
+    airlines(folder, "a.parquet", {"LH": "Lufthansa", "AF": "Air France"})
+    with upped(tmp_path) as up, up.client() as client:
+        columns = [("code", "string"), ("name", "string")]
+        source = {"format": "files", "path": str(folder)}
+        client.create_stream("airlines", columns, source=source, kind="table", key=["code"])
+        client.create_stream(
+            "flights",
+            [("id", "bigint"), ("carrier", "string")],
+            source={"format": "redis-stream"},
+        )
+        client.create_query(LOOK_UP, name="q")
+        client.create_query(EVERY, name="every")
+        client.create_query(UNKNOWN, name="unknown")
+
+        def looks_up(version: int, rows: int) -> bool:
+            table = client.stream("airlines").table
+            return table is not None and (table.looked_up, table.rows) == (version, rows)
+
+        wait_until("the first version", partial(looks_up, 1, 2), 300)
+        wait_until("q to be active", partial(_is_active, client, "q"), 120)
+        client.push("flights", [{"id": n, "carrier": c} for n, c in enumerate(("LH", "AF"))])
+        wait_until("the first results", lambda: client.query("q").results == 2, 120)
+        (folder / "a.parquet").unlink()
+        airlines(folder, "b.parquet", {"LH": "Lufthansa AG", "ZZ": "Zed", "YY": "Yes"})
+        run = client.query("q").run
+        asked = client.reread_stream("airlines").table
+        assert asked is not None
+        assert (asked.version, asked.looked_up) == (2, 1)
+        wait_until("the second version", partial(looks_up, 2, 3), 120)
+        client.push(
+            "flights", [{"id": n, "carrier": c} for n, c in enumerate(("LH", "AF", "ZZ"), 2)]
+        )
+        wait_until("the last results", lambda: client.query("q").results == 4, 120)
+        assert client.query("q").run == run
+        assert client.query("q").status == "active"
+        assert results(client, up.home, "q") == [
+            (0, "Lufthansa"), (1, "Air France"), (2, "Lufthansa AG"), (4, "Zed"),
+        ]  # fmt: skip
+        wait_until("the rows of every", partial(_gives, client, "every", 5), 120)
+        assert results(client, up.home, "every") == [
+            (0, "Lufthansa"), (1, "Air France"), (2, "Lufthansa AG"), (3, None), (4, "Zed"),
+        ]  # fmt: skip
+        wait_until("the rows of unknown", partial(_gives, client, "unknown", 1), 120)
+        assert results(client, up.home, "unknown") == [(3,)]

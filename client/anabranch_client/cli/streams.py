@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,11 @@ from anabranch_client.render.statistics import sample_detail
 from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
-from anabranch_contract.rest.streams import StreamOptions
+from anabranch_contract.rest.streams import StreamOptions, StreamOut
+
+#: Seconds between two polls of a table that is read again; polls in a row with an unread source
+#: that end the waiting.
+REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
 
@@ -286,6 +291,36 @@ def stream_set(
         show(client.update_stream(name, **changes), stream_detail, as_json)
 
 
+@streams.command("reread")
+def stream_reread(
+    name: Name,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when queries look up the new rows.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Read a table again; queries go on, and look up the rows before until all are read. With
+    --wait it ends with 1 where the source can't be read.
+    """
+    with connect(url) as client:
+        stream, failures = client.reread_stream(name), 0
+        while wait and failures < REREAD_FAILURES and not _is_reread(stream):
+            time.sleep(REREAD_POLL)
+            stream = client.stream(name)
+            failures = failures + 1 if stream.source_status.state != "reading" else 0
+    show(stream, stream_detail, as_json)
+    if failures >= REREAD_FAILURES:
+        status = stream.source_status
+        why = f": {status.error}" if status.error else ""
+        typer.echo(
+            f"the source of {name} is {status.state}{why}. Queries look up the rows before until it"
+            " has been read whole, which is tried again",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
 @streams.command("sample")
 def stream_sample(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Show statistics of a stream's columns, from a uniform sample."""
@@ -316,6 +351,11 @@ def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None
     with connect(url) as client:
         client.delete_stream(name)
     show({"deleted": name}, lambda _: f"stream {name} is gone", as_json)
+
+
+def _is_reread(stream: StreamOut) -> bool:
+    """Whether queries look up the newest version of a table."""
+    return stream.table is None or stream.table.looked_up == stream.table.version
 
 
 def _column(text: str) -> tuple[str, str]:

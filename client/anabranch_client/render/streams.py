@@ -43,6 +43,17 @@ def _latest(stream: StreamOut) -> dict[str, str]:
     return {"latest of each": ", ".join(stream.retention.latest) + since}
 
 
+def _table(stream: StreamOut) -> dict[str, str]:
+    """Rows of a table and their version."""
+    if stream.table is None:
+        return {}
+    table = stream.table
+    read = "" if table.read_at is None else f", read whole {moment(table.read_at)}"
+    looked_up = "none read whole" if table.looked_up is None else f"{table.looked_up}{read}"
+    coming = "" if table.looked_up == table.version else f"; version {table.version} is read"
+    return {"kind": "table", "rows kept": number(table.rows), "version": looked_up + coming}
+
+
 def _waiting(stream: StreamOut) -> dict[str, str]:
     if stream.waiting_tuples is None:
         return {}
@@ -94,7 +105,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         "ttl": (stream.retention.ttl if stream.retention is not None else None) or "none",
         **_latest(stream),
         "kept without queries": stream.retain,
-        **({"kind": "table"} if stream.kind == "table" else {}),
+        **_table(stream),
         **({"key": ", ".join(stream.key)} if stream.key else {}),
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
         **_waiting(stream),

@@ -110,6 +110,11 @@ class Calls:
         return Call("PATCH", _path("streams", name), StreamOut.read, changes)
 
     @method
+    def reread_stream(self, name: str) -> Call[StreamOut]:
+        """Read a table again; queries look up the rows before until it has been read whole."""
+        return Call("POST", f"{_path('streams', name)}:reread", StreamOut.read)
+
+    @method
     def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
         """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
         body = {"rows": [json_row(row) for row in rows]}

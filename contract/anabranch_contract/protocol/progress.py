@@ -35,6 +35,7 @@ from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_contract.protocol.table_progress import TableProgress
 
 
 class Mode(StrEnum):
@@ -207,6 +208,7 @@ class Progress(Message):
         telemetry: what monitoring asks; nothing in documents of the release before.
         sites: those of the executors of the last batch; none where tasks share a state directory,
             and in documents of the release before.
+        tables: table -> its rows.
     """
 
     state: str
@@ -238,6 +240,7 @@ class Progress(Message):
     results_home: str = ""
     telemetry: Telemetry = field(default_factory=Telemetry)
     sites: tuple[str, ...] = ()
+    tables: dict[str, TableProgress] = field(default_factory=dict)
 
     @property
     def input_tuples(self) -> int:

@@ -301,6 +301,22 @@ class SourceStatusOut(Document):
     since: Time | None = Field(description="Since when; null: not tried.")
 
 
+class TableOut(Document):
+    """The rows of a table. While it is read again, queries look up the version before."""
+
+    version: int = Field(
+        description="1 at first, and one more each time that the table is to be read again."
+    )
+    looked_up: int | None = Field(
+        description="Version that queries look up; null: the first has not been read whole."
+    )
+    read_at: Time | None = Field(description="When that was read whole.")
+    rows: int | None = Field(
+        description="Rows that it keeps: stored rows of that version, superseded ones that wait "
+        "for a merge included; null: not reported, or its copies overlap."
+    )
+
+
 class StreamOut(Document):
     """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
     or ``unbounded``.
@@ -330,6 +346,7 @@ class StreamOut(Document):
     key: list[str] | None = Field(
         default=None, description="Of a table with a key, the key's columns."
     )
+    table: TableOut | None = Field(default=None, description="Of a table, its rows.")
     latest_since: int | None = Field(
         description="Of a stream that keeps the latest, the first batch whose tuples supersede "
         "others; null: it doesn't, or no query reads it."

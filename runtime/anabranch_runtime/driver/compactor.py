@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_contract.protocol.measurements import Writes
-from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.layout import Layout, layouts
 from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
+from anabranch_runtime.epochs.table_versions import sides, superseding
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
@@ -137,7 +137,7 @@ class Compactor:
         self.due_bytes = sum(s.bytes for merge in found for s in merge.segments)
         if not found:
             return
-        layout, since = Layout(ruleset, layouts(state)), latest_since(state)
+        layout, since = Layout(ruleset, layouts(state)), superseding(state)
         if not self.beside:
             self._run(found, layout, since)
             return
@@ -148,15 +148,16 @@ class Compactor:
 
     def rewrite(self, state: State, ruleset: Ruleset) -> None:
         """Merge the segments of each store partition into as few as may be, at once."""
-        parts: dict[tuple[str, int], list[list[Segment]]] = {}
+        parts: dict[tuple[str, int, int], list[list[Segment]]] = {}
         for spec in ruleset.stores:
+            side = sides(state, state.stores[spec.id])
             for segment in state.stores[spec.id].segments:
-                runs = parts.setdefault((spec.id, segment.partition), [[]])
+                runs = parts.setdefault((spec.id, segment.partition, side(segment)), [[]])
                 if sum(s.rows for s in runs[-1]) + segment.rows > LARGEST:
                     runs.append([])
                 runs[-1].append(segment)
         found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
-        self._run(found, Layout(ruleset, layouts(state)), latest_since(state))
+        self._run(found, Layout(ruleset, layouts(state)), superseding(state))
 
     def close(self) -> None:
         """Wait for the merge that is under way; what it writes is dropped."""

@@ -58,6 +58,7 @@ from anabranch_runtime.epochs.newest_allowed import newest_allowed
 from anabranch_runtime.epochs.placing import coming
 from anabranch_runtime.epochs.retention import clocks, watermarks
 from anabranch_runtime.epochs.statistics import Samples, bounds
+from anabranch_runtime.epochs.table_versions import begin_versions, end_versions, looked_up
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.completeness import CompletenessFiles
@@ -67,7 +68,7 @@ from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
-from anabranch_runtime.sources.loads import end_loads, open_loads
+from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.checkpoint import (
     brings_nothing,
@@ -432,8 +433,9 @@ class Driver:
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
+        loads = loads_upto(choice.offsets)
         batch = batches.begin(
-            end_loads(self.state, choice.offsets),
+            begin_versions(end_loads(self.state, choice.offsets), loads),
             ruleset,
             choice.epoch,
             steps,
@@ -475,6 +477,7 @@ class Driver:
             owed=choice.owed,
             open_loads=open_loads(choice.offsets, feeds),
         )
+        state = end_versions(state, loads, feeds, time.time())
         state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
         self.manifests.commit(state)
         reach(Point.COMMITTED)
@@ -601,6 +604,7 @@ class Driver:
             backfill=None if choice.rations or owed else backfill.next_slice(state, ruleset),
             catch_up=owed,
             latest=latest_tiles(state, ruleset),
+            looked_up=looked_up(state),
             memory_limit=self.settings.memory_limit,
             objects=self._durable.uri,
             cache_size=self.settings.cache_size,

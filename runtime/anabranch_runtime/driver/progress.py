@@ -11,6 +11,7 @@ from anabranch_contract.protocol.progress import Progress, Telemetry
 from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
+from anabranch_runtime.epochs.table_versions import table_progress
 from anabranch_runtime.sources.awaited import planned_marks
 from anabranch_runtime.views.counts import all_left, all_shown
 
@@ -122,6 +123,7 @@ class ProgressReporter:
                 refused_revision=self.revisions.refused,
                 streams=stream_counts(state),
                 latest_since=latest_since(state),
+                tables=table_progress(state),
                 results={q: a.results for q, a in state.queries.items()},
                 shown=shown.rows,
                 probes=state.probes,

@@ -144,17 +144,18 @@ class Generations:
 def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
     """Stream that keeps the latest -> where its tuples are that may supersede others."""
     relations = {r.id: r for r in ruleset.relations}
-    since = latest_since(state)
-    return {
-        str(rule.stream): relation_tiles(
-            state,
-            relations[rule.relation],
-            (since[rule.stream], state.next_batch),
-            rule.store,
-            rule.key,
+    since, found = latest_since(state), {}
+    for rule in ruleset.latest_rules:
+        first, last = since[rule.stream], state.next_batch
+        versions = state.streams[rule.stream].versions
+        if versions is not None:
+            first = max(first, versions.first)
+            last = last if versions.until is None else versions.until - 1
+        wanted, relation = (first, last), relations[rule.relation]
+        found[str(rule.stream)] = (
+            relation_tiles(state, relation, wanted, rule.store, rule.key) if first <= last else ()
         )
-        for rule in ruleset.latest_rules
-    }
+    return found
 
 
 def latest_since(state: State) -> dict[str, int]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.merging import FANOUT, SPANS
 from anabranch_runtime.epochs.retention import needed_from
+from anabranch_runtime.epochs.table_versions import sides
 from anabranch_runtime.storage.segment import Merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.epochs.retention import Limits
@@ -82,16 +83,19 @@ def _groups(
         if len(store.segments) < fanout:
             continue
         durations = () if needed is None else _durations(store.segments, needed(store))
-        for group in _levels(store.segments):
+        for group in _levels(store.segments, sides(state, store)):
             merge = _merge(group, durations, fanout, most=most)
             if merge is not None:
                 yield group, merge
 
 
-def _levels(segments: Iterable[Segment]) -> list[list[Segment]]:
-    groups: dict[tuple[int, int], list[Segment]] = {}
+def _levels(
+    segments: Iterable[Segment], side: Callable[[Segment], int] = lambda _: 0
+) -> list[list[Segment]]:
+    groups: dict[tuple[int, int, int], list[Segment]] = {}
     for segment in segments:
-        groups.setdefault((segment.level, segment.partition), []).append(segment)
+        key = segment.level, segment.partition, side(segment)
+        groups.setdefault(key, []).append(segment)
     return [group for _, group in sorted(groups.items())]
 
 

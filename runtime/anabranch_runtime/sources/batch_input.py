@@ -190,6 +190,8 @@ class BatchInput:
         self._costs = costs or {}
         self._fixed: list[list[Piece]] = [[] for _ in range(sources.tasks)]
         self._feeds: dict[str, _FeedInput] = {}
+        #: Ids of the feeds that the batch was planned for.
+        self._planned = set[str]()
         start, end = source_offsets(before), source_offsets(upto)
         for name, make in sources.planned.items():
             if name not in end:
@@ -197,7 +199,8 @@ class BatchInput:
             reader, first, last = make(), start.get(name, {}), end[name]
             for mine, part in zip(self._fixed, reader.shares(first, last), strict=True):
                 mine += part
-            for feed_id, feed in reader.feeds.items():
+            for feed_id, feed in reader.feeds_of(last).items():
+                self._planned.add(feed_id)
                 known = feeds.get(feed_id, FeedState(feed.record.name))
                 begin = first.get(feed_id)
                 if known.held is not None:
@@ -304,7 +307,7 @@ class BatchInput:
     def feeds(self) -> dict[str, FeedState]:
         """The state of the feeds after the batch."""
         feeds = dict(self._known)
-        for name in self._sources.gone(feeds):
+        for name in self._sources.gone(feeds) - self._planned:
             dropped = feeds.pop(name)
             if dropped.held is not None:
                 _LOG.warning("held input dropped", stream=dropped.stream, **_said(dropped.held))

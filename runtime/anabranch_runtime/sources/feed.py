@@ -157,8 +157,20 @@ class Feed(Protocol):
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:
-    """The offset's key: the stream's name, and a digest of its registration and its source. A
-    stream that is deleted and registered again is read from the beginning.
+    """The offset's key: the stream's name, a digest of its registration and its source, and the
+    version of a table. A stream that is deleted and registered again, or a table that is to be read
+    again, is read from the beginning.
     """
     digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
-    return f"{record.name}-{digest}"
+    version = f".{record.version}" if record.version > 1 else ""
+    return f"{record.name}-{digest}{version}"
+
+
+def version_of(feed: str) -> tuple[str, int]:
+    """The id of a feed's first version, and its version.
+
+    >>> version_of("R-0123456789ab.3"), version_of("a.b-0123456789ab")
+    (('R-0123456789ab', 3), ('a.b-0123456789ab', 1))
+    """
+    first, _, version = feed.rpartition(".")
+    return (first, int(version)) if version.isdecimal() and first else (feed, 1)

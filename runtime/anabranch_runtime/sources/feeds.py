@@ -4,7 +4,7 @@ of Spark's own sources have landed, as many as there are.
 Each further source of a Spark query costs every batch some time, so streams that the runtime reads
 itself share one. The offset maps the id of each feed to its own offset; a feed that is removed
 keeps its entry; a feed that is defined otherwise, or of a stream that is registered again, has
-another id and begins anew.
+another id and begins anew. So does a new version of a table.
 
 Planning happens in one Python process of Spark's beside the driver. It decides what a batch brings:
 as many rows as the driver allows (``Keys.limit``; see ``back_pressure``), shared out by what
@@ -17,8 +17,7 @@ not planned further. Now and then a trial to read it is planned, which the offse
 is a batch for it though nothing else has arrived, and a repeated batch tries the same. Likewise
 there is a batch where withheld results are owed (``Keys.owed``) and nothing arrives.
 
-While a table is read for the first time, batches bring rows of tables only; the offset says of
-which that is over.
+Until the first load of some version of a table has been read, batches bring rows of tables only.
 """
 
 from __future__ import annotations
@@ -44,11 +43,12 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
 from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
+from anabranch_runtime.sources.feed import version_of
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.ingest.feed import landed_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
-from anabranch_runtime.sources.planned import LOADED, TRIALS, PlannedReader
+from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.checkpoint import LANDED, OWED
 
@@ -74,16 +74,12 @@ class FeedsReader(PlannedReader):
         super().__init__(int(options["tasks"]))
         self._redis_url, self._keys = options["redis"], Keys(options["namespace"])
         records = [StreamRecord.model_validate(r) for r in json.loads(options["streams"])]
-        access = AccessPolicy.loads(options["access"])
-        self._feeds = {
-            feed.id: feed
-            for feed in (
-                make_feed(r, self._redis_url, self._keys, options["state"], access) for r in records
-            )
-        }
+        self._state, self._access = options["state"], AccessPolicy.loads(options["access"])
+        self._feeds = {feed.id: feed for feed in map(self._feed, records)}
+        #: First version of a feed -> the record of its present version.
+        self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if options["live"] else {}
         self._retained: dict[str, str] = {}
-        self._loaded: set[str] = set()
         self._errors: dict[str, tuple[float, str]] = {}
         self._held: dict[str, tuple[int, Any]] = {}
         self._owed: int | None = None
@@ -101,36 +97,63 @@ class FeedsReader(PlannedReader):
         """All of them."""
         return self._feeds
 
+    def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
+        """All of them, and feeds of earlier versions in ``offset``: a batch that was planned before
+        a table is read again is repeated with their rows.
+        """
+        earlier = [self._earlier(k) for k in offset if self._is_earlier(k)]
+        return {**self._feeds, **{feed.id: feed for feed in earlier}}
+
+    def _feed(self, record: StreamRecord) -> Feed:
+        return make_feed(record, self._redis_url, self._keys, self._state, self._access)
+
+    def _is_earlier(self, feed_id: str) -> bool:
+        first, version = version_of(feed_id)
+        return first in self._versions and version < self._versions[first].version
+
+    def _earlier(self, feed_id: str) -> Feed:
+        first, version = version_of(feed_id)
+        return self._feed(self._versions[first].model_copy(update={"version": version}))
+
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """As far on as the driver allows, in every feed that can be read."""
-        # What was landed of a stream that is no more is deleted; its id never comes again.
-        end = {k: v for k, v in start.items() if k in self._feeds or not k.startswith(LANDED)}
+        # What was landed of a stream that is no more is deleted; its id never comes again, and
+        # neither does an earlier version.
+        end = {
+            k: v
+            for k, v in start.items()
+            if k in self._feeds or not (k.startswith(LANDED) or self._is_earlier(k))
+        }
         limited = self._allowed_rows()
         waiting = self._waiting(end)
-        loading = self._loading(start, waiting)
+        loads = {
+            k: v for k, v in loads_of(start).items() if k in self._feeds or self._is_earlier(k)
+        }
+        loading = self._loading(loads, waiting)
         allowed = shares(
             limited,
             {k: w.rows for k, w in waiting.items() if not loading or self._is_table(k)},
         )
-        loads = {k: v for k, v in loads_of(start).items() if k in self._feeds}
         for feed_id in waiting:
             feed, rows = self._feeds[feed_id], allowed.get(feed_id, 0)
-            rows = min(rows, feed.record.source.rows_per_batch or rows)
-            at, timeless = end.get(feed_id), feed.record.event_time is None
+            record, at = feed.record, end.get(feed_id)
+            rows = min(rows, record.source.rows_per_batch or rows)
+            load = loads.get(feed_id, Load(record.name, version=record.version))
             with self._noted(feed_id):
-                if not timeless:
-                    load = loads.get(feed_id, Load(feed.record.name))
-                    at, load = plan(feed, at, rows, load, time.time())
+                if record.event_time is not None or (load.is_first and self._is_table(feed_id)):
+                    empty = self._is_table(feed_id) and not waiting[feed_id].rows
+                    at, load = plan(feed, at, rows, load, time.time(), empty=empty)
                     if load.began:
                         loads[feed_id] = load
                 elif rows:
                     at = feed.advance(at, rows)
                 if at is not None:
                     end[feed_id] = at
-        end = with_loads(end, loads)
-        self._loaded |= {feed_id for feed_id in loading if self._is_read(feed_id, end)}
-        if self._loaded and end != start:
-            end[LOADED] = sorted(self._loaded)
+        whole = {version_of(k)[0] for k, v in loads.items() if k in self._feeds and not v.is_first}
+        end = with_loads(
+            end,
+            {k: v for k, v in loads.items() if k in self._feeds or version_of(k)[0] not in whole},
+        )
         due = self._trials()
         if due:
             tried = end.get(TRIALS, {})
@@ -140,30 +163,21 @@ class FeedsReader(PlannedReader):
         self._report(waiting, advanced=end != start)
         return end
 
-    def _loading(self, start: Mapping[str, Any], waiting: Mapping[str, Waiting]) -> frozenset[str]:
-        """The tables that are read for the first time, or will be as soon as an epoch has them:
+    def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
+        """Whether a table is read for the first time, or will be as soon as an epoch has it:
         until that is over, streams wait. A table that can't be read holds nobody up.
         """
-        self._loaded |= set(start.get(LOADED, ()))
         unplanned = awaited(self._awaited, self._retained)
-        pending = [k for k in self._feeds if self._is_table(k) and k not in self._loaded]
-        self._loaded |= {k for k in pending if k in waiting and waiting[k].rows == 0}
-        return frozenset(
-            k
-            for k in pending
-            if k not in self._loaded and (k in waiting or self._feeds[k].record.name in unplanned)
+        whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
+        return any(
+            self._is_table(k)
+            and version_of(k)[0] not in whole
+            and (waiting[k].rows > 0 if k in waiting else feed.record.name in unplanned)
+            for k, feed in self._feeds.items()
         )
 
     def _is_table(self, feed_id: str) -> bool:
         return self._feeds[feed_id].record.kind is StreamKind.TABLE
-
-    def _is_read(self, feed_id: str, offset: Mapping[str, Any]) -> bool:
-        """Whether nothing of a feed waits after ``offset``."""
-        if feed_id not in offset:
-            return False
-        with self._noted(feed_id):
-            return self._feeds[feed_id].waiting(offset[feed_id]).rows == 0
-        return False
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
         """Rows that wait in feeds that can be read; notes in ``offset`` where new ones begin."""
@@ -257,7 +271,9 @@ class FeedsReader(PlannedReader):
             return
 
 
-def plan(feed: Feed, offset: Any, rows: int, load: Load, now: float) -> tuple[Any, Load]:
+def plan(
+    feed: Feed, offset: Any, rows: int, load: Load, now: float, *, empty: bool = False
+) -> tuple[Any, Load]:
     """What a batch reads of a feed that stands at ``offset`` in ``load``.
 
     Args:
@@ -265,6 +281,7 @@ def plan(feed: Feed, offset: Any, rows: int, load: Load, now: float) -> tuple[An
         rows: as many as the batch may bring of it; 0: nothing waits.
         load: the feed's newest.
         now: seconds since 1970.
+        empty: whether a load is to begin though nothing waits, as that of an empty table.
 
     Returns:
         The offset after the batch, and the feed's load then.
@@ -279,12 +296,15 @@ def plan(feed: Feed, offset: Any, rows: int, load: Load, now: float) -> tuple[An
             load = replace(load, end=feed.load_end(offset, load))
     if load.is_open and load.end is not None and feed.has_reached(offset, load.end):
         load = load.ended()
-    if not rows:
+    if not rows and not (empty and load.began == 0.0):
         return offset, load
     if not load.is_open:
         load = load.opened(now)
         load = replace(load, end=feed.load_end(offset, load))
-    offset = feed.advance(offset, rows, load.end)
+    if rows:
+        offset = feed.advance(offset, rows, load.end)
+    elif load.end is not None:
+        return load.end, load.ended()
     done = load.end is not None and feed.has_reached(offset, load.end)
     return offset, load.ended() if done else load
 

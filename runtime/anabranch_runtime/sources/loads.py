@@ -7,6 +7,7 @@ rows of it; the greatest event time counts for the watermark when the whole load
 
 * The first load is the backlog: all that is there when reading begins. A feed fixes its end once
   nothing more appears for a moment (``Feed.load_end``).
+* Of a table and other streams without event times there are no later ones.
 * Later loads begin where the one before ended, and have all that was found meanwhile, so a feed
   that has fallen behind has few large loads and one that keeps up many small ones.
 
@@ -17,7 +18,7 @@ whose end is only known after everything was read ends with a batch of its own, 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch_runtime.state.checkpoint import source_offsets
@@ -50,6 +51,7 @@ class Load:
         is_open: whether more of it is to be read; else all that was read belongs to ended loads.
         end: the feed's offset at which it ends; None while that is not known.
         began: seconds since 1970 when it was first seen.
+        version: of the table that the feed reads.
     """
 
     stream: str
@@ -57,6 +59,7 @@ class Load:
     is_open: bool = False
     end: Any = None
     began: float = 0.0
+    version: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -68,11 +71,11 @@ class Load:
         if self.is_open:
             return self
         number = 0 if self.is_first else self.number + 1
-        return Load(self.stream, number, True, None, now)
+        return replace(self, number=number, is_open=True, end=None, began=now)
 
     def ended(self) -> Load:
         """This load once all of it has been read."""
-        return Load(self.stream, self.number, False, None, self.began)
+        return replace(self, is_open=False, end=None)
 
 
 def loads_of(offset: Mapping[str, Any]) -> dict[str, Load]:
@@ -94,7 +97,7 @@ def end_loads(state: State, upto: str | None) -> State:
     Raises:
         StateError: a text of Spark's offsets that can't be read.
     """
-    first, last = _loads(state.offsets), _loads(upto)
+    first, last = loads_upto(state.offsets), loads_upto(upto)
     held = _held(state.feeds)
     ended = {
         load.stream
@@ -110,12 +113,17 @@ def open_loads(upto: str | None, feeds: Mapping[str, FeedState]) -> frozenset[st
     Raises:
         StateError: a text of Spark's offsets that can't be read.
     """
-    return _held(feeds) | {load.stream for load in _loads(upto).values() if load.is_open}
+    return _held(feeds) | {load.stream for load in loads_upto(upto).values() if load.is_open}
 
 
 def _held(feeds: Mapping[str, FeedState]) -> frozenset[str]:
     return frozenset(feed.stream for feed in feeds.values() if feed.held is not None)
 
 
-def _loads(text: str | None) -> dict[str, Load]:
+def loads_upto(text: str | None) -> dict[str, Load]:
+    """Feed -> its load, in Spark's text of offsets.
+
+    Raises:
+        StateError: the text can't be read.
+    """
     return loads_of(source_offsets(text).get("feeds", {}))

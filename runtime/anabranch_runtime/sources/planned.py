@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 #: Key of an offset's entry that is no feed: id of a feed that is held -> how many trials to read it
 #: have been planned.
 TRIALS = "~"
-#: Key of an offset's entry that is no feed: ids of tables whose first reading is over.
-LOADED = "#"
 
 
 class PlannedReader(DataSourceStreamReader):
@@ -45,6 +43,10 @@ class PlannedReader(DataSourceStreamReader):
     def feeds(self) -> Mapping[str, Feed]:
         """The feeds that its offsets are about, by their ids."""
         return {}
+
+    def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
+        """:attr:`feeds`, and feeds of earlier versions of tables that ``offset`` has."""
+        return self.feeds
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
         """The input between two offsets of what is no feed, in as many shares as there are tasks.

@@ -29,6 +29,7 @@ from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.spelling import Speller
+from anabranch_runtime.state.table_versions import TableVersions
 from anabranch_runtime.state.unread import FeedState
 from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
@@ -128,8 +129,9 @@ class StreamState:
         began: the first batch that brought a tuple; None: none has, or it is not known.
         admitted: (batch, tuples before it that were neither late nor ahead nor invalid) at epoch
             starts, newest last, as far as it is asked for, like ``history``.
+        versions: of a table of which something was read.
 
-    The last five are absent from manifests of earlier releases.
+    The last six are absent from manifests of earlier releases.
     """
 
     spec: Stream | None = None
@@ -146,6 +148,7 @@ class StreamState:
     ahead: int = 0
     began: int | None = None
     admitted: tuple[tuple[int, int], ...] = ()
+    versions: TableVersions | None = None
 
     @property
     def newest(self) -> int | None:

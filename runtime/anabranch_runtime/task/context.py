@@ -59,6 +59,8 @@ class BatchContext:
         bounds: what has been measured so far, as far as tasks need to know it.
         latest: stream -> the stores in which later tuples of a key are found, for streams that
             keep the latest.
+        looked_up: table -> first batch of the rows that are looked up, and the batch before which
+            they end (None: they go on), of tables that were read again.
         memory_limit: bytes of private memory that the workers of a host may take together.
         objects: the object store behind the state directory, if there is one. ``cache_size``: bytes
             of packs that a cache of it may have; None: any number.
@@ -98,6 +100,7 @@ class BatchContext:
     backfill: Slice | None = None
     catch_up: CatchUp | None = None
     latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
+    looked_up: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     memory_limit: int | None = None
     objects: str | None = None
     cache_size: int | None = None

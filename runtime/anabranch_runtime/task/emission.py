@@ -134,6 +134,7 @@ class Emission:
         if not at and origin < 0:
             partial = check(self.layout, partial, rule.bounds, ())
             partial = partial.where(self._visible(rule.query, partial))
+            partial = partial.where(self._of_versions(query, partial))
             partial = partial.where(self._fresh(query, partial))
         partial = self._current(partial, rule, due, at, origin)
         partial = check(self.layout, partial, (), rule.residuals)
@@ -240,6 +241,20 @@ class Emission:
                 seen &= partial.tau(label) >= event_time
             seen |= arrived >= activated
             mask = seen if mask is None else mask & seen
+        return mask
+
+    def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
+        """Which results have only rows of the versions of tables that are looked up."""
+        mask: Bools | None = None
+        for _, label, _ in query.members if self.context.looked_up else ():
+            interval = self.context.looked_up.get(self.layout.stream(label))
+            if interval is None:
+                continue
+            arrived = partial.batch(label)
+            found = arrived >= interval[0]
+            if interval[1] is not None:
+                found &= arrived < interval[1]
+            mask = found if mask is None else mask & found
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:

@@ -88,6 +88,10 @@ def stream_components(
                 FAILED,
                 "it is tried again by itself; its page has its source",
             )
+            table = None if progress is None else progress.tables.get(record.name)
+            if table is not None and 0 < table.version < record.version:
+                error += f"; queries look up version {table.version} of its rows meanwhile"
+                remedy += f"; to begin once more: anabranch stream reread {record.name}"
         elif status.state is not SourceState.READING:
             state, error = WARNING, error or f"its source is {status.state.value}"
             remedy = "it is read as soon as a runtime lives"

@@ -14,6 +14,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, of_out
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_contract.queries.runs import query_of
@@ -34,6 +35,7 @@ from anabranch_contract.rest.streams import (
     SourceOut,
     SourceStatusOut,
     StreamOut,
+    TableOut,
 )
 from anabranch_service.presenters.missed import missed_rows, rows_to_miss
 from anabranch_service.presenters.statistics import stream_statistics_out
@@ -92,6 +94,7 @@ def stream_out(
         retain=_retain(record.retain),
         kind=record.kind.value,
         key=list(record.latest) or None if record.kind is StreamKind.TABLE else None,
+        table=_table_out(record, progress),
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
         source=_source_out(record),
         waiting_tuples=None if waiting is None else waiting.waiting,
@@ -108,6 +111,20 @@ def stream_out(
         if progress is None
         else iso_time(progress.telemetry.watermarks.get(record.name)),
         statistics=None if measured is None else stream_statistics_out(measured),
+    )
+
+
+def _table_out(record: StreamRecord, progress: Progress | None) -> TableOut | None:
+    if record.kind is not StreamKind.TABLE:
+        return None
+    known = None if progress is None else progress.tables.get(record.name)
+    found = known or TableProgress()
+    read_at = None if found.read_at is None else iso_time(int(found.read_at * 1e6))
+    return TableOut(
+        version=record.version,
+        looked_up=found.version or None,
+        read_at=read_at,
+        rows=found.rows,
     )
 
 

@@ -59,6 +59,7 @@ class StreamRecord(Closed, StreamProperties):
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself, and in records of earlier releases until they are renewed.
         accepted_rejects: rejected tuples that an operator has accepted.
+        version: of a table, one more than the number of times that it was to be read again.
     """
 
     name: str
@@ -76,6 +77,7 @@ class StreamRecord(Closed, StreamProperties):
     registration: str = ""
     reading: dict[str, Any] | None = None
     accepted_rejects: int = 0
+    version: int = 1
 
     def same_definition(self, other: StreamRecord) -> bool:
         """Whether both say the same of the stream, whenever they were registered.
@@ -83,7 +85,7 @@ class StreamRecord(Closed, StreamProperties):
         What a record of an earlier release does not know is no difference.
         """
         unknown = {"ahead_of_clock", "ahead_of_stream"} - other.model_fields_set
-        names = ("registration", "reading", "accepted_rejects", *unknown)
+        names = ("registration", "reading", "accepted_rejects", "version", *unknown)
         same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other
 

@@ -46,6 +46,7 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
 from anabranch_service.registry.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
+from anabranch_service.registry.reread import check_reread
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
@@ -202,6 +203,25 @@ async def patch_stream(
         record = await ctx.store.update_stream_and_readers(name, change, follow)
     else:
         record = await ctx.store.update_stream(name, change)
+    return await _shown(ctx, known(record, "stream", name), response)
+
+
+@router.post("/{name}:reread", status_code=202)
+@needs(Need.EDIT)
+async def reread_stream(
+    name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> StreamOut:
+    """Read a table again from the beginning of its source, as a new version. Queries go on, and
+    look up the version before until the new one has been read whole. Repeating it meanwhile begins
+    once more. 409 for streams that are no tables, and for sources that can't be read again.
+    """
+
+    def change(record: StreamRecord) -> StreamRecord:
+        check_version(record, if_match)
+        check_reread(record, ctx.settings.mode)
+        return record.model_copy(update={"version": record.version + 1})
+
+    record = await ctx.store.update_stream(name, change)
     return await _shown(ctx, known(record, "stream", name), response)
 
 

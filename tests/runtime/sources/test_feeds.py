@@ -10,8 +10,7 @@ import pytest
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.sources.loads import LOADS
-from anabranch_runtime.sources.planned import LOADED
+from anabranch_runtime.sources.loads import LOADS, loads_of
 from anabranch_runtime.state.checkpoint import OWED, brings_nothing
 from anabranch_runtime.state.manifest import StreamState
 from tests.support.cases.states import rules
@@ -106,7 +105,10 @@ def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
     assert any(s.segments for s in before.stores.values())
 
 
-def test_tables_are_read_before_streams_the_first_time(fed: Fed) -> None:
+def test_tables_are_read_before_streams_the_first_time(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anabranch_runtime.sources.files.feed.QUIET_FIRST", 0.0)
     fed.file("a.parquet", list(range(150)))
     fed.push([1, 2])
     fed.retain, fed.tables = {"R": None}, {"R"}
@@ -122,17 +124,18 @@ def test_tables_are_read_before_streams_the_first_time(fed: Fed) -> None:
     read, offset = [], first
     for _ in range(3):
         end = _plan(fed, offset)
-        read.append((end[ids["R"]], end.get(ids["S"]) == first.get(ids["S"]), end.get(LOADED)))
+        loading = loads_of(end)[ids["R"]].is_open
+        read.append((end[ids["R"]], end.get(ids["S"]) == first.get(ids["S"]), loading))
         offset = end
-    loaded = [ids["R"]]
-    assert read == [([0, 60], True, None), ([0, 120], True, None), ([1, 0], True, loaded)]
+    assert read == [([0, 60], True, True), ([0, 120], True, True), ([1, 0], True, False)]
     end = _plan(fed, offset)
     assert end[ids["S"]] != first.get(ids["S"])
     fed.read_anew()
     assert _plan(fed, offset) == end, "another process knows it"
 
 
-def test_an_empty_table_holds_nobody_up(fed: Fed) -> None:
+def test_an_empty_table_holds_nobody_up(fed: Fed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch_runtime.sources.files.feed.LISTING", 0.0)
     fed.push([1])
     fed.retain, fed.tables = {"R": None}, {"R"}
     fed.read_anew()
@@ -140,8 +143,11 @@ def test_an_empty_table_holds_nobody_up(fed: Fed) -> None:
     streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
     fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
     end = _plan(fed, {})
-    assert len([i for i in end if i in fed.reader.feeds]) == 1
-    assert end[LOADED]
+    assert [load.is_open for load in loads_of(end).values()] == [False]
+    fed.file("a.parquet", [1])
+    fed.push([2])
+    after = _plan(fed, end)
+    assert all(after[i] != end.get(i) for i in fed.reader.feeds), "neither waits any more"
 
 
 def test_offsets_show_what_a_batch_was_planned_for() -> None:

@@ -49,6 +49,7 @@ MATRIX = {
     "PATCH /v1/streams/{name}": "editor admin",
     "DELETE /v1/streams/{name}": "editor admin",
     "POST /v1/streams/{name}/rows": "editor admin worker",
+    "POST /v1/streams/{name}:reread": "editor admin",
     "GET /v1/queries": "viewer editor admin",
     "GET /v1/queries/{name}": "viewer editor admin",
     "GET /v1/queries/{name}/plan": "viewer editor admin",

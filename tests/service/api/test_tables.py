@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.table_progress import TableProgress
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anabranch_service.settings import Settings
     from tests.support.worlds.service import Service
 
 AIRLINES = {"name": "airlines", "columns": {"code": "string", "since": "timestamp"}}
@@ -74,3 +83,70 @@ def test_a_query_says_that_it_looks_up(shop: Service) -> None:
     assert text is not None
     (rule,) = rulesets.loads(text).latest_rules
     assert (rule.stream, rule.key) == ("airlines", (("code", "string"),))
+
+
+@pytest.fixture
+def live(settings: Settings) -> Iterator[Service]:
+    with serving(replace(settings, mode=Mode.LIVE)) as running:
+        yield running
+
+
+FILES = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}
+
+
+def test_a_table_is_read_again(live: Service) -> None:
+    made = live.post("/v1/streams", {**TABLE, "source": FILES})
+    assert made["table"] == {"version": 1, "looked_up": None, "read_at": None, "rows": None}
+    live.progress(
+        Progress("running", tables={"airlines": TableProgress(1, 0, 1e9, 7)}, committed=3)
+    )
+    again = live.call("POST", "/v1/streams/airlines:reread", 202)
+    read_at = "2001-09-09T01:46:40Z"
+    assert again["table"] == {"version": 2, "looked_up": 1, "read_at": read_at, "rows": 7}
+    record = json.loads(live.redis.hget(live.keys.streams, "airlines") or "")
+    assert (record["version"], record["registration"] != "") == (2, True)
+    assert live.call("POST", "/v1/streams/airlines:reread", 202)["table"]["version"] == 3
+    assert live.post("/v1/streams", {**TABLE, "source": FILES}, 200)["table"]["version"] == 3
+    assert live.call("POST", "/v1/streams/nothing:reread", 404)["code"] == "unknown-stream"
+
+
+def test_a_table_is_read_again_by_those_who_know_it(live: Service) -> None:
+    live.post("/v1/streams", {**TABLE, "source": FILES})
+    tag = live.http.get("/v1/streams/airlines").headers["ETag"]
+    known = {"If-Match": tag}
+    assert live.http.post("/v1/streams/airlines:reread", headers=known).status_code == 202
+    assert live.http.post("/v1/streams/airlines:reread", headers=known).status_code == 412
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"kind": "stream", "key": None}, "no-table"),
+        ({"source": {"format": "redis-stream", "options": {"start": "latest"}}}, "no-reread"),
+        (
+            {"source": {"format": "rate"}, "columns": {"value": "bigint"}, "key": ["value"]},
+            "no-reread",
+        ),
+        (
+            {"source": {"format": "recorded", "path": "/data/a", "rows_per_batch": 1}},
+            "no-reread",
+        ),
+    ],
+)
+def test_what_can_not_be_read_again(live: Service, change: dict[str, Any], code: str) -> None:
+    live.post("/v1/streams", {**TABLE, "source": FILES, **change})
+    refused = live.call("POST", "/v1/streams/airlines:reread", 409)
+    assert refused["code"] == code
+    assert refused["remedy"]
+
+
+def test_health_says_which_version_stays(live: Service) -> None:
+    live.post("/v1/streams", {**TABLE, "source": FILES})
+    live.call("POST", "/v1/streams/airlines:reread", 202)
+    live.progress(Progress("running", tables={"airlines": TableProgress(1)}))
+    live.beat()
+    live.source("airlines", SourceState.FAILED, "no such folder")
+    found = live.get("/v1/health")["components"]
+    (stream,) = (c for c in found if c["kind"] == "stream")
+    assert "no such folder; queries look up version 1" in stream["message"]
+    assert "anabranch stream reread airlines" in stream["remedy"]

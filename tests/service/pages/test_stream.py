@@ -11,15 +11,18 @@ from playwright.sync_api import expect
 from anabranch_contract import codec
 from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.measurements import Snapshot, StreamStatistics
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.history import HistoryPoint
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from anabranch_service.settings import Settings
     from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
@@ -56,6 +59,27 @@ def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
     with opened(browser, shop, f"{PAGE}kept") as (page, complaints):
         expect(page.locator("#figures")).to_contain_text("rows of the last 2 days")
         assert not complaints
+
+
+def test_a_table_is_read_again(browser: Browser, settings: Settings) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        source = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}
+        table = {"name": "airlines", "columns": {"code": "string"}, "kind": "table"}
+        service.post("/v1/streams", {**table, "source": source})
+        service.post("/v1/streams", {**table, "name": "plain", "kind": "stream", "source": source})
+        rows = {"airlines": TableProgress(1, read_at=1e9, rows=1234)}
+        service.progress(Progress("running", tables=rows))
+        with opened(browser, service, f"{PAGE}airlines") as (page, complaints):
+            figures = page.locator("#figures")
+            expect(figures).to_contain_text("1,234")
+            expect(figures).to_contain_text("1, read whole")
+            page.get_by_role("button", name="Read again").click()
+            expect(figures).to_contain_text("version 2 is being read")
+            assert not complaints
+        with opened(browser, service, f"{PAGE}plain") as (page, complaints):
+            expect(page.locator("#figures")).to_contain_text("as long as queries say")
+            expect(page.get_by_role("button", name="Read again")).to_be_hidden()
+            assert not complaints
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

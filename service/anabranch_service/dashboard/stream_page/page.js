@@ -1,7 +1,7 @@
 // The page of one stream: polls what is said of it, and changes it.
 
 import { ask, read, readQueries, submit } from "../access.js";
-import { deleteAfterQuestion } from "../actions.js";
+import { act, deleteAfterQuestion } from "../actions.js";
 import { Changing } from "../changing.js";
 import { breakable, element, facts, make, percent, say } from "../dom.js";
 import { History } from "../history.js";
@@ -44,6 +44,7 @@ function show() {
   at("status").className = `badge ${state.replace(" ", "-")}`;
   at("description").textContent = stream.description;
   at("description").hidden = !stream.description;
+  at("reread").hidden = !stream.table;
   const problems = view.problems(stream);
   at("problems").hidden = !problems.length;
   at("problems").replaceChildren(...problems.map((text) => make("li", { text })));
@@ -165,6 +166,7 @@ async function refresh() {
   }
 }
 
+at("reread").addEventListener("click", () => act(at("delete-refusal"), () => submit(`${path}:reread`, "POST", undefined, tag ? { "if-match": tag } : {}), refresh));
 deleteAfterQuestion(() => submit(path, "DELETE", undefined, tag ? { "if-match": tag } : {}), refresh);
 
 poll(refresh, POLL_MS);

@@ -39,9 +39,18 @@ export function figures(stream, now) {
     ["ahead", count(stream.ahead_tuples)],
     ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, where no executor is` : stream.site]] : []),
     ...(stream.kind === "table"
-      ? [["kind", "table: queries look its rows up"], ["key", stream.key?.join(", ") ?? "none"]]
+      ? [["kind", "table: queries look its rows up"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
       : [["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["may be silent for", stream.idle_timeout ?? "ever"]]),
     ["kept", kept(stream)],
+  ];
+}
+
+/** Rows and version of a table, as pairs. */
+export function table({ version, looked_up: looked, read_at: read, rows }) {
+  const coming = looked === version ? "" : `; version ${version} is being read`;
+  return [
+    ["rows kept", count(rows)],
+    ["version", looked === null ? `none read whole${coming}` : `${looked}, read whole ${clock(read)} UTC${coming}`],
   ];
 }
 

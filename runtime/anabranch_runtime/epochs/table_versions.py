@@ -1,0 +1,132 @@
+"""Tables that are read again: when one version takes another's place, and what is dropped then.
+
+Which version a batch reads, and whether it has been read whole, follows from the offsets that the
+journal has of the batch (``sources.loads``), so a repeated batch finds the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.table_progress import TableProgress
+from anabranch_runtime.epochs.access import latest_since
+from anabranch_runtime.state.coverage import tile
+from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.state.table_versions import TableVersions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from anabranch_runtime.sources.loads import Load
+    from anabranch_runtime.state.manifest import State, StoreState
+    from anabranch_runtime.state.unread import FeedState
+    from anabranch_runtime.storage.segment import Segment
+
+
+def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
+    """``state`` as the next batch finds it, which has ``loads`` (feed -> load)."""
+    streams = dict(state.streams)
+    for load in loads.values():
+        known = streams.get(load.stream)
+        if known is None and load.version == 1:
+            continue
+        known = known or StreamState()
+        versions = known.versions or TableVersions()
+        begun = versions.begun(load.version, state.next_batch)
+        if begun is not versions:
+            streams[load.stream] = replace(known, versions=begun)
+    return replace(state, streams=streams)
+
+
+def end_versions(
+    state: State, loads: Mapping[str, Load], feeds: Mapping[str, FeedState], now: float
+) -> State:
+    """``state`` after a batch that has left ``loads`` and ``feeds``: versions that have been read
+    whole take their place, and rows that no tuple looks up any more are dropped.
+
+    Args:
+        now: seconds since 1970.
+    """
+    streams = dict(state.streams)
+    for feed, load in loads.items():
+        known, held = streams.get(load.stream), feed in feeds and feeds[feed].held is not None
+        if known is None or known.versions is None or load.is_first or held:
+            continue
+        versions = known.versions.read_whole(load.version, now)
+        streams[load.stream] = replace(known, versions=versions)
+    state = replace(state, streams=streams)
+    found = versions_of(state)
+    return replace(state, stores={n: _current(s, found) for n, s in state.stores.items()})
+
+
+def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
+    """``store`` less segments without rows that are looked up.
+
+    A segment's batches are arrivals of the last members; the other members came before.
+    """
+    known = [versions[s] for s in store.streams if s in versions]
+    if store.is_base:
+        kept = tuple(
+            s
+            for s in store.segments
+            if not any(v.is_outdated(s.first_batch, s.last_batch) for v in known)
+        )
+    else:
+        kept = tuple(s for s in store.segments if not any(s.last_batch < v.first for v in known))
+    return store if len(kept) == len(store.segments) else replace(store, segments=kept)
+
+
+def looked_up(state: State) -> dict[str, tuple[int, int | None]]:
+    """Table -> interval of batches whose rows are looked up, of tables that were read again."""
+    found = {name: v.interval for name, v in versions_of(state).items()}
+    return {name: interval for name, interval in found.items() if interval != (0, None)}
+
+
+def versions_of(state: State) -> dict[str, TableVersions]:
+    """Table -> its versions."""
+    return {n: s.versions for n, s in state.streams.items() if s.versions is not None}
+
+
+def superseding(state: State) -> dict[str, int]:
+    """Stream that keeps the latest -> first batch of the tuples that supersede others for good:
+    while a table is read again, its rows supersede none of the version before.
+    """
+    rereads = {n for n, v in versions_of(state).items() if v.until is not None}
+    return {n: b for n, b in latest_since(state).items() if n not in rereads}
+
+
+def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
+    """A number per segment of ``store``; segments with equal numbers may be merged."""
+    versions = versions_of(state).get(store.streams[0]) if store.is_base else None
+    return lambda segment: 0 if versions is None else versions.side(segment.first_batch)
+
+
+def rows_kept(state: State, table: str) -> int | None:
+    """Stored rows of the version that is looked up, superseded rows that wait for a merge
+    included; None where the copies of its rows overlap such that they can't be counted.
+    """
+    versions = versions_of(state).get(table, TableVersions())
+    end = (state.next_batch if versions.until is None else versions.until) - 1
+    copies = {n: s for n, s in state.stores.items() if s.streams == (table,) and not s.filter}
+    covered = {n: s.covers(state.next_batch - 1) for n, s in copies.items()}
+    longest = sorted(covered.items(), key=lambda c: (sum(a - b for a, b in c[1]), c[0]))
+    tiles, gaps = tile([(versions.first, end)] if versions.first <= end else [], longest)
+    rows = 0
+    for found in tiles:
+        low, high = found.interval
+        for segment in copies[found.store].segments:
+            inside = [low <= b <= high for b in (segment.first_batch, segment.last_batch)]
+            if any(inside) and not all(inside):
+                return None
+            rows += segment.rows if all(inside) else 0
+    return None if gaps else rows
+
+
+def table_progress(state: State) -> dict[str, TableProgress]:
+    """Table -> its versions and rows, for reports."""
+    tables = {n: s.versions for n, s in state.streams.items() if s.spec and s.spec.is_table}
+    return {
+        name: TableProgress(v.number, v.coming, v.read_at, rows_kept(state, name))
+        for name, v in ((n, known or TableVersions()) for n, known in tables.items())
+    }

@@ -1,0 +1,45 @@
+"""Tables that can be read again."""
+
+from __future__ import annotations
+
+from anabranch_contract.connectors.file_sources import is_own
+from anabranch_contract.connectors.sources import REDIS_STREAM
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import StreamKind
+from anabranch_service.errors import Conflict
+from anabranch_service.registry.records import StreamRecord
+
+
+def check_reread(record: StreamRecord, mode: Mode) -> None:
+    """Check that the source of a table can be read from its beginning again.
+
+    Raises:
+        Conflict: ``no-table``, ``no-reread``: it is no table, or its source can't.
+    """
+    if record.kind is not StreamKind.TABLE:
+        raise Conflict(
+            "no-table",
+            f"stream {record.name!r} is no table: results that its tuples gave stay as they are",
+            field="kind",
+            remedy="delete it with its queries, and register it anew",
+        )
+    source = record.source
+    if mode is Mode.STEP:
+        why, remedy = "a replay reads each source once", "start a pipeline: anabranch up"
+    elif source.format == REDIS_STREAM and source.options.get("start", "earliest") != "earliest":
+        why = "its source starts with what comes, and keeps no place to begin from"
+        remedy = "register the table anew with start earliest"
+    elif source.format == REDIS_STREAM or is_own(source.format, source.path, source.options):
+        return
+    else:
+        why = f"a source of format {source.format} is read on by Spark from where it stands"
+        remedy = (
+            "delete the table with its queries and register it anew, or give its rows as files "
+            "(format files, csv, json or parquet) or as a redis-stream"
+        )
+    raise Conflict(
+        "no-reread",
+        f"table {record.name!r} can't be read again: {why}",
+        field="source.format",
+        remedy=remedy,
+    )

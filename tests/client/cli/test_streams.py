@@ -1,0 +1,100 @@
+"""Commands about streams: reading a table again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from anabranch_client.cli import streams
+from anabranch_client.cli.app import app
+from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.table_progress import TableProgress
+from tests.support.worlds.service import eventually
+
+if TYPE_CHECKING:
+    from typer.testing import Result
+
+    from anabranch_client.rest.api import Client
+    from tests.support.worlds.service import Service
+
+COLUMNS = [("code", "string"), ("name", "string")]
+SOURCE = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}
+
+
+@pytest.fixture
+def mode() -> Mode:
+    return Mode.LIVE
+
+
+@pytest.fixture(autouse=True)
+def table(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "REREAD_POLL", 0.01)
+    client.create_stream("airlines", COLUMNS, source=SOURCE, kind="table", key=["code"])
+    service.beat()
+    service.source("airlines", SourceState.READING)
+    reports(service, TableProgress(1, read_at=0.0, rows=7))
+
+
+def reports(service: Service, table: TableProgress) -> None:
+    service.progress(Progress("running", tables={"airlines": table}))
+
+
+def reread(url: str, *arguments: str) -> Result:
+    variables = {"ANABRANCH_URL": url, "COLUMNS": "160"}
+    return CliRunner().invoke(app, ["stream", "reread", "airlines", *arguments], env=variables)
+
+
+def test_a_table_is_read_again(url: str, client: Client) -> None:
+    found = reread(url)
+    assert found.exit_code == 0, found.output
+    assert "; version 2 is read" in found.stdout
+    lines = [line.split() for line in found.stdout.splitlines()]
+    assert ["rows", "kept", "7"] in lines
+    table = client.stream("airlines").table
+    assert table is not None
+    assert (table.version, table.looked_up, table.rows) == (2, 1, 7)
+
+
+def test_it_waits_until_the_new_rows_are_looked_up(
+    url: str, client: Client, service: Service
+) -> None:
+    def answer() -> None:
+        def is_asked() -> bool:
+            record = json.loads(service.redis.hget(service.keys.streams, "airlines") or "{}")
+            return bool(record.get("version") == 2)
+
+        eventually(is_asked, "the request")
+        reports(service, TableProgress(1, 2, 0.0, 7))
+        reports(service, TableProgress(2, 0, 5.0, 9))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    found = reread(url, "--wait", "--json")
+    thread.join()
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["table"] == {
+        "version": 2,
+        "looked_up": 2,
+        "read_at": "1970-01-01T00:00:05Z",
+        "rows": 9,
+    }
+
+
+def test_it_does_not_wait_for_a_source_that_can_not_be_read(url: str, service: Service) -> None:
+    service.source("airlines", SourceState.FAILED, "no such folder")
+    found = reread(url, "--wait")
+    assert found.exit_code == 1
+    assert "failed: no such folder. Queries look up the rows before" in found.stderr
+
+
+def test_a_stream_is_no_table(url: str, client: Client) -> None:
+    client.create_stream("flights", COLUMNS, source={"format": "redis-stream"})
+    variables = {"ANABRANCH_URL": url}
+    found = CliRunner().invoke(app, ["stream", "reread", "flights"], env=variables)
+    assert found.exit_code == 1
+    assert "is no table" in found.stderr

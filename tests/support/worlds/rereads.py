@@ -1,0 +1,227 @@
+"""A pipeline over a table that is read again and again, in this process (:mod:`.fed`).
+
+``R`` is the table, a directory of Parquet files; ``S`` and ``U`` are Redis Streams. Every epoch has
+a random plan. The oracle knows the rows of each version, and that each batch has looked up one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.queries.joins import StreamKind
+from anabranch_planner.passes import parse_sql
+from anabranch_planner.plans.compile import compile_ruleset
+from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from tests.support.cases.random_plans import random_plan
+from tests.support.cases.states import stream
+from tests.support.surroundings.policy import OPEN
+from tests.support.worlds.fed import KEYS, Fed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import Stream
+
+#: ``a``, ``b`` and a number of its own for every row.
+Row = tuple[int, int, int]
+COLUMNS = {"R": ("a", "b", "n"), "S": ("a", "n"), "U": ("b", "n")}
+WITH_S = "SELECT R.n AS r, S.n AS s FROM R JOIN S ON R.a = S.a"
+QUERIES = {
+    "q": WITH_S,
+    "w": "SELECT R.n AS r, S.n AS s, U.n AS u FROM R JOIN S ON R.a = S.a JOIN U ON U.b = R.b",
+    "f": f"{WITH_S} WHERE R.b > 1",
+    "s": "SELECT S.a, S.n FROM S",
+    "u": "SELECT U.b, U.n FROM U",
+}
+#: Epochs that have a plan of their own, every other one.
+EPOCHS = range(0, 40, 2)
+
+
+class Rereads(Fed):
+    """The pipeline, and what each version and each batch has had."""
+
+    def __init__(self, url: str, home: Path, seed: int, *, unread: bool = False) -> None:
+        self.chance = Random(f"rereads {seed}")
+        self.key = self.chance.choice(((), ("a",)))
+        self.without_readers = unread
+        self.version, self.numbers = 1, 0
+        #: Version -> its files, in order: rows.
+        self.written: dict[int, list[list[Row]]] = {1: []}
+        #: Batch -> rows of each version when it ran.
+        self.at: dict[int, dict[int, list[Row]]] = {}
+        self.home = home
+        self._published = False
+        super().__init__(url, home)
+
+    @property
+    def specs(self) -> list[Stream]:
+        table = stream("R", *COLUMNS["R"], timed=False)
+        return [
+            replace(table, kind=StreamKind.TABLE, retain=None, latest=self.key),
+            *(stream(name, *COLUMNS[name], timed=False) for name in "SU"),
+        ]
+
+    def _rules(self, epoch: int) -> Ruleset:
+        streams: dict[str, Stream] = {s.name: s for s in self.specs}
+        wanted = ["s", "u"] if self.without_readers and epoch < EPOCHS[3] else sorted(QUERIES)
+        queries = [parse_sql(name, QUERIES[name], streams) for name in wanted]
+        plan = random_plan(queries, self.chance, mirs=self.chance.choice((0.0, 0.7, 1.0)))
+        return compile_ruleset(plan, queries, self.specs, epoch=epoch, parallelism=1, sinks={})
+
+    def start(self) -> None:
+        if not self._published:
+            for epoch in EPOCHS:
+                document = rulesets.dumps(self._rules(epoch))
+                self.server.set(KEYS.ruleset(epoch), document)
+                self.server.zadd(KEYS.published, {str(epoch): epoch})
+            self._published = True
+        settings = Settings(
+            self.home / "state",
+            self.home / "results",
+            epoch_seconds=3600.0,
+            epoch_batches=3,
+            fanout=2,
+            patience=5.0,
+            target_latency=None,
+        )
+        settings.state.mkdir(parents=True, exist_ok=True)
+        self.driver = Driver(settings, Control(self.url, "test"))
+        self.driver.announce()
+        self.read_anew()
+
+    def record(self, name: str) -> StreamRecord:
+        """A stream as registered now."""
+        files = SourceRecord(format="files", path=str(self.home / "R"), rows_per_batch=4)
+        return StreamRecord(
+            name=name,
+            columns=tuple(ColumnRecord(name=c, type="bigint") for c in COLUMNS[name]),
+            source=files if name == "R" else SourceRecord(format="redis-stream"),
+            retain=None if name == "R" else 0,
+            kind=StreamKind.TABLE if name == "R" else StreamKind.STREAM,
+            version=self.version if name == "R" else 1,
+        )
+
+    def read_anew(self) -> None:
+        records = [self.record(name) for name in COLUMNS]
+        # The first batch belongs to the first epoch, so the table need not wait for it.
+        state = str(self.home / "state")
+        options = source_options(records, 2, self.url, "test", state, OPEN, live=False)
+        self.reader = FeedsReader(options)
+        planned = {"feeds": lambda: FeedsReader(options)}
+        feeds = frozenset(self.reader.feeds)
+        self.driver.progress.sources = Sources(planned, 2, tuple(records), feeds)
+        self.driver.align()
+
+    def turn(self) -> bool:
+        self.at[self.driver.state.next_batch] = {v: self.rows_of(v) for v in self.written}
+        return super().turn()
+
+    def _account(self) -> None:
+        self.driver.state.validate()
+
+    # --- input ---------------------------------------------------------------------------------
+
+    def rows_of(self, version: int) -> list[Row]:
+        """The rows of a version that are not superseded by later ones."""
+        rows = [row for file in self.written[version] for row in file]
+        return list({(a if self.key else n): (a, b, n) for a, b, n in rows}.values())
+
+    def add_file(self) -> None:
+        """A file of the present version."""
+        rows = []
+        for _ in range(self.chance.randint(1, 9)):
+            self.numbers += 1
+            rows.append((self.chance.randrange(4), self.chance.randrange(4), self.numbers))
+        self.written[self.version].append(rows)
+        path = self.home / "R" / f".{self.numbers}"
+        table = {c: [row[i] for row in rows] for i, c in enumerate(COLUMNS["R"])}
+        pq.write_table(pa.table(table), path, write_page_checksum=True, compression=None)
+        os.utime(path, ns=(0, 10**9 * self.numbers))
+        path.rename(path.with_name(f"{self.numbers}.parquet"))
+
+    def reread(self, files: int) -> None:
+        """Have the table read again: files of the version before are gone, unless a batch that was
+        begun may want them.
+        """
+        self.version += 1
+        self.written[self.version] = []
+        if self._is_begun():
+            self.written[self.version] = list(self.written[self.version - 1])
+        else:
+            for path in (self.home / "R").glob("*.parquet"):
+                path.unlink()
+        for _ in range(files):
+            self.add_file()
+
+    def _is_begun(self) -> bool:
+        log = self.home / "state" / "checkpoint" / "offsets"
+        return (log / str(self.driver.state.next_batch)).exists()
+
+    def send(self) -> None:
+        """Tuples of the streams."""
+        for name in ("S", "U"):
+            for _ in range(self.chance.randint(0, 3)):
+                self.numbers += 1
+                row = {COLUMNS[name][0]: self.chance.randrange(4), "n": self.numbers}
+                self.server.xadd(KEYS.stream(name), {"data": json.dumps(row)})
+
+    # --- the oracle ----------------------------------------------------------------------------
+
+    def by_batch(self, query: str) -> dict[int, list[tuple[int, ...]]]:
+        """Batch -> results of a query."""
+        found: dict[int, list[tuple[int, ...]]] = {}
+        for path in sorted((self.home / "results" / query).glob("*.parquet")):
+            batch = int(path.name.split(".")[0].split("-")[0])
+            found.setdefault(batch, []).extend(duckdb.read_parquet(str(path)).fetchall())
+        return {batch: sorted(rows) for batch, rows in found.items()}
+
+    def verify(self, last: int) -> None:
+        """See to it that each batch has looked up one version wholly, none older than the batch
+        before, and the last batch the version ``last``.
+        """
+        given = {name: self.by_batch(name) for name in QUERIES}
+        s_of, u_of = given["s"], given["u"]
+        oldest, fits = 1, list[int]()
+        past: dict[str, list[tuple[int, ...]]] = {"S": [], "U": []}
+        began = self.driver.state.queries["q"].activated_batch
+        visible = self.driver.state.queries["w"].visible_from
+        for batch in range(self.driver.state.next_batch):
+            s, u = s_of.get(batch, []), u_of.get(batch, [])
+            found = {q: given[q].get(batch, []) for q in ("q", "w", "f")}
+            fits = []
+            for version, rows in self.at[batch].items():
+                pairs: dict[str, list[tuple[int, ...]]] = {}
+                pairs["q"] = [(n, k) for a, _, n in rows for c, k in s if a == c]
+                pairs["f"] = [(n, k) for a, b, n in rows if b > 1 for c, k in s if a == c]
+                pairs["w"] = [
+                    (n, k, m)
+                    for a, b, n in rows
+                    for c, k in (*past["S"], *s)
+                    for d, m in (*past["U"], *u)
+                    if a == c and b == d and ((c, k) in s or (d, m) in u)
+                ]
+                if all(sorted(pairs[q]) == found[q] for q in found):
+                    fits.append(version)
+            for name, rows_now in (("S", s), ("U", u)):
+                past[name] += rows_now if batch >= visible[name].batch else []
+            if batch < began:
+                assert not any(found.values())
+                continue
+            fits = [version for version in fits if version >= oldest]
+            assert fits, (batch, oldest, found, self.at[batch])
+            oldest = fits[0]
+        assert last in fits, (last, fits)
