@@ -9,7 +9,7 @@ import pytest
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.policies import Policy, allocate
-from benchmarks.jaqpot.rations.random_forests import random_forest
+from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 
 
 def test_no_policy_beats_exact_or_fair_at_its_own_aim() -> None:

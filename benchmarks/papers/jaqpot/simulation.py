@@ -1,4 +1,4 @@
-"""``python -m benchmarks.jaqpot.simulation [--json] [--seeds 100]``: all figures of JAQPOT."""
+"""``python -m benchmarks.papers jaqpot simulation [--json] [--seeds 100]``: JAQPOT's figures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.command import Benchmark, run_benchmark
-from benchmarks.jaqpot import changes, decisions, freshness, throughput
-from benchmarks.jaqpot.targets import targets
+from benchmarks.papers.jaqpot import changes, decisions, freshness, throughput
+from benchmarks.papers.jaqpot.targets import targets
 from benchmarks.report.figures import tell
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ PART = Benchmark("simulation", "limited CPU divided among probes", _options, _me
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    return run_benchmark("jaqpot", PART, arguments, lambda parser: None)
+    return run_benchmark("papers.jaqpot", PART, arguments, lambda parser: None)
 
 
 if __name__ == "__main__":

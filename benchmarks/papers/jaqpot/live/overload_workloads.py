@@ -1,8 +1,8 @@
 """What arrives while a pipeline is overloaded, and the queries over it.
 
-``selective`` and ``results`` are those of :mod:`benchmarks.jaqpot.rations.workloads`, with windows
-of some seconds and as many partners per tuple whatever the rate: what a row takes does not depend
-on how many arrive, so an overload lasts as long as its load does. ``tpch`` is the five queries of
+``selective`` and ``results`` are those of :mod:`benchmarks.papers.jaqpot.rations.workloads`, with
+windows of some seconds and as many partners per tuple whatever the rate: what a row takes does not
+depend on how many arrive, so an overload lasts as long as its load does. ``tpch`` is the five queries of
 the demo over TPC-H, whose tables are cut so that all of them end together.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from anabranch_client.replay import tpch
 from anabranch_client.replay.tpch import DemoQuery
-from benchmarks.jaqpot.rations.workloads import RATES, REJECTING, conflict, near
+from benchmarks.papers.jaqpot.rations.workloads import RATES, REJECTING, conflict, near
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

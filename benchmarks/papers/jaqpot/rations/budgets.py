@@ -1,6 +1,6 @@
 """Results by stated shares of the CPU time of probes, measured in the runtime.
 
-``python -m benchmarks.jaqpot.rations.budgets [--json] [--workloads selective tpch results]``
+``python -m benchmarks.papers jaqpot budgets [--json] [--workloads selective tpch results]``
 
 Every run of a workload has the same input and goes by the same rules, which were planned once, by
 the statistics of a whole run, without intermediate results. A run with all rations 1 is the
@@ -10,9 +10,9 @@ encoding into Parquet files) are what is divided. Reading, storing and the drive
 left out: every tuple takes part in them.
 
 Checked in every run: the rows of the result files are those that the rations in the ledger leave
-of DuckDB's results, or the rivals' limits do (:mod:`benchmarks.jaqpot.rations.expected`); without
-rations they are all. The rivals' policies are carried over from binary plans
-(:mod:`benchmarks.jaqpot.rations.rivals`).
+of DuckDB's results, or the rivals' limits do (:mod:`benchmarks.papers.jaqpot.rations.expected`);
+without rations they are all. The rivals' policies are carried over from binary plans
+(:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 
 Results are shares of the full run's. They differ from what the model predicts where few tuples
 bring many results: a nation of TPC-H is probed with or not. The CPU time used is what a run has
@@ -29,11 +29,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.command import Benchmark, spread
-from benchmarks.jaqpot.rations.command import redis_url, run_part
-from benchmarks.jaqpot.rations.expected import Expected
-from benchmarks.jaqpot.rations.policies import EXACT, OURS, POLICIES, RIVALS, Calibrated
-from benchmarks.jaqpot.rations.runs import Division, plan_once, run
-from benchmarks.jaqpot.rations.workloads import WORKLOADS, workload
+from benchmarks.papers.jaqpot.rations.command import redis_url, run_part
+from benchmarks.papers.jaqpot.rations.expected import Expected
+from benchmarks.papers.jaqpot.rations.policies import EXACT, OURS, POLICIES, RIVALS, Calibrated
+from benchmarks.papers.jaqpot.rations.runs import Division, plan_once, run
+from benchmarks.papers.jaqpot.rations.workloads import WORKLOADS, workload
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from benchmarks.jaqpot.rations.runs import Outcome, Planned
+    from benchmarks.papers.jaqpot.rations.runs import Outcome, Planned
 
 SHARES = tuple(range(10, 100, 10))
 

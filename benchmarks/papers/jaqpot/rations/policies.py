@@ -2,7 +2,7 @@
 
 ``results`` and ``fair`` are what the service plans: its own schedule, with the budget stated.
 ``exact`` is the optimum of a linear program over the measured forest, ``GrePP`` pays each path
-alone. The rivals limit edges (:mod:`benchmarks.jaqpot.rations.rivals`).
+alone. The rivals limit edges (:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from anabranch_planner.solvers.registry import proven, solve
 from anabranch_runtime.index.ranks import WHOLE
 from anabranch_service.planning.rations import measured_forest, ration_schedule
 from anabranch_service.registry.records import PlanningRecord
-from benchmarks.jaqpot.rations.rivals import half_ways, limits, rival_shares
-from benchmarks.jaqpot.rations.runs import Division
+from benchmarks.papers.jaqpot.rations.rivals import half_ways, limits, rival_shares
+from benchmarks.papers.jaqpot.rations.runs import Division
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anabranch_contract.protocol.interims import Interim
     from anabranch_planner.allocation.forest import Forest
-    from benchmarks.jaqpot.rations.rivals import HalfWay
-    from benchmarks.jaqpot.rations.runs import Planned
+    from benchmarks.papers.jaqpot.rations.rivals import HalfWay
+    from benchmarks.papers.jaqpot.rations.runs import Planned
 
 OURS = (Allocation.RESULTS.value, Allocation.FAIR.value)
 RIVALS = tuple(rival.value for rival in Rival)

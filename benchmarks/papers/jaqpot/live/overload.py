@@ -1,6 +1,6 @@
 """A pipeline whose input outruns the machine for as long as it arrives: latency and results.
 
-``python -m benchmarks.jaqpot.overload [--json] [--workload selective] [--times 1.5 2 4]``
+``python -m benchmarks.papers jaqpot overload [--json] [--workload selective] [--times 1.5 2 4]``
 
 Live, with Spark and the service. Small files arrive by the clock, open loop: whatever the system
 does not keep up with waits, and its waiting is measured. Input begins calmly, at half of the
@@ -25,7 +25,7 @@ all rows, without rations. The policy ``slo`` is ``fair`` for queries that state
 ``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
 apart: results with a member older than that when their batch was planned are counted (``stale``),
 and how often the floor was broken. ``equal`` is the rival that needs no planning: one ration for
-all goals (:mod:`benchmarks.jaqpot.equal`).
+all goals (:mod:`benchmarks.papers.jaqpot.live.equal`).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
 from anabranch_runtime.state.checkpoint import planned_at
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
-from benchmarks.jaqpot.equal import EqualRations
-from benchmarks.jaqpot.overload_feed import Feeder, files_of, latencies, prepare
-from benchmarks.jaqpot.overload_workloads import TICK, WORKLOADS, live_workload
-from benchmarks.jaqpot.sums import mean
+from benchmarks.papers.jaqpot.live.equal import EqualRations
+from benchmarks.papers.jaqpot.live.overload_feed import Feeder, files_of, latencies, prepare
+from benchmarks.papers.jaqpot.live.overload_workloads import TICK, WORKLOADS, live_workload
+from benchmarks.papers.jaqpot.sums import mean
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.runtime.command import master
@@ -58,12 +58,12 @@ from benchmarks.session import PATIENCE, WrongResultError, read_log
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from anabranch_client.processes.pipeline import Pipeline
     from anabranch_client.rest.api import Client
-    from benchmarks.jaqpot.overload_workloads import LiveWorkload, Load
+    from benchmarks.papers.jaqpot.live.overload_workloads import LiveWorkload, Load
     from benchmarks.session import BatchLog
 
 #: Settings by the names of policies; with ``storing`` hardly anything is probed with.
@@ -476,5 +476,10 @@ BENCHMARK = Benchmark(
 )
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("papers.jaqpot.live", BENCHMARK, arguments, _common)
+
+
 if __name__ == "__main__":
-    sys.exit(run_benchmark("jaqpot", BENCHMARK, None, _common))
+    sys.exit(main())

@@ -15,9 +15,9 @@ import numpy as np
 
 from anabranch_planner.allocation.printed.jaqpot import jaqpot
 from anabranch_planner.allocation.printed.paths import input_paths, saturation
-from benchmarks.jaqpot.plans import Shape, draw, predicates, selectivities
-from benchmarks.jaqpot.policies import POLICIES, RIVALS, allowances
-from benchmarks.jaqpot.sums import mean, total
+from benchmarks.papers.jaqpot.plans import Shape, draw, predicates, selectivities
+from benchmarks.papers.jaqpot.policies import POLICIES, RIVALS, allowances
+from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from anabranch_planner.allocation.printed.jaqpot import jaqpot
 from anabranch_planner.allocation.printed.paths import by_half_way, input_paths, saturation
 from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
 from anabranch_planner.allocation.printed.rivals import push
-from benchmarks.jaqpot import report, simulation
-from benchmarks.jaqpot.ages import stale_share
-from benchmarks.jaqpot.changes import simulate
-from benchmarks.jaqpot.plans import (
+from benchmarks.papers.jaqpot import report, simulation
+from benchmarks.papers.jaqpot.ages import stale_share
+from benchmarks.papers.jaqpot.changes import simulate
+from benchmarks.papers.jaqpot.plans import (
     JOINS,
     RATES,
     SELECTIVITIES,
@@ -28,9 +28,9 @@ from benchmarks.jaqpot.plans import (
     random_tree,
     selectivities,
 )
-from benchmarks.jaqpot.policies import POLICIES, allowances
-from benchmarks.jaqpot.rations import budgets, forests
-from benchmarks.jaqpot.rations.command import run_part
+from benchmarks.papers.jaqpot.policies import POLICIES, allowances
+from benchmarks.papers.jaqpot.rations import budgets, forests
+from benchmarks.papers.jaqpot.rations.command import run_part
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,6 +1,6 @@
 """Results over random forests of shared steps: ours, and GrePP's, which pays each path alone.
 
-``python -m benchmarks.jaqpot.rations.forests [--json] [--forests 1000]``
+``python -m benchmarks.papers jaqpot forests [--json] [--forests 1000]``
 
 Simulated by the model of :mod:`anabranch_planner.allocation.forest`; nothing is executed. In a
 forest queries share steps, which their tuples take once. GrePP is JAQPOT's policy for paths that
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.allocation.policies import Policy, allocate
 from benchmarks.command import Benchmark, quantile
-from benchmarks.jaqpot.rations.command import run_part
-from benchmarks.jaqpot.rations.random_forests import random_forest
-from benchmarks.jaqpot.sums import mean
+from benchmarks.papers.jaqpot.rations.command import run_part
+from benchmarks.papers.jaqpot.rations.random_forests import random_forest
+from benchmarks.papers.jaqpot.sums import mean
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.session import WrongResultError

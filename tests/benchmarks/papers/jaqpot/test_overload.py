@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.jaqpot.overload import BENCHMARK, results_after
-from benchmarks.jaqpot.overload_feed import latencies
-from benchmarks.jaqpot.overload_workloads import WORKLOADS, live_workload
-from benchmarks.jaqpot.targets import all_targets
+from benchmarks.papers.jaqpot.live.overload import BENCHMARK, results_after
+from benchmarks.papers.jaqpot.live.overload_feed import latencies
+from benchmarks.papers.jaqpot.live.overload_workloads import WORKLOADS, live_workload
+from benchmarks.papers.jaqpot.targets import all_targets
 from benchmarks.session import BatchLog
 
 if TYPE_CHECKING:

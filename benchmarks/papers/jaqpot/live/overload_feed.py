@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.jaqpot.overload_workloads import TICK
+from benchmarks.papers.jaqpot.live.overload_workloads import TICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.jaqpot.overload_workloads import LiveWorkload, Load
+    from benchmarks.papers.jaqpot.live.overload_workloads import LiveWorkload, Load
     from benchmarks.session import BatchLog
 
 #: Rows of a run whose latencies stand for all.

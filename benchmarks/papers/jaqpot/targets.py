@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.jaqpot.plans import Shape
-from benchmarks.jaqpot.rations import cost
-from benchmarks.jaqpot.rations.budgets import ratios
-from benchmarks.jaqpot.rations.policies import EXACT, OURS, RIVALS
-from benchmarks.jaqpot.sums import mean
-from benchmarks.jaqpot.throughput import SHARES
+from benchmarks.papers.jaqpot.plans import Shape
+from benchmarks.papers.jaqpot.rations import cost
+from benchmarks.papers.jaqpot.rations.budgets import ratios
+from benchmarks.papers.jaqpot.rations.policies import EXACT, OURS, RIVALS
+from benchmarks.papers.jaqpot.sums import mean
+from benchmarks.papers.jaqpot.throughput import SHARES
 from benchmarks.report.targets import Figure, Target, grid
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from anabranch_planner.allocation.printed.freshness import Cause
 from anabranch_planner.allocation.printed.jaqpot import jaqpot
 from anabranch_planner.allocation.printed.paths import input_paths, saturation
 from anabranch_planner.allocation.printed.rivals import push
-from benchmarks.jaqpot.ages import stale_share
-from benchmarks.jaqpot.plans import FACTORS, Shape, draw, predicates, selectivities
-from benchmarks.jaqpot.policies import POLICIES, allowances
-from benchmarks.jaqpot.sums import mean, total
+from benchmarks.papers.jaqpot.ages import stale_share
+from benchmarks.papers.jaqpot.plans import FACTORS, Shape, draw, predicates, selectivities
+from benchmarks.papers.jaqpot.policies import POLICIES, allowances
+from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery
     from anabranch_runtime.epochs.rationing import Rationing
     from anabranch_runtime.epochs.task_report import TaskReport
-    from benchmarks.jaqpot.rations.workloads import Workload
+    from benchmarks.papers.jaqpot.rations.workloads import Workload
 
 #: Without intermediate results, whose upkeep is not rationed.
 OPTIONS = Options(mir=False)

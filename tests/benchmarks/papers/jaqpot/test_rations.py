@@ -14,9 +14,9 @@ from anabranch_contract.plans.ruleset import Edge
 from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
 from anabranch_planner.allocation.printed.rivals import Rival, push, rival_allowances
 from anabranch_planner.allocation.results import most_results
-from benchmarks.jaqpot.rations import budgets, cost, forests
-from benchmarks.jaqpot.rations.expected import Expected
-from benchmarks.jaqpot.rations.policies import (
+from benchmarks.papers.jaqpot.rations import budgets, cost, forests
+from benchmarks.papers.jaqpot.rations.expected import Expected
+from benchmarks.papers.jaqpot.rations.policies import (
     EXACT,
     GREPP,
     POLICIES,
@@ -24,10 +24,10 @@ from benchmarks.jaqpot.rations.policies import (
     Calibrated,
     optimum,
 )
-from benchmarks.jaqpot.rations.random_forests import random_forest
-from benchmarks.jaqpot.rations.rivals import HalfWay, rival_shares, used
-from benchmarks.jaqpot.rations.runs import Division, Planned, plan_once, run
-from benchmarks.jaqpot.rations.workloads import WORKLOADS, selective
+from benchmarks.papers.jaqpot.rations.random_forests import random_forest
+from benchmarks.papers.jaqpot.rations.rivals import HalfWay, rival_shares, used
+from benchmarks.papers.jaqpot.rations.runs import Division, Planned, plan_once, run
+from benchmarks.papers.jaqpot.rations.workloads import WORKLOADS, selective
 from benchmarks.session import WrongResultError
 from tests.support.surroundings.redis import redis_url
 

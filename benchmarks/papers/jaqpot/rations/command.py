@@ -23,7 +23,7 @@ MEMORY = Path("/dev/shm")
 
 def run_part(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
     """Entry point of a benchmark's module; returns the exit code."""
-    return run_benchmark("jaqpot.rations", benchmark, arguments, _options)
+    return run_benchmark("papers.jaqpot.rations", benchmark, arguments, _options)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """What it costs to have rations where nothing is withheld, and to plan them.
 
-``python -m benchmarks.jaqpot.rations.cost [--json] [--pairs 300]``
+``python -m benchmarks.papers jaqpot cost [--json] [--pairs 300]``
 
 *Batches.* A live driver and worker in this process, without Spark, go on batch by batch over
 streams whose state stays about as large. Batches come in pairs: before one of them the service's
@@ -31,11 +31,11 @@ from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
 from benchmarks.command import Benchmark, cpu_milliseconds
 from benchmarks.engine import Engine
-from benchmarks.jaqpot.rations.command import redis_url, run_part
-from benchmarks.jaqpot.rations.policies import Calibrated
-from benchmarks.jaqpot.rations.random_forests import random_forest
-from benchmarks.jaqpot.rations.runs import Division, plan_once, run
-from benchmarks.jaqpot.rations.workloads import calm
+from benchmarks.papers.jaqpot.rations.command import redis_url, run_part
+from benchmarks.papers.jaqpot.rations.policies import Calibrated
+from benchmarks.papers.jaqpot.rations.random_forests import random_forest
+from benchmarks.papers.jaqpot.rations.runs import Division, plan_once, run
+from benchmarks.papers.jaqpot.rations.workloads import calm
 from benchmarks.report.figures import Spread, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anabranch_contract.plans.rations import RationSchedule
-    from benchmarks.jaqpot.rations.runs import Planned
+    from benchmarks.papers.jaqpot.rations.runs import Planned
 
 #: Batches that are not compared: stores fill up to their windows.
 WARM = 20

@@ -1,4 +1,6 @@
-"""Limited CPU divided among probes (JAQPOT), simulated: ``python -m benchmarks.jaqpot.simulation``.
+"""Limited CPU divided among probes (JAQPOT).
+
+Simulated by ``python -m benchmarks.papers jaqpot simulation``.
 
 Plans are drawn from the ranges of Table 3, every figure over the same seeds:
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from anabranch_client.replay.tpch import DemoQuery
     from anabranch_contract.plans.rations import Ranking, RationedGoal
-    from benchmarks.jaqpot.rations.runs import Division, Outcome, Planned
-    from benchmarks.jaqpot.rations.workloads import Workload
+    from benchmarks.papers.jaqpot.rations.runs import Division, Outcome, Planned
+    from benchmarks.papers.jaqpot.rations.workloads import Workload
 
 _BATCH, _RANK = "__batch", "__rank"
 _WORD = 1 << 64

@@ -1,4 +1,4 @@
-"""``docs/benchmarks-jaqpot.md`` from saved figures: ``python -m benchmarks.jaqpot.report``.
+"""``docs/benchmarks-jaqpot.md`` from saved figures: ``python -m benchmarks.papers jaqpot report``.
 
 Reads ``docs/benchmarks/jaqpot.jsonl``, one line per run of a benchmark, and shows the newest of
 each (of ``overload``, of each workload). Equal lines give equal bytes.
@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.jaqpot import overload
-from benchmarks.jaqpot.freshness import RESOURCES
-from benchmarks.jaqpot.policies import POLICIES
-from benchmarks.jaqpot.rations import budgets, cost, forests
-from benchmarks.jaqpot.simulation import PARTS
-from benchmarks.jaqpot.targets import all_targets
-from benchmarks.jaqpot.throughput import SHARES
+from benchmarks.papers.jaqpot.freshness import RESOURCES
+from benchmarks.papers.jaqpot.live import overload
+from benchmarks.papers.jaqpot.policies import POLICIES
+from benchmarks.papers.jaqpot.rations import budgets, cost, forests
+from benchmarks.papers.jaqpot.simulation import PARTS
+from benchmarks.papers.jaqpot.targets import all_targets
+from benchmarks.papers.jaqpot.throughput import SHARES
 from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.provenance import provenance
@@ -47,7 +47,7 @@ HEADINGS = {
 _INTRODUCTION = """\
 # Benchmarks of limited CPU
 
-Made by `make bench-jaqpot` (`python -m benchmarks.jaqpot.report`) from the newest lines in
+Made by `make bench-jaqpot` (`python -m benchmarks.papers jaqpot report`) from the newest lines in
 [`benchmarks/jaqpot.jsonl`](benchmarks/jaqpot.jsonl). Change the benchmarks, not this file.
 
 Two kinds of figures. *Measured* ones are of the runtime: its workers, stores and result files, in

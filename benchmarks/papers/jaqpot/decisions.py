@@ -21,8 +21,15 @@ from anabranch_planner.allocation.printed.jaqpot import jaqpot
 from anabranch_planner.allocation.printed.knapsack import exact_multiples
 from anabranch_planner.allocation.printed.paths import Row, input_paths, saturation, throughput
 from benchmarks.command import cpu_milliseconds
-from benchmarks.jaqpot.plans import FACTORS, Shape, draw, predicates, random_tree, selectivities
-from benchmarks.jaqpot.sums import total
+from benchmarks.papers.jaqpot.plans import (
+    FACTORS,
+    Shape,
+    draw,
+    predicates,
+    random_tree,
+    selectivities,
+)
+from benchmarks.papers.jaqpot.sums import total
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 
