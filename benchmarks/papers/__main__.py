@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
+from benchmarks.papers.clash import command as clash
 from benchmarks.papers.jaqpot import command as jaqpot
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 UNUSABLE = 2
 #: Name of the paper -> the module with its subcommands.
 PAPERS: Mapping[str, Paper] = {
+    "clash": clash,
     "jaqpot": jaqpot,
 }
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.allocation.printed.plan import HalfWay, Plan
-    from anabranch_planner.allocation.printed.rivals import Flow
+    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
+    from benchmarks.papers.jaqpot.printed.rivals import Flow
 
     Ages: TypeAlias = dict[str, NDArray[np.float64]]
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import input_paths, saturation
 from benchmarks.papers.jaqpot.plans import Shape, draw, predicates, selectivities
 from benchmarks.papers.jaqpot.policies import POLICIES, RIVALS, allowances
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import input_paths, saturation
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from anabranch_planner.allocation.printed.plan import Plan
+    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 #: (name, seconds, selectivities of the joins), one after the other (section 5.1).
 PHASES = (

@@ -10,16 +10,6 @@ import math
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.allocation.printed.cover import greedy_cover
-from anabranch_planner.allocation.printed.exact import (
-    cheapest_freshness,
-    exact_cover,
-    exact_throughput,
-)
-from anabranch_planner.allocation.printed.freshness import refresh_rates
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.knapsack import exact_multiples
-from anabranch_planner.allocation.printed.paths import Row, input_paths, saturation, throughput
 from benchmarks.command import cpu_milliseconds
 from benchmarks.papers.jaqpot.plans import (
     FACTORS,
@@ -29,12 +19,22 @@ from benchmarks.papers.jaqpot.plans import (
     random_tree,
     selectivities,
 )
+from benchmarks.papers.jaqpot.printed.cover import greedy_cover
+from benchmarks.papers.jaqpot.printed.exact import (
+    cheapest_freshness,
+    exact_cover,
+    exact_throughput,
+)
+from benchmarks.papers.jaqpot.printed.freshness import refresh_rates
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.knapsack import exact_multiples
+from benchmarks.papers.jaqpot.printed.paths import Row, input_paths, saturation, throughput
 from benchmarks.papers.jaqpot.sums import total
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 
 if TYPE_CHECKING:
-    from anabranch_planner.allocation.printed.plan import Plan
+    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 #: Inputs of random trees.
 TREES = (8, 16, 32)

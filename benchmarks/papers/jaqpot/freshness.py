@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.allocation.printed.freshness import Cause
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import input_paths, saturation
-from anabranch_planner.allocation.printed.rivals import push
 from benchmarks.papers.jaqpot.ages import stale_share
 from benchmarks.papers.jaqpot.plans import FACTORS, Shape, draw, predicates, selectivities
 from benchmarks.papers.jaqpot.policies import POLICIES, allowances
+from benchmarks.papers.jaqpot.printed.freshness import Cause
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import input_paths, saturation
+from benchmarks.papers.jaqpot.printed.rivals import push
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 

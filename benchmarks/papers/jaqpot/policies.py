@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.allocation.printed.grepp import grepp
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import by_half_way
-from anabranch_planner.allocation.printed.rivals import Rival, rival_allowances
+from benchmarks.papers.jaqpot.printed.grepp import grepp
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import by_half_way
+from benchmarks.papers.jaqpot.printed.rivals import Rival, rival_allowances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.allocation.printed.paths import InputPath
-    from anabranch_planner.allocation.printed.plan import Plan
+    from benchmarks.papers.jaqpot.printed.paths import InputPath
+    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 RIVALS = tuple(rival.value for rival in Rival)
 POLICIES = (*RIVALS, "GrePP", "JAQPOT")

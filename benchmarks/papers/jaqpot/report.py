@@ -54,7 +54,7 @@ Two kinds of figures. *Measured* ones are of the runtime: its workers, stores an
 one process without Spark where budgets are stated, and live, with Spark and the service, where
 input outruns the machine. *Simulated* ones are of models: of the runtime's probe forests, and of
 the paper's binary plans, whose probes are rationed by JAQPOT and by its rivals as the paper prints
-them (`anabranch_planner.allocation.printed`). In the paper's model a probe costs one, and what is
+them (`benchmarks.papers.jaqpot.printed`). In the paper's model a probe costs one, and what is
 stored costs nothing. Plans are drawn from the ranges of the paper's Table 3, uniformly: 300 to 1200
 arrivals per second, 200 to 5000 tuples in each state, selectivities of 0.01 to 0.1. The limits of
 simulated figures are what the paper reports of its own runs.

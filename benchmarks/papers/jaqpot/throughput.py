@@ -11,12 +11,12 @@ import statistics
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.allocation.printed.grepp import grepp
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import input_paths, saturation, throughput
-from anabranch_planner.allocation.printed.rivals import Rival, push, rival_allowances
 from benchmarks.papers.jaqpot.plans import Shape, draw, predicates, selectivities
 from benchmarks.papers.jaqpot.policies import POLICIES, RIVALS, allowances
+from benchmarks.papers.jaqpot.printed.grepp import grepp
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import input_paths, saturation, throughput
+from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowances
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
 

@@ -15,8 +15,8 @@ import sys
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.allocation.policies import Policy, allocate
 from benchmarks.command import Benchmark, quantile
+from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.rations.command import run_part
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 from benchmarks.papers.jaqpot.sums import mean

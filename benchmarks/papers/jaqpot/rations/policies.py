@@ -20,8 +20,6 @@ from anabranch_contract.plans.rations import (
     RationSchedule,
     SchedulePoint,
 )
-from anabranch_planner.allocation.policies import Policy, allocate
-from anabranch_planner.allocation.printed.rivals import Rival
 from anabranch_planner.allocation.rankings import rationed_goals
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
@@ -29,6 +27,8 @@ from anabranch_planner.solvers.registry import proven, solve
 from anabranch_runtime.index.ranks import WHOLE
 from anabranch_service.planning.rations import measured_forest, ration_schedule
 from anabranch_service.registry.records import PlanningRecord
+from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
+from benchmarks.papers.jaqpot.printed.rivals import Rival
 from benchmarks.papers.jaqpot.rations.rivals import half_ways, limits, rival_shares
 from benchmarks.papers.jaqpot.rations.runs import Division
 

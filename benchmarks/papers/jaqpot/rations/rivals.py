@@ -13,7 +13,7 @@ tuples that an edge makes per CPU second; with a price of one per probe it is th
 ``σ`` is the measured share of stored tuples that have a probing tuple's key, and a join's is the
 mean of its halves'.
 
-**Allowances** are made as :mod:`anabranch_planner.allocation.printed.rivals` makes them. Within a
+**Allowances** are made as :mod:`benchmarks.papers.jaqpot.printed.rivals` makes them. Within a
 join EBestHJP and SBestHJP give the most productive half what it can use, then the next one.
 
 **Limits.** The paper lets each hop probe with as many of the tuples that reach it as its allowance
@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.steps import Step, steps_of
 from anabranch_contract.protocol.measurements import EdgeStatistics
-from anabranch_planner.allocation.printed.grepp import check_resources
-from anabranch_planner.allocation.printed.rivals import Rival
 from anabranch_runtime.epochs.rationing import Rationing
 from anabranch_runtime.index.ranks import limit
 from anabranch_service.planning.rations import flows
+from benchmarks.papers.jaqpot.printed.grepp import check_resources
+from benchmarks.papers.jaqpot.printed.rivals import Rival
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from anabranch_planner.allocation.printed.freshness import oldest
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import by_half_way, input_paths, saturation
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from anabranch_planner.allocation.printed.rivals import push
 from benchmarks.papers.jaqpot import report, simulation
 from benchmarks.papers.jaqpot.ages import stale_share
 from benchmarks.papers.jaqpot.changes import simulate
@@ -29,13 +24,18 @@ from benchmarks.papers.jaqpot.plans import (
     selectivities,
 )
 from benchmarks.papers.jaqpot.policies import POLICIES, allowances
+from benchmarks.papers.jaqpot.printed.freshness import oldest
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import by_half_way, input_paths, saturation
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from benchmarks.papers.jaqpot.printed.rivals import push
 from benchmarks.papers.jaqpot.rations import budgets, forests
 from benchmarks.papers.jaqpot.rations.command import run_part
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_planner.allocation.printed.plan import Plan
+    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 
 def plan_for(shape: Shape, seed: int) -> Plan:

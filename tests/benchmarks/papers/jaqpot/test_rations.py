@@ -11,9 +11,9 @@ import pytest
 
 from anabranch_contract.plans.rations import Allocation
 from anabranch_contract.plans.ruleset import Edge
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from anabranch_planner.allocation.printed.rivals import Rival, push, rival_allowances
 from anabranch_planner.allocation.results import most_results
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowances
 from benchmarks.papers.jaqpot.rations import budgets, cost, forests
 from benchmarks.papers.jaqpot.rations.expected import Expected
 from benchmarks.papers.jaqpot.rations.policies import (

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.allocation.printed.exact import (
+from benchmarks.papers.jaqpot.printed.exact import (
     cheapest_freshness,
     exact_cover,
     exact_throughput,
 )
-from anabranch_planner.allocation.printed.freshness import oldest, refresh_rates
-from anabranch_planner.allocation.printed.grepp import grepp
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import (
+from benchmarks.papers.jaqpot.printed.freshness import oldest, refresh_rates
+from benchmarks.papers.jaqpot.printed.grepp import grepp
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import (
     by_half_way,
     input_paths,
     saturation,
     throughput,
 )
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from tests.planner.allocation.printed.plans import SHAPES, random_plan
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, random_plan
 
 
 @given(st.integers(2, 9), st.sampled_from(SHAPES), st.integers(0, 10**6), st.floats(0.01, 1))

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.allocation.printed.cover import greedy_cover
-from anabranch_planner.allocation.printed.exact import exact_cover
-from anabranch_planner.allocation.printed.paths import by_half_way, input_paths
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from tests.planner.allocation.printed.plans import SHAPES, figure_10, random_plan
+from benchmarks.papers.jaqpot.printed.cover import greedy_cover
+from benchmarks.papers.jaqpot.printed.exact import exact_cover
+from benchmarks.papers.jaqpot.printed.paths import by_half_way, input_paths
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, random_plan
 
 
 def test_one_path_that_makes_more_is_enough() -> None:

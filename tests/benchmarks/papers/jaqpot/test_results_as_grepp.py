@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from anabranch_planner.allocation.forest import Forest, Goal, Step
-from anabranch_planner.allocation.policies import Policy, allocate
-from anabranch_planner.allocation.printed.grepp import grepp
-from anabranch_planner.allocation.printed.paths import (
+from anabranch_planner.allocation.results import increments, most_results
+from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
+from benchmarks.papers.jaqpot.printed.grepp import grepp
+from benchmarks.papers.jaqpot.printed.paths import (
     InputPath,
     input_paths,
     saturation,
     throughput,
 )
-from anabranch_planner.allocation.results import increments, most_results
-from tests.planner.allocation.printed.plans import SHAPES, figure_4, figure_10, random_plan
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_4, figure_10, random_plan
 
 
 def apart(rng: Random) -> Forest:

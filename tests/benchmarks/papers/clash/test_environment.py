@@ -12,8 +12,8 @@ import pytest
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.mirs import is_connected, sub_join
-from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.cost.model import CostModel
+from benchmarks.papers.clash.environment import natural_problem, tree_problem, write_yaml
 from benchmarks.planner.random_queries import natural, tree
 
 
@@ -115,7 +115,7 @@ def test_environments_that_cannot_be(field: str, arguments: dict[str, int]) -> N
 
 def test_equal_arguments_give_equal_bytes_in_every_process() -> None:
     script = (
-        "from anabranch_planner.command.environment import *\n"
+        "from benchmarks.papers.clash.environment import *\n"
         "from benchmarks.planner.random_queries import natural\n"
         "for make in natural_problem, tree_problem:\n"
         "    print(write_yaml(make(5, relations=9, count=70, size=3)))\n"

@@ -18,7 +18,7 @@ from anabranch_contract.errors import PlannerError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.allocation.printed.paths import InputPath
+    from benchmarks.papers.jaqpot.printed.paths import InputPath
 
 
 def grepp(

@@ -19,7 +19,7 @@ from anabranch_planner.solvers.registry import proven, solve
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.allocation.printed.paths import Row
+    from benchmarks.papers.jaqpot.printed.paths import Row
 
 
 def output_of(rows: Sequence[Row], multiples: Mapping[str, int]) -> int:

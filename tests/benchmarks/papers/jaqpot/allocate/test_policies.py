@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.allocation.forest import Forest, Goal, Step
-from anabranch_planner.allocation.policies import Policy, allocate
+from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 
 

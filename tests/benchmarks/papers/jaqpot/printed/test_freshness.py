@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.allocation.printed.freshness import (
+from benchmarks.papers.jaqpot.printed.freshness import (
     Cause,
     Infeasible,
     oldest,
     refresh_rates,
 )
-from anabranch_planner.allocation.printed.paths import by_half_way, input_paths
-from anabranch_planner.allocation.printed.plan import Join, Leaf, Plan, State, plan_of
-from tests.planner.allocation.printed.plans import SHAPES, figure_10, random_plan
+from benchmarks.papers.jaqpot.printed.paths import by_half_way, input_paths
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Plan, State, plan_of
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, random_plan
 
 
 def linear() -> Plan:

@@ -22,13 +22,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.allocation.printed.paths import by_half_way
+from benchmarks.papers.jaqpot.printed.paths import by_half_way
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.allocation.printed.paths import InputPath
-    from anabranch_planner.allocation.printed.plan import HalfWay
+    from benchmarks.papers.jaqpot.printed.paths import InputPath
+    from benchmarks.papers.jaqpot.printed.plan import HalfWay
 
 #: Up to this share a predicate may be exceeded, by rounding.
 TOLERANCE = 1e-9

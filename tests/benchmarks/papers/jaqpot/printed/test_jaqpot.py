@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_planner.allocation.printed.cover import greedy_cover
-from anabranch_planner.allocation.printed.exact import exact_cover
-from anabranch_planner.allocation.printed.freshness import Cause, Infeasible, oldest
-from anabranch_planner.allocation.printed.grepp import grepp
-from anabranch_planner.allocation.printed.jaqpot import jaqpot
-from anabranch_planner.allocation.printed.paths import (
+from benchmarks.papers.jaqpot.printed.cover import greedy_cover
+from benchmarks.papers.jaqpot.printed.exact import exact_cover
+from benchmarks.papers.jaqpot.printed.freshness import Cause, Infeasible, oldest
+from benchmarks.papers.jaqpot.printed.grepp import grepp
+from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.paths import (
     by_half_way,
     input_paths,
     saturation,
     throughput,
 )
-from anabranch_planner.allocation.printed.rivals import push
-from tests.planner.allocation.printed.plans import SHAPES, figure_10, random_plan
+from benchmarks.papers.jaqpot.printed.rivals import push
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, random_plan
 
 if TYPE_CHECKING:
-    from anabranch_planner.allocation.printed.jaqpot import Cover
+    from benchmarks.papers.jaqpot.printed.jaqpot import Cover
 
 
 def test_cover_first_then_throughput() -> None:

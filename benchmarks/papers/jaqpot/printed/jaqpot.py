@@ -10,20 +10,20 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch_planner.allocation.printed.cover import greedy_cover
-from anabranch_planner.allocation.printed.freshness import (
+from benchmarks.papers.jaqpot.printed.cover import greedy_cover
+from benchmarks.papers.jaqpot.printed.freshness import (
     TOLERANCE,
     Cause,
     Infeasible,
     refresh_rates,
 )
-from anabranch_planner.allocation.printed.grepp import check_resources, grepp
+from benchmarks.papers.jaqpot.printed.grepp import check_resources, grepp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
-    from anabranch_planner.allocation.printed.paths import InputPath
+    from benchmarks.papers.jaqpot.printed.paths import InputPath
 
     Cover: TypeAlias = Callable[[Sequence[InputPath], Mapping[str, float]], dict[str, float]]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch_planner.allocation.of_plan import forest_of_plan
-from anabranch_planner.allocation.policies import Policy, allocate
 from anabranch_planner.allocation.rankings import goal_name
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
+from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 
 if TYPE_CHECKING:
     from anabranch_contract.plans.plan import Objective, Plan

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.allocation.printed.grepp import grepp
-from anabranch_planner.allocation.printed.paths import (
+from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.registry import solve
+from benchmarks.papers.jaqpot.printed.grepp import grepp
+from benchmarks.papers.jaqpot.printed.paths import (
     by_half_way,
     input_paths,
     saturation,
     throughput,
 )
-from anabranch_planner.allocation.printed.rivals import Rival, push, rival_allowances
-from anabranch_planner.solvers.interface import Request, Status
-from anabranch_planner.solvers.registry import solve
-from tests.planner.allocation.printed.plans import (
+from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowances
+from tests.benchmarks.papers.jaqpot.printed.plans import (
     SHAPES,
     figure_4,
     figure_10,

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anabranch_planner.allocation.printed.grepp import check_resources
+from benchmarks.papers.jaqpot.printed.grepp import check_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.allocation.printed.plan import HalfWay, Plan
+    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
 
 
 class Rival(StrEnum):

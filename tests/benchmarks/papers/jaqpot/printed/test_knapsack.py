@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.allocation.printed.knapsack import (
+from benchmarks.papers.jaqpot.printed.knapsack import (
     exact_multiples,
     greedy_multiples,
     output_of,
     solved_multiples,
 )
-from anabranch_planner.allocation.printed.paths import Row, input_paths, productivity_table
-from tests.planner.allocation.printed.plans import figure_4
+from benchmarks.papers.jaqpot.printed.paths import Row, input_paths, productivity_table
+from tests.benchmarks.papers.jaqpot.printed.plans import figure_4
 
 
 def test_figure_4() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.allocation.printed.plan import Join, Leaf, Node, Plan, State, plan_of
 from anabranch_planner.solvers.program import INFINITY, Program
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Node, Plan, State, plan_of
 
 if TYPE_CHECKING:
     from random import Random

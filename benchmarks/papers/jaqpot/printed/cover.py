@@ -16,7 +16,7 @@ from anabranch_contract.errors import PlannerError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_planner.allocation.printed.paths import InputPath
+    from benchmarks.papers.jaqpot.printed.paths import InputPath
 
 #: The share of a refresh rate or of a path that may be missing, by rounding.
 TOLERANCE = 1e-9

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError, StatisticsError
-from anabranch_planner.allocation.printed.paths import (
+from benchmarks.papers.jaqpot.printed.paths import (
     Row,
     by_half_way,
     input_paths,
@@ -17,9 +17,9 @@ from anabranch_planner.allocation.printed.paths import (
     saturation,
     throughput,
 )
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from anabranch_planner.allocation.printed.rivals import push
-from tests.planner.allocation.printed.plans import SHAPES, figure_4, figure_10, random_plan
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from benchmarks.papers.jaqpot.printed.rivals import push
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_4, figure_10, random_plan
 
 
 def test_table_2() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError, StatisticsError
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from tests.planner.allocation.printed.plans import SHAPES, figure_10, random_plan
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, random_plan
 
 SOME = State(10, 0.1)
 

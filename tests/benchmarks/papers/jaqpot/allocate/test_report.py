@@ -1,21 +1,17 @@
-"""``python -m anabranch_planner allocate``: what it prints, and what it refuses."""
+"""``python -m benchmarks.papers jaqpot allocate``: its output, and its refusals."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from anabranch_planner.allocation.policies import Policy
-from anabranch_planner.command.cli import app
+from benchmarks.papers.jaqpot.allocate.policies import Policy
+from tests.benchmarks.papers.runs import run
 
-if TYPE_CHECKING:
-    from typer.testing import Result
-
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
+EXAMPLES = Path(__file__).parents[5] / "docs" / "examples" / "problems"
 
 #: R ⋈ S has 10 * 20 * 0.1 = 20 results, S ⋈ T 20 * 40 * 0.05 = 40, all three 40, a third by each.
 #: Paths: R sends 10 and then 10 tuples, S 20 and 10 (by R), T 40 and 20.
@@ -27,13 +23,9 @@ mir: false
 """
 
 
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "40"}, input=stdin)
-
-
-def allocated(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
-    result = run("allocate", *arguments, "--json", stdin=stdin)
-    assert result.exit_code == 0, result.output
+def allocated(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    result = run("jaqpot", "allocate", *arguments, "--json", stdin=stdin)
+    assert result.exit_code == 0, result.stderr
     assert result.stdout.count("\n") == 1
     document = json.loads(result.stdout)
     assert isinstance(document, dict)
@@ -73,22 +65,22 @@ def test_every_example_can_be_allocated(file: Path, capacity: float) -> None:
 
 @pytest.mark.parametrize("capacity", ["0", "-0.5", "1.01", "nan"])
 def test_a_capacity_is_a_share(capacity: str) -> None:
-    result = run("allocate", "-", "--capacity", capacity, stdin=CHAIN)
-    assert result.exit_code != 0
+    result = run("jaqpot", "allocate", "-", "--capacity", capacity, stdin=CHAIN)
+    assert result.exit_code == 2
     assert "--capacity" in result.stderr
     assert "at most 1" in result.stderr
 
 
 def test_an_unknown_policy_is_refused() -> None:
-    result = run("allocate", "-", "--capacity", "0.5", "--policy", "best", stdin=CHAIN)
-    assert result.exit_code != 0
+    result = run("jaqpot", "allocate", "-", "--capacity", "0.5", "--policy", "best", stdin=CHAIN)
+    assert result.exit_code == 2
     assert "--policy" in result.stderr
     assert "fair" in result.stderr
 
 
 def test_people_read_a_block_per_query() -> None:
-    result = run("allocate", "-", "--capacity", "0.4545454545", stdin=CHAIN)
-    assert result.exit_code == 0, result.output
+    result = run("jaqpot", "allocate", "-", "--capacity", "0.4545454545", stdin=CHAIN)
+    assert result.exit_code == 0, result.stderr
     assert "66.7%" in result.stdout
     assert "query q" in result.stdout
     assert "R 100.0%, S 100.0%, T 0.0%" in result.stdout

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
-from anabranch_planner.allocation.printed.rivals import (
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from benchmarks.papers.jaqpot.printed.rivals import (
     Rival,
     push,
     rival_allowances,
     whole_allowances,
 )
-from tests.planner.allocation.printed.plans import figure_10
+from tests.benchmarks.papers.jaqpot.printed.plans import figure_10
 
 TABLE_4 = {
     Rival.EQUAL_HJ: ((75, 75, 75, 75), 412.5, 450),

@@ -20,7 +20,7 @@ from anabranch_contract.errors import PlannerError, StatisticsError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_planner.allocation.printed.plan import HalfWay, Leaf, Plan
+    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Leaf, Plan
 
 #: The most input tuples that a row of a table may stand for.
 LARGEST_UNIT = 10_000
@@ -33,7 +33,7 @@ class InputPath:
     Attributes:
         phi: ``φ_0 .. φ_n`` (Eq. 5).
 
-    >>> from anabranch_planner.allocation.printed.plan import Join, Leaf, State, plan_of
+    >>> from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
     >>> a, b = Leaf("a", 50, State(5000, 0.001)), Leaf("b", 70, State(500, 0.001))
     >>> c = Leaf("c", 50, State(1000, 0.005))
     >>> path = input_paths(plan_of(Join(Join(a, b, State(200, 0.005)), c)))[1]
