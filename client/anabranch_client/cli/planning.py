@@ -186,7 +186,7 @@ def settings_set(
         typer.Option(help="Where input outruns the machine: wait, or ration (probes)."),
     ] = None,
     allocation: Annotated[
-        str | None, typer.Option(help="What rations are best for: fair or results.")
+        str | None, typer.Option(help="Objective of rations: fair, results or jaqpot.")
     ] = None,
     latency_goal: Annotated[
         float | None,

@@ -196,8 +196,8 @@ class PlanningRecord(Closed):
         revision_gain: the share of the running plan's cost that a revision has to save; None: the
             rules of an epoch are not revised. The default is that of ``switching``.
         approval: whether a plan that changes what runs waits for an operator.
-        overload: what is done where input outruns the machine; ``allocation``: by what rations
-            are the best. ``latency_goal``: seconds that they are to keep.
+        overload: what is done where input outruns the machine; ``allocation``: the objective of
+            rations. ``latency_goal``: seconds that they are to keep.
         capacity: the share of rationed probes' CPU time that is spent; None: as the load allows.
         look_ahead: whether probes ask ahead, where that pays, if later ones can find anything.
         hot_keys: whether, on several hosts, new rows of frequent values are dealt to several of

@@ -6,8 +6,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.rations import Allocation, shares_at
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.results import most_results
+from anabranch_planner.allocation.schedule import schedule
 
 if TYPE_CHECKING:
     from anabranch_planner.allocation.forest import Forest
@@ -21,8 +23,8 @@ class Policy(StrEnum):
 
     ``exact``: the most results. ``fair``: the greatest completeness of the least complete query.
     ``grepp``: paths by productivity, each paid alone, as JAQPOT prints it for paths that share
-    nothing. ``jaqpot``: the same after freshness has been paid for; without freshness predicates,
-    which problem files do not have, it is ``grepp``. ``equal``: the same ration for every goal.
+    nothing. ``jaqpot``: the product's allocation of that name, which spends what ``grepp`` pays
+    twice. ``equal``: the same ration for every goal.
     """
 
     EXACT = "exact"
@@ -55,6 +57,8 @@ def allocate(forest: Forest, capacity: float, policy: Policy) -> tuple[float, ..
         return most_results(forest, budget)
     if policy is Policy.FAIR:
         return _fair(forest, budget)
+    if policy is Policy.JAQPOT:
+        return shares_at(schedule(forest, Allocation.JAQPOT, {}).points, capacity)
     if policy is Policy.EQUAL:
         return (capacity,) * len(forest.goals)
     return _by_path(forest, budget)

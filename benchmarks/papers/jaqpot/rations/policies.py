@@ -1,8 +1,9 @@
 """Every policy as a division of the same CPU time, from one calibrating run.
 
-``results`` and ``fair`` are what the service plans: its own schedule, with the budget stated.
-``exact`` is the optimum of a linear program over the measured forest, ``GrePP`` pays each path
-alone. The rivals limit edges (:mod:`benchmarks.papers.jaqpot.rations.rivals`).
+``results``, ``fair`` and ``jaqpot`` are what the service plans: its own schedule, with the budget
+stated. ``exact`` is the optimum of a linear program over the measured forest. ``GrePP`` pays each
+path alone and leaves unspent what paths share, which ``jaqpot`` spends. The rivals limit edges
+(:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from benchmarks.papers.jaqpot.rations.rivals import HalfWay
     from benchmarks.papers.jaqpot.rations.runs import Planned
 
-OURS = (Allocation.RESULTS.value, Allocation.FAIR.value)
+OURS = (Allocation.RESULTS.value, Allocation.FAIR.value, Allocation.JAQPOT.value)
 RIVALS = tuple(rival.value for rival in Rival)
 EXACT, GREPP = "exact", "GrePP"
 POLICIES = (*OURS, EXACT, GREPP, *RIVALS)

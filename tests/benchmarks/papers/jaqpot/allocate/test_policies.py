@@ -30,9 +30,14 @@ def test_no_policy_beats_exact_or_fair_at_its_own_aim() -> None:
     assert ahead > 30
 
 
-def test_without_freshness_jaqpot_is_grepp() -> None:
-    forest = random_forest(Random(4))
-    assert allocate(forest, 0.4, Policy.JAQPOT) == allocate(forest, 0.4, Policy.GREPP)
+def test_jaqpot_spends_what_grepp_pays_twice() -> None:
+    rng, more = Random(4), 0
+    for _ in range(150):
+        forest, capacity = random_forest(rng), rng.uniform(0.05, 0.95)
+        jaqpot, grepp = (allocate(forest, capacity, p) for p in (Policy.JAQPOT, Policy.GREPP))
+        assert forest.output(jaqpot) >= forest.output(grepp) * (1 - 1e-9)
+        more += forest.output(jaqpot) > forest.output(grepp) * (1 + 1e-6) + 1e-9
+    assert more > 30
 
 
 def test_paths_that_share_nothing_are_exact_by_productivity() -> None:
@@ -46,6 +51,7 @@ def test_paths_that_share_nothing_are_exact_by_productivity() -> None:
         forest, capacity = Forest(tuple(steps), tuple(goals)), rng.uniform(0.1, 0.9)
         one, other = (allocate(forest, capacity, p) for p in (Policy.GREPP, Policy.EXACT))
         assert one == pytest.approx(other)
+        assert allocate(forest, capacity, Policy.JAQPOT) == pytest.approx(one)
 
 
 @pytest.mark.parametrize("capacity", [0.0, -1.0, 1.5, float("nan")])
