@@ -113,14 +113,14 @@ bench-dppick: setup ## measure probe orders chosen at run time, write docs/bench
 # Half an hour on a small machine, most of it for live runs; each part can be run by itself.
 bench-jaqpot: setup ## measure and simulate limited CPU, write docs/benchmarks-jaqpot.md (ARGS: overload's)
 	@mkdir -p docs/benchmarks
-	@for part in simulation rations.forests rations.budgets rations.cost; do \
-		$(BIN)/python -m benchmarks.jaqpot.$$part --json >> docs/benchmarks/jaqpot.jsonl || exit 1; \
+	@for part in simulation forests budgets cost; do \
+		$(BIN)/python -m benchmarks.papers jaqpot $$part --json >> docs/benchmarks/jaqpot.jsonl || exit 1; \
 	done
 	@for workload in selective results tpch; do \
-		$(BIN)/python -m benchmarks.jaqpot.overload --json --workload $$workload $(ARGS) \
+		$(BIN)/python -m benchmarks.papers jaqpot overload --json --workload $$workload $(ARGS) \
 			>> docs/benchmarks/jaqpot.jsonl || exit 1; \
 	done
-	@$(BIN)/python -m benchmarks.jaqpot.report
+	@$(BIN)/python -m benchmarks.papers jaqpot report
 
 # Three quarters of an hour on a small machine, most of it for live runs. Half an hour of few queries
 # is not part of it: python -m benchmarks.queries.churn --json --steady-minutes 30

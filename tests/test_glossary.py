@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("contract", "planner", "runtime", "service", "client")
+PACKAGES = ("contract", "planner", "runtime", "service", "client", "benchmarks/papers")
 _ROW = re.compile(r"^\| (?P<term>[^|]+?) \|.*\| `(?P<name>\w+)` \|$", re.MULTILINE)
 TERMS = {m["term"]: m["name"] for m in _ROW.finditer((ROOT / "docs/glossary.md").read_text())}
 
 
 @pytest.fixture(scope="module")
 def defined() -> set[str]:
-    """All classes, functions and new types of the product."""
+    """All classes, functions and new types of the product and of the papers' rooms."""
     files = (f for package in PACKAGES for f in (ROOT / package).rglob("*.py"))
     found = re.compile(r"^(?:class |def )(\w+)|^(\w+) = NewType", re.MULTILINE)
     return {a or b for file in files for a, b in found.findall(file.read_text())}

@@ -11,7 +11,7 @@ Parts, each of which prints one line of JSON as soon as it is done:
 * ``solvers``: the tight program by every solver, on one thread and on two.
 * ``tpch``: the demo's five queries under exact statistics of generated data.
 
-*Problems* are drawn by :mod:`anabranch_planner.command.environment`, which says how. *Time* is all
+*Problems* are drawn by :mod:`benchmarks.papers.clash.environment`, which says how. *Time* is all
 from parsed queries to the compiled and validated ruleset, in a process that has loaded the solver
 and made a small plan before. Every shape has a process of its own, whose peak memory is its own.
 Every plan is validated outside the time; plans that were proven optimal in different ways must cost

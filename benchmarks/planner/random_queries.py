@@ -1,4 +1,4 @@
-"""The random problems of :mod:`anabranch_planner.command.environment` as queries and statistics."""
+"""The random problems of :mod:`benchmarks.papers.clash.environment` as queries and statistics."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.command.environment import RATE, RandomProblem, natural_problem, tree_problem
 from anabranch_planner.cost.statistics import TableStatistics
+from benchmarks.papers.clash.environment import RATE, RandomProblem, natural_problem, tree_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,12 +15,12 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.command.environment import natural_problem, tree_problem
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
+from benchmarks.papers.clash.environment import natural_problem, tree_problem
 from benchmarks.planner.random_queries import join_queries, statistics_of
 from benchmarks.report.figures import Spread
 
@@ -41,7 +41,7 @@ _LONG = DataType(TypeKind.BIGINT)
 
 
 class Environment(StrEnum):
-    """The environments of :mod:`anabranch_planner.command.environment`."""
+    """The environments of :mod:`benchmarks.papers.clash.environment`."""
 
     NATURAL = "natural"
     TREE = "tree"

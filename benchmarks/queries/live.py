@@ -36,9 +36,9 @@ import pyarrow.parquet as pq
 from anabranch_client.processes.pipeline import running
 from anabranch_contract.plans.ruleset import RulesetId
 from benchmarks.command import Benchmark, quantile, run_benchmark, spread
-from benchmarks.jaqpot.overload_feed import Feeder, Tick, latencies
-from benchmarks.jaqpot.overload_workloads import TICK
 from benchmarks.kinds import Kind
+from benchmarks.papers.jaqpot.live.overload_feed import Feeder, Tick, latencies
+from benchmarks.papers.jaqpot.live.overload_workloads import TICK
 from benchmarks.queries import whole, workload
 from benchmarks.queries.registration import common
 from benchmarks.report.figures import tell

@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.plans.rations import Ranking, RationedGoal, RationSchedule, SchedulePoint
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_planner.passes import parse_sql
-from benchmarks.jaqpot.equal import equalised
+from benchmarks.papers.jaqpot.live.equal import equalised
 from benchmarks.planner import part_mixed
 from benchmarks.planner.tables import tables
 from benchmarks.planner.type_compatible import FOREIGN_KEYS, TABLES, Mixture, draw

@@ -26,10 +26,16 @@ class Overload(StrEnum):
 
 
 class Allocation(StrEnum):
-    """What rations are best: the least complete query's share, or the number of results."""
+    """The objective of rations.
+
+    ``FAIR``: the completeness of the least complete query. ``RESULTS``: the number of results.
+    ``JAQPOT``: the number of results as the JAQPOT paper allocates CPU time, floors first and then
+    paths by productivity.
+    """
 
     FAIR = "fair"
     RESULTS = "results"
+    JAQPOT = "jaqpot"
 
 
 #: Columns of a stream, each with the key type that its values are read as.
@@ -149,7 +155,7 @@ class RationSchedule(Message):
         goals: in the order of every point's shares; those of queries that can't be rationed
             are not among them.
         points: by ascending use, the last with all shares 1; never empty.
-        allocation: what they are best for.
+        allocation: their objective.
         latency: seconds from a tuple's arrival to the commit of its results that are promised.
         rationable: the share of all probing time that these goals take with all rations 1.
         budget: what the operator has stated; None: as much as the machine allows.

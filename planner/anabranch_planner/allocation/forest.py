@@ -3,7 +3,7 @@
 A step is an edge of the ruleset's probe trees. It takes the tuples of the largest ration behind it
 (``docs/semantics.md``, "Rations"), so steps that goals share are paid once, and the cost of a
 forest is a convex function of the rations. JAQPOT has the special case of one query whose paths
-share nothing (:mod:`.printed.grepp`).
+share nothing.
 """
 
 from __future__ import annotations

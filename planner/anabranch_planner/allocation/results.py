@@ -21,8 +21,8 @@ brings nothing itself, so it takes that in, until each path is one increment of 
 then fill paths by falling ``ρ_p``. Where each probe costs the same, costs are the paper's probes:
 step ``j`` of a path costs ``λ φ_(j-1)``, its goal brings ``λ φ_n``. So both keep equally many
 results of any budget, by the same rations wherever no two paths are equally productive
-(``tests/planner/allocation/test_results_as_grepp.py``). Where paths share steps GrePP pays those
-several times, and this does not.
+(``tests/benchmarks/papers/jaqpot/test_results_as_grepp.py``). Where paths share steps GrePP pays
+those several times, and this does not (:mod:`.jaqpot`).
 """
 
 from __future__ import annotations

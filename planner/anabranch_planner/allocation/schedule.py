@@ -2,7 +2,8 @@
 
 Priorities are strict: a query gets something only when all of higher priority have everything.
 Within a priority floors come first: all of them grow together until each query is as complete as
-it needs. Then the allocation decides (``results``, ``fair``); no query falls below its floor again.
+it needs. Then the allocation decides (``results``, ``fair``, ``jaqpot``); no query falls below its
+floor again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from anabranch_contract.plans.rations import Allocation, SchedulePoint
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.floors import most_results_above
+from anabranch_planner.allocation.jaqpot import by_productivity
 from anabranch_planner.allocation.results import increments
 
 if TYPE_CHECKING:
@@ -59,8 +61,8 @@ def schedule(
         tied: queries whose goals all have one ration.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``); not with ``results`` where there are
-            neither floors nor tied queries, and each goal has one path.
+        PlannerError: the solver breaks (``no-solution``); never without floors by ``jaqpot``, nor
+            by ``results`` where no queries are tied either and each goal has one path.
     """
     wanted = floors or {}
     shares: Shares = (0.0,) * len(forest.goals)
@@ -74,6 +76,9 @@ def schedule(
             held[len(found) - 1] = [query for query, floor in least.items() if floor]
         if allocation is Allocation.FAIR:
             found += _fair(forest, shares, least, group_tied)
+        elif allocation is Allocation.JAQPOT:
+            # After the cover of the floors, which `_filled` has left in `found`.
+            found += by_productivity(forest, least, found[-1], tied=group_tied)
         elif any(least.values()) or group_tied or not forest.is_tree:
             found += most_results_above(forest, least, shares, tied=group_tied)
         else:

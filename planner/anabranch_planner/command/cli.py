@@ -24,13 +24,6 @@ from typer.core import TyperGroup
 
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
-from anabranch_planner.allocation.policies import Policy
-from anabranch_planner.command.allocation_report import (
-    allocate_problem,
-    allocation_document,
-    allocation_text,
-)
-from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.command.order_report import order_document, order_queries, order_text
 from anabranch_planner.command.place_report import Algorithm as PlaceAlgorithm
 from anabranch_planner.command.place_report import place_document, place_queries, place_text
@@ -89,13 +82,6 @@ app = typer.Typer(
     add_completion=False,
     help="Plan many multi-way joins over shared streams together, without a service.",
 )
-
-
-class Environment(StrEnum):
-    """The random environments; see ``anabranch_planner.command.environment``."""
-
-    NATURAL = "natural"
-    TREE = "tree"
 
 
 class Backend(StrEnum):
@@ -272,92 +258,6 @@ def place(
         typer.echo(json.dumps(place_document(found, seconds), ensure_ascii=False))
     else:
         typer.echo(place_text(found, seconds), nl=False)
-
-
-@app.command()
-def allocate(
-    problem_file: Annotated[
-        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
-    ],
-    capacity: Annotated[
-        float, typer.Option(help="CPU time, as a share of what everything would cost.")
-    ],
-    policy: Annotated[
-        Policy,
-        typer.Option(
-            help="exact: most results; fair: the least complete query's share; grepp: paths by "
-            "productivity (jaqpot: the same, as files have no freshness); equal: all alike."
-        ),
-    ] = Policy.EXACT,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
-) -> None:
-    """Divide CPU time that is too little among the probes of the joint plan (JAQPOT)."""
-    problem = parse_problem(load_yaml(_read(problem_file)))
-    charged = problem.objective or Objective.TUPLES
-    options = _options(problem, charged, problem.limits)
-    found = optimise(problem.queries, problem.statistics, options)
-    began = time.perf_counter()
-    allocated = allocate_problem(problem, found, charged, capacity, policy)
-    seconds = time.perf_counter() - began
-    if as_json:
-        typer.echo(json.dumps(allocation_document(allocated, seconds), ensure_ascii=False))
-    else:
-        typer.echo(allocation_text(allocated, seconds), nl=False)
-
-
-@app.command()
-def random(
-    relations: Annotated[int, typer.Option(help="How many there are.")],
-    queries: Annotated[int, typer.Option(help="How many distinct ones are wanted.")],
-    size: Annotated[int, typer.Option(help="Relations per query.")],
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.")],
-    attributes: Annotated[
-        int | None,
-        typer.Option(
-            help="natural: attribute names to draw from (default: one per relation);"
-            " tree: attributes per relation (default: 3).",
-            show_default=False,
-        ),
-    ] = None,
-    per_relation: Annotated[int, typer.Option(help="natural: attributes per relation.")] = 3,
-    environment: Annotated[Environment, typer.Option(help="How queries are drawn.")] = (
-        Environment.NATURAL
-    ),
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="File to write; default: standard output."),
-    ] = None,
-) -> None:
-    """Write a random problem, for comparing planners."""
-    if environment is Environment.NATURAL:
-        problem = natural_problem(
-            seed,
-            relations=relations,
-            count=queries,
-            size=size,
-            attributes=attributes,
-            per_relation=per_relation,
-        )
-    else:
-        problem = tree_problem(
-            seed, relations=relations, count=queries, size=size, attributes=attributes or 3
-        )
-    command = f"random --environment {environment} --relations {relations} --queries {queries}"
-    command += f" --size {size} --seed {seed}"
-    if attributes is not None:
-        command += f" --attributes {attributes}"
-    if environment is Environment.NATURAL and per_relation != 3:
-        command += f" --per-relation {per_relation}"
-    text = write_yaml(problem, f"python -m anabranch_planner {command}")
-    if problem.shortfall:
-        typer.echo(f"note: {problem.shortfall}", err=True)
-    if out is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as cause:
-        raise _file_error(str(out), cause) from cause
 
 
 @app.command()

@@ -605,13 +605,13 @@ def test_settings_are_shown_and_set(url: str, client: Client) -> None:
     after = answer("settings", "set", "--memory", "2e9", "--copies", "3", "--switching", "0",
                    "--solver", "highs", "--optimizer", "shared", "--backfill", "always",
                    "--backfill-horizon", "2", "--substreams", "8", "--revision-gain", "0.2",
-                   "--overload", "ration", "--allocation", "results", "--latency-goal", "3",
+                   "--overload", "ration", "--allocation", "jaqpot", "--latency-goal", "3",
                    "--capacity", "0.5", "--look-ahead", "auto", "--hot-keys", "never",
                    "--intermediate-results", "never", url=url)  # fmt: skip
     changed = {"memory": 2e9, "copies": 3, "switching": 0.0, "solver": "highs"}
     changed |= {"substreams": 8}
     changed |= {"backfill": "always", "backfill_horizon": 2.0, "revision_gain": 0.2}
-    changed |= {"overload": "ration", "allocation": "results", "latency_goal": 3.0, "capacity": 0.5}
+    changed |= {"overload": "ration", "allocation": "jaqpot", "latency_goal": 3.0, "capacity": 0.5}
     changed |= {"look_ahead": "auto", "hot_keys": "never", "intermediate_results": 0}
     assert after == before | changed | {"optimizer": "shared"}
     lifted = answer("settings", "set", "--memory", "none", "--copies", "none", url=url)

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_planner.command.cli import app
-from anabranch_planner.command.environment import natural_problem, write_yaml
+from benchmarks.papers.clash.environment import natural_problem, write_yaml
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -263,12 +263,6 @@ def test_no_queries_are_no_trouble() -> None:
         (["plan", "-", "--optimiser", "clash"], SMALL, "--optimiser"),
         (["plan"], None, "PROBLEM.yaml"),
         (["plot"], None, "plot"),
-        (["random", "--relations", "3"], None, "--queries"),
-        (
-            ["random", "--relations", "2", "--queries", "1", "--size", "3", "--seed", "1"],
-            None,
-            "relations: 2 relations are too few for queries of 3",
-        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -288,52 +282,6 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     result = run("plan", str(path))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "this is no UTF-8 text" in result.stderr
-
-
-# --- random problems ---------------------------------------------------------------------------
-
-
-def test_random_problems_can_be_planned(tmp_path: Path) -> None:
-    path = tmp_path / "p.yaml"
-    arguments = ["random", "--relations", "10", "--queries", "5", "--size", "3", "--seed", "7"]
-    printed = run(*arguments)
-    assert (printed.exit_code, printed.stderr) == (0, "")
-    written = run(*arguments, "-o", str(path))
-    assert (written.exit_code, written.stdout, written.stderr) == (0, "", "")
-    assert path.read_text(encoding="utf-8") == printed.stdout
-    assert printed.stdout.splitlines()[0] == (
-        "# python -m anabranch_planner random --environment natural --relations 10 --queries 5"
-        " --size 3 --seed 7"
-    )
-    document = planned(str(path))
-    assert len(document["queries"]) == 5
-    assert (document["assumed"], document["contradictions"]) == ([], [])
-
-
-def test_random_trees_and_pools() -> None:
-    shape = ["--relations", "6", "--queries", "4", "--size", "3", "--seed", "1"]
-    trees = run("random", *shape, "--environment", "tree", "--attributes", "2")
-    assert "with 2 attributes each" in trees.stdout
-    assert len(planned("-", stdin=trees.stdout)["queries"]) == 4
-    pool = run("random", *shape, "--attributes", "4", "--per-relation", "2")
-    assert "each with 2 of 4 attributes" in pool.stdout
-    assert "--attributes 4 --per-relation 2\n" in pool.stdout
-
-
-def test_too_few_queries_exist() -> None:
-    result = run("random", "--relations", "4", "--queries", "50", "--size", "3", "--seed", "1")
-    assert result.exit_code == 0
-    assert result.stderr == "note: only 4 distinct queries exist, 50 were asked for\n"
-    assert "# only 4 distinct queries exist, 50 were asked for\n" in result.stdout
-    assert len(planned("-", stdin=result.stdout)["queries"]) == 4
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    shape = ["--relations", "4", "--queries", "2", "--size", "2", "--seed", "1"]
-    result = run("random", *shape, "-o", str(tmp_path / "no" / "p.yaml"))
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert "no such file or directory" in result.stderr
 
 
 # --- as a process ------------------------------------------------------------------------------

@@ -8,17 +8,17 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
-from anabranch_planner.command.environment import (
-    RandomProblem,
-    natural_problem,
-    tree_problem,
-    write_yaml,
-)
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import parse_sql
+from benchmarks.papers.clash.environment import (
+    RandomProblem,
+    natural_problem,
+    tree_problem,
+    write_yaml,
+)
 from benchmarks.planner.random_queries import join_queries, statistics_of
 from tests.support.cases.queries import equality
 

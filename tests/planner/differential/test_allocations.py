@@ -15,7 +15,7 @@ from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.results import increments, most_results
 from anabranch_planner.allocation.schedule import GRID, schedule
-from benchmarks.jaqpot.rations.random_forests import random_forest
+from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 
 FORESTS = 1_000
 

@@ -14,7 +14,7 @@ from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.floors import NEAR, most_results_above
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.schedule import schedule
-from benchmarks.jaqpot.rations.random_forests import random_forest
+from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 from tests.planner.differential.test_allocations import interpolated
 
 FORESTS = 300

@@ -7,12 +7,17 @@ runs as many as one likes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.rations import Allocation
 from tests.support.scenarios.draw import generate
-from tests.support.scenarios.run import assert_exact
+from tests.support.scenarios.rows import LOCAL
+from tests.support.scenarios.run import assert_exact, run_local
+from tests.support.scenarios.script import draw
 from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, parts
 
 if TYPE_CHECKING:
@@ -41,6 +46,16 @@ def test_rations_and_revisions_together_are_exact(redis: str, tmp_path: Path) ->
     wanted = {"rationed by batch", "revision taken"}
     seeds = RATIONED_FEW[:2]
     assert_exact(seeds, tmp_path, redis, generate, wanted, revised=True, rationed=True)
+
+
+@pytest.mark.parametrize("seed", RATIONED_FEW[:3])
+def test_rations_that_jaqpot_has_planned_are_exact(seed: int, redis: str, tmp_path: Path) -> None:
+    rng, script = Random(seed), draw(seed, 8)
+    chosen = frozenset(b for b in range(100) if rng.random() < 0.8)
+    script = replace(script, rationed=chosen, allocation=Allocation.JAQPOT)
+    verdict, happened = run_local(generate(seed, tmp_path, LOCAL), script, redis)
+    assert not verdict.problems, str(verdict)
+    assert happened["rationed by batch"] + happened["rationed by key class"] > 0
 
 
 @pytest.mark.slow

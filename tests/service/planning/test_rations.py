@@ -10,7 +10,7 @@ import pytest
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule
+from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule, shares_at
 from anabranch_contract.plans.ruleset import RulesetId, arrival_edge
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.activations import Activation
@@ -21,12 +21,19 @@ from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_contract.rest.slo import Slo
+from anabranch_planner.allocation.jaqpot import input_paths
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning import loop
-from anabranch_service.planning.rations import FADE, flows, may_ration, ration_schedule
+from anabranch_service.planning.rations import (
+    FADE,
+    flows,
+    may_ration,
+    measured_forest,
+    ration_schedule,
+)
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.records import put
 from tests.support.worlds.service import eventually, serving
@@ -192,6 +199,25 @@ def test_without_measurements_there_is_none() -> None:
     assert ration_schedule(rules, queries, {}, [unmeasured], OPTIONS) is None
 
 
+def test_jaqpot_fills_measured_paths_by_productivity() -> None:
+    rules, queries = rules_of(TWO, THREE)
+    options = OPTIONS.model_copy(update={"allocation": Allocation.JAQPOT})
+    found, best = (
+        ration_schedule(rules, queries, {}, [period(rules)], one) for one in (options, OPTIONS)
+    )
+    assert found is not None
+    assert best is not None
+    assert found.allocation is Allocation.JAQPOT
+    rationed = {(goal.query, goal.start) for goal in found.goals}
+    forest, _ = measured_forest(rules, rationed, [period(rules)])
+    first = input_paths(forest, sorted(forest.outputs))[0]
+    shares = found.points[1].shares
+    assert all(shares[goal] == 1 for goal in first)
+    for budget in (0.1, 0.4, 0.7):
+        kept, most = (forest.output(shares_at(one.points, budget)) for one in (found, best))
+        assert kept <= most * (1 + 1e-9)
+
+
 def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
@@ -221,17 +247,22 @@ def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) 
         eventually(lambda: schedule() is None, "the schedule is withdrawn")
 
 
-def test_the_first_epoch_is_published_with_an_expected_schedule(settings: Settings) -> None:
+@pytest.mark.parametrize("allocation", ["results", "jaqpot"])
+def test_the_first_epoch_is_published_with_an_expected_schedule(
+    settings: Settings, allocation: str
+) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
-        given = {"overload": "ration", "latency_goal": 4.0, "allocation": "results", "memory": 1e6}
+        given = {"overload": "ration", "latency_goal": 4.0, "memory": 1e6}
+        given["allocation"] = allocation
         service.call("PUT", "/v1/settings", 200, given)
         floor = {"completeness": 0.25, "latency": "3 seconds"}
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN, "slo": floor})
         service.plan(-1)
         first = RationSchedule.loads(str(service.redis.get(service.keys.rations)))
         assert (first.epoch, first.revision, first.latency) == (0, 0, 3.0)
+        assert first.allocation == allocation
         assert {g.query for g in first.goals} == {"chain"}
         assert 0 < first.rationable <= 1
         assert [f.query for f in first.floors] == ["chain"]

@@ -130,7 +130,7 @@ def test_null_lifts_a_limit_and_means_nothing_elsewhere(service: Service) -> Non
         "substreams": 2,
         "revision_gain": 0.25,
         "overload": "ration",
-        "allocation": "results",
+        "allocation": "jaqpot",
         "latency_goal": 5.0,
         "capacity": 0.5,
         "look_ahead": "auto",

@@ -1,18 +1,22 @@
-"""Random rations of a batch: some goals of some queries, by any ranking that is allowed."""
+"""Rations of a batch: random ones, or an allocation's at random prices and budgets."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.rations import Ranking, Ration
+from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
+from anabranch_planner.allocation.of_ruleset import forest_of
+from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
+from anabranch_planner.allocation.schedule import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from anabranch_contract.plans.rations import Allocation
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.queries.joins import JoinQuery, Label, Stream
 
@@ -48,6 +52,33 @@ def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) ->
             if ranking is not None and rng.random() < 0.7:
                 found.append(Ration(query.id, label, rng.choice(_SHARES), ranking))
     return tuple(sorted(found))
+
+
+def planned_rations(
+    rules: Ruleset, queries: Sequence[JoinQuery], allocation: Allocation, rng: Random
+) -> tuple[Ration, ...]:
+    """Rations of a batch by the schedule of ``allocation``, as the service makes it.
+
+    Prices of steps, results, floors, priorities and the budget are random.
+    """
+    streams = {s.name: s for s in rules.streams}
+    goals = rationed_goals(queries, streams)
+    by_name = {goal_name(goal.query, goal.start): goal for goal in goals}
+    forest = forest_of(
+        rules,
+        {(goal.query, goal.start) for goal in goals},
+        price=lambda rule: rng.expovariate(1.0),
+        results=lambda query, edge: rng.expovariate(1.0),
+        own=lambda query, edge: rng.expovariate(10.0),
+    )
+    if not forest.full:
+        return ()
+    floors = {q: rng.choice((0.2, 0.6)) for q in forest.outputs if rng.random() < 0.3}
+    priorities = {q: rng.choice((0, 0, 1)) for q in forest.outputs}
+    best = schedule(forest, allocation, priorities, floors, tied=tied_queries(goals))
+    named = tuple(by_name[goal.query, goal.start] for goal in forest.goals)
+    found = RationSchedule(rules.epoch, rules.revision, named, best.points, allocation)
+    return found.rations(rng.random())
 
 
 def _outer(query: JoinQuery, of: dict[Label, Stream], rng: Random) -> list[Ration]:

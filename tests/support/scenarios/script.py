@@ -18,6 +18,8 @@ from anabranch_contract.protocol.progress import Mode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anabranch_contract.plans.rations import Allocation
+
 #: Attempts that a batch gets before the pipeline fails (and is started again).
 ATTEMPTS = 2
 _BACKFILLS = (Backfilling.NEVER, Backfilling.AUTO, Backfilling.ALWAYS)
@@ -68,6 +70,7 @@ class Script:
         relaxed: relations have a random part of their filters, the rest is checked after joining.
         revised: batches before which a random revision of the running ruleset is published.
         rationed: batches that withhold random tuples from probes.
+        allocation: plans the rations of these batches; None: the rations are random.
         owed: those of them whose withheld results are to be made good. The run goes on, with
             batches without input, until that has been done.
         fresh: query -> alias -> how old its members of results may be, in microseconds.
@@ -92,6 +95,7 @@ class Script:
     relaxed: bool = False
     revised: frozenset[int] = frozenset()
     rationed: frozenset[int] = frozenset()
+    allocation: Allocation | None = None
     owed: frozenset[int] = frozenset()
     fresh: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()

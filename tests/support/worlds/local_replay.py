@@ -50,7 +50,7 @@ from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task import probe
 from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
-from tests.support.cases.random_rations import random_rations
+from tests.support.cases.random_rations import planned_rations, random_rations
 from tests.support.oracles.invariants import Watch
 from tests.support.oracles.ledger import made_good
 from tests.support.oracles.oracle import Oracle, Withheld
@@ -290,6 +290,8 @@ class _Run:
             owed = batch in self.script.owed
             self.driver.rationer.schedule = replace(schedule, catch_up=owed)
         queries = [self.service.query_in(str(q.id), ruleset.epoch) for q in ruleset.queries]
+        if self.script.allocation is not None:
+            return planned_rations(ruleset, queries, self.script.allocation, self.drawn)
         return random_rations(ruleset, queries, self.drawn)
 
     def _die(self, batch: int, moment: Death) -> None:

@@ -1,0 +1,1 @@
+"""Allocation policies over the probe forest of a problem file, at one budget."""

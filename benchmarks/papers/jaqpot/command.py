@@ -1,0 +1,73 @@
+"""Subcommands of ``python -m benchmarks.papers jaqpot``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.plan import Objective
+from anabranch_planner.passes import optimise
+from anabranch_planner.plans.optimise import Options
+from benchmarks.papers.commands import command, forward
+from benchmarks.papers.jaqpot import report, simulation
+from benchmarks.papers.jaqpot.allocate.policies import Policy
+from benchmarks.papers.jaqpot.allocate.report import (
+    allocate_problem,
+    allocation_document,
+    allocation_text,
+)
+from benchmarks.papers.jaqpot.live import overload
+from benchmarks.papers.jaqpot.rations import budgets, cost, forests
+from benchmarks.papers.jaqpot.rations.command import run_part
+from benchmarks.papers.problems import add_problem, read_problem
+
+if TYPE_CHECKING:
+    import argparse
+
+ABOUT = "JAQPOT: limited CPU time divided among probes"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the allocation of a problem file, the benchmarks and their report."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    allocate = command(commands, "allocate", "ration the probes of a problem's plan", _allocate)
+    add_problem(allocate)
+    allocate.add_argument(
+        "--capacity", type=float, required=True, help="CPU time, as a share of all probes' cost"
+    )
+    allocate.add_argument(
+        "--policy", type=Policy, choices=list(Policy), default=Policy.EXACT, help="allocation"
+    )
+    allocate.add_argument("--json", action="store_true", help="print one line of JSON")
+    forward(commands, "simulation", simulation.PART.about, simulation.main)
+    for part in (budgets.BENCHMARK, cost.BENCHMARK, forests.BENCHMARK):
+        forward(commands, part.name, part.about, partial(run_part, part))
+    forward(commands, "overload", overload.BENCHMARK.about, overload.main)
+    forward(commands, "report", "write docs/benchmarks-jaqpot.md from saved figures", report.main)
+
+
+def _allocate(options: argparse.Namespace) -> int:
+    problem = read_problem(options.problem)
+    charged = problem.objective or Objective.TUPLES
+    limits = problem.limits
+    limited = any(limit is not None for limit in (limits.memory, limits.copies, limits.mirs))
+    planned = Options(
+        objective=charged,
+        parallelism=problem.parallelism,
+        mir=problem.mir,
+        partitioning=problem.partitioning,
+        limits=limits if limited else None,
+    )
+    plan = optimise(problem.queries, problem.statistics, planned)
+    began = time.perf_counter()
+    found = allocate_problem(problem, plan, charged, options.capacity, options.policy)
+    seconds = time.perf_counter() - began
+    if options.json:
+        document = allocation_document(found, seconds)
+        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(allocation_text(found, seconds))
+    return 0

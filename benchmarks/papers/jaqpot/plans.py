@@ -1,0 +1,84 @@
+"""Plans with the parameters of Table 3, and their freshness predicates."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Plan, State, plan_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from benchmarks.papers.jaqpot.printed.plan import Node
+
+#: Arrivals per second, tuples of a state, and selectivities (Table 3).
+RATES = (300.0, 1200.0)
+WINDOWS = (200, 5000)
+SELECTIVITIES = (0.01, 0.1)
+#: Freshness predicates, as multiples of a stream's own window (section 5.3).
+FACTORS = (1.5, 3.0, 5.0)
+
+
+class Shape(StrEnum):
+    """The shape of a plan: Fig. 5.b, 5.c and 5.d."""
+
+    LINEAR = "linear"
+    BUSHY = "bushy"
+    FIVE = "five streams"
+
+
+#: The joins of each shape.
+JOINS = {Shape.LINEAR: 3, Shape.BUSHY: 3, Shape.FIVE: 4}
+
+
+def selectivities(random: Random, shape: Shape, scale: float = 1.0) -> tuple[float, ...]:
+    """One for each join, which both of its halves have."""
+    return tuple(scale * random.uniform(*SELECTIVITIES) for _ in range(JOINS[shape]))
+
+
+def draw(random: Random, shape: Shape, sigma: Sequence[float], window: int = 0) -> Plan:
+    """A plan whose rates and windows are random.
+
+    Args:
+        sigma: of each join, inputs before the join that they feed.
+        window: of all states; 0: random ones.
+    """
+
+    def state(join: int) -> State:
+        return State(window or random.randint(*WINDOWS), sigma[join])
+
+    def leaf(name: str, join: int) -> Leaf:
+        return Leaf(name, random.uniform(*RATES), state(join))
+
+    ab = leaf("a", 0), leaf("b", 0)
+    if shape is Shape.LINEAR:
+        abc = Join(Join(*ab, state(1)), leaf("c", 1), state(2))
+        return plan_of(Join(abc, leaf("d", 2)))
+    pairs = Join(*ab, state(2)), Join(leaf("c", 1), leaf("d", 1), state(2))
+    if shape is Shape.BUSHY:
+        return plan_of(Join(*pairs))
+    return plan_of(Join(Join(*pairs, state(3)), leaf("e", 3)))
+
+
+def random_tree(random: Random, inputs: int) -> Plan:
+    """A plan of any shape, whose states all have their own selectivity.
+
+    Selectivities are a hundredth of Table 3's: over many joins there would be more tuples than
+    numbers can tell apart.
+    """
+
+    def state() -> State:
+        return State(random.randint(*WINDOWS), random.uniform(*SELECTIVITIES) / 100)
+
+    nodes: list[Node] = [Leaf(f"s{n}.", random.uniform(*RATES), state()) for n in range(inputs)]
+    while len(nodes) > 2:
+        first = random.randrange(len(nodes) - 1)
+        nodes[first : first + 2] = [Join(nodes[first], nodes[first + 1], state())]
+    return plan_of(Join(nodes[0], nodes[1]))
+
+
+def predicates(plan: Plan, factor: float) -> dict[str, float]:
+    """Seconds by stream: ``factor`` times what its window spans."""
+    return {leaf.name: factor * leaf.state.window / leaf.rate for leaf in plan.leaves}

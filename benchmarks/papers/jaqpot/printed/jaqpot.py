@@ -1,0 +1,91 @@
+"""JAQPOT (Algorithm 1): freshness first, at least cost; then throughput with what is left.
+
+The cover's resources bring results as well, and count as used when GrePP fills paths up. Every
+predicate that is not kept is reported (:class:`Infeasible`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.papers.jaqpot.printed.cover import greedy_cover
+from benchmarks.papers.jaqpot.printed.freshness import (
+    TOLERANCE,
+    Cause,
+    Infeasible,
+    refresh_rates,
+)
+from benchmarks.papers.jaqpot.printed.grepp import check_resources, grepp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from benchmarks.papers.jaqpot.printed.paths import InputPath
+
+    Cover: TypeAlias = Callable[[Sequence[InputPath], Mapping[str, float]], dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """How ``μ`` is divided among input paths, in probes per second.
+
+    Attributes:
+        cover: for freshness, by path; ``Δμ`` in all.
+        rest: for throughput, by path.
+        rates: ``R_S`` by state, which the cover fulfils.
+        infeasible: the predicates that are not promised.
+    """
+
+    cover: Mapping[str, float]
+    rest: Mapping[str, float]
+    rates: Mapping[str, float]
+    infeasible: tuple[Infeasible, ...]
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """Of each path, for both."""
+        return {path: given + self.rest[path] for path, given in self.cover.items()}
+
+    @property
+    def for_freshness(self) -> float:
+        """``Δμ``."""
+        return math.fsum(self.cover.values())
+
+
+def jaqpot(
+    paths: Sequence[InputPath],
+    mu: float,
+    predicates: Mapping[str, float],
+    cover: Cover = greedy_cover,
+) -> Allocation:
+    """Divide ``mu`` probes per second.
+
+    Where the cover of all predicates that could be kept takes more than ``mu``, none of those that
+    need probes is promised, and all resources go to throughput.
+
+    Args:
+        predicates: stream -> seconds.
+        cover: finds the resources that refresh all states.
+
+    Raises:
+        PlannerError: ``mu`` is negative or no number, or a predicate is negative or not finite, or
+            of no input.
+    """
+    check_resources(mu)
+    refresh = refresh_rates(paths, predicates)
+    rates, infeasible = refresh.rates, refresh.infeasible
+    covered = cover(paths, rates)
+    needed = math.fsum(covered.values())
+    if needed > mu * (1 + TOLERANCE):
+        broken = {one.stream for one in infeasible}
+        for path in paths:
+            states = [hop.name for hop in path.hops if rates.get(hop.name)]
+            if path.name in predicates and path.name not in broken and states:
+                worst = max(states, key=lambda state: rates[state])
+                infeasible += (Infeasible(path.name, worst, Cause.RESOURCES, mu, needed),)
+        rates, covered, needed = {}, dict.fromkeys(covered, 0.0), 0.0
+    rest = grepp(paths, max(mu - needed, 0.0), covered)
+    return Allocation(covered, rest, rates, infeasible)

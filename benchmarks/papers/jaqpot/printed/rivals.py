@@ -1,0 +1,121 @@
+"""Rival policies: allowances by the productivity of half-way joins, without regard to paths.
+
+What a join makes and the next is not allowed to probe with is lost (producer-consumer mismatch).
+So is an allowance that there are no tuples for. Source: JAQPOT, section 2, appendix B and Table 4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from benchmarks.papers.jaqpot.printed.grepp import check_resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
+
+
+class Rival(StrEnum):
+    """How ``μ`` is divided.
+
+    * ``EQUAL_HJ``: equally among half-way joins;
+    * ``GLOBAL_HJPR``: among half-way joins as their productivities;
+    * ``E_BEST_HJP``: equally among joins, then the most productive half first;
+    * ``S_BEST_HJP``: among joins as their selectivities, then the most productive half first.
+    """
+
+    EQUAL_HJ = "EqualHJ"
+    GLOBAL_HJPR = "GlobalHJPR"
+    E_BEST_HJP = "EBestHJP"
+    S_BEST_HJP = "SBestHJP"
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What goes through a plan under given allowances.
+
+    Attributes:
+        probes: per second, by half-way join: at most the allowance and the tuples that arrive.
+        made: the tuples that each join makes per second.
+        output: results per second.
+    """
+
+    probes: Mapping[str, float]
+    made: Mapping[str, float]
+    output: float
+
+
+def push(plan: Plan, allowances: Mapping[str, float]) -> Flow:
+    """The rates of a plan in steady state.
+
+    Args:
+        allowances: probes per second by half-way join; one that is missing has none.
+    """
+    probes: dict[str, float] = {}
+    made: dict[str, float] = {}
+    output = 0.0
+    for join, halves in plan.joins.items():
+        for half in halves:
+            probes[half.name] = min(allowances.get(half.name, 0.0), _arriving(half, made))
+        output = made[join] = math.fsum(probes[half.name] * half.productivity for half in halves)
+    return Flow(probes, made, output)
+
+
+def rival_allowances(plan: Plan, mu: float, rival: Rival) -> dict[str, float]:
+    """Probes per second by half-way join, which add up to ``mu`` at most.
+
+    Within a join, ``E_BEST_HJP`` and ``S_BEST_HJP`` go by BestHJP of one join: the more productive
+    half has what it can use of the join's share (``min(μ, λ)``), the other half has the rest. That
+    wastes less than assigning all to one half, and gives the same figures in Table 4.
+
+    Raises:
+        PlannerError: ``mu`` is negative or no number (``bad-resources``).
+    """
+    check_resources(mu)
+    halves = plan.half_ways.values()
+    if rival is Rival.EQUAL_HJ:
+        return {half.name: mu / len(halves) for half in halves}
+    if rival is Rival.GLOBAL_HJPR:
+        return _in_ratio(mu, {half.name: half.productivity for half in halves})
+    if rival is Rival.E_BEST_HJP:
+        return _best_halves(plan, dict.fromkeys(plan.joins, mu / len(plan.joins)))
+    # A join has one selectivity if its halves agree (footnote 4); else the mean of both.
+    mean = {join: (a.selectivity + b.selectivity) / 2 for join, (a, b) in plan.joins.items()}
+    return _best_halves(plan, _in_ratio(mu, mean))
+
+
+def whole_allowances(allowances: Mapping[str, float]) -> dict[str, float]:
+    """As Table 4 prints them: rounded down, and what is left goes to the last half-way join."""
+    found = {name: float(math.floor(value)) for name, value in allowances.items()}
+    last = next(reversed(found))
+    found[last] += round(math.fsum(allowances.values()) - math.fsum(found.values()))
+    return found
+
+
+def _in_ratio(mu: float, weights: Mapping[str, float]) -> dict[str, float]:
+    """``mu`` in the ratio of ``weights``; equally where all are 0."""
+    total = math.fsum(weights.values())
+    if total == 0:
+        return dict.fromkeys(weights, mu / len(weights))
+    return {name: mu * weight / total for name, weight in weights.items()}
+
+
+def _best_halves(plan: Plan, shares: Mapping[str, float]) -> dict[str, float]:
+    found = dict.fromkeys(plan.half_ways, 0.0)
+    made: dict[str, float] = {}
+    for join, halves in plan.joins.items():
+        left = shares[join]
+        for half in sorted(halves, key=lambda half: -half.productivity):
+            found[half.name] = min(left, _arriving(half, made))
+            left -= found[half.name]
+        made[join] = math.fsum(found[half.name] * half.productivity for half in halves)
+    return found
+
+
+def _arriving(half: HalfWay, made: Mapping[str, float]) -> float:
+    """The tuples per second that the half-way join could probe with."""
+    return made[half.name] if half.rate is None else half.rate

@@ -1,0 +1,159 @@
+"""One run of a workload: real driver and worker, one task, one ruleset, one division of the CPU.
+
+Rations come from a schedule, which the runtime's own ``Rationer`` takes from Redis before every
+batch, as in a pipeline. Limits of the paper's rivals are no rations of goals: they are put in the
+place of what the worker derives from rations (:func:`limited`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import redis
+
+from anabranch_contract import codec
+from anabranch_contract.protocol.measurements import Snapshot, Writes
+from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.epochs import interims
+from anabranch_runtime.epochs.join_samples import Steps
+from anabranch_runtime.task import worker
+from benchmarks.engine import Engine, planned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from anabranch_contract.plans.rations import RationSchedule
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.interims import Interim
+    from anabranch_contract.queries.joins import JoinQuery
+    from anabranch_runtime.epochs.rationing import Rationing
+    from anabranch_runtime.epochs.task_report import TaskReport
+    from benchmarks.papers.jaqpot.rations.workloads import Workload
+
+#: Without intermediate results, whose upkeep is not rationed.
+OPTIONS = Options(mir=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A workload with the rules of all of its runs."""
+
+    workload: Workload
+    rules: Ruleset
+    joins: tuple[JoinQuery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How the CPU time of probes is divided; neither: all tuples are probed with.
+
+    Attributes:
+        schedule: rations, with the budget stated. ``limits``: of edges.
+    """
+
+    schedule: RationSchedule | None = None
+    limits: Rationing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        results: by query.
+        probing, writing: CPU seconds of steps, and of results (last checks, gathering, encoding).
+        cpu: CPU seconds of all batches: reading, storing, ranks, commits included.
+        interim: the measurements of the whole run as one period.
+    """
+
+    results: Mapping[str, int]
+    probing: float
+    writing: float
+    cpu: float
+    interim: Interim
+
+    @property
+    def rationed(self) -> float:
+        """CPU seconds that rations divide: of steps and results."""
+        return self.probing + self.writing
+
+
+def plan_once(workload: Workload, home: Path, url: str) -> Planned:
+    """Plan by the statistics of a whole run by a plan without any."""
+    rules, joins = planned(workload.streams, workload.queries, NoStatistics(), OPTIONS)
+    engine = _engine(Planned(workload, rules, joins), home / "first", url)
+    for batch in range(workload.batches):
+        _batch(engine, workload, batch)
+    last = engine.driver.control.last_boundary()
+    assert last is not None
+    assert last.snapshot is not None, "an epoch that ends with the run has statistics"
+    engine.finish()
+    shutil.rmtree(home / "first")
+    known = codec.from_json(last.snapshot, Snapshot)
+    return Planned(workload, *planned(workload.streams, workload.queries, known, OPTIONS))
+
+
+def run(plan: Planned, home: Path, url: str, division: Division) -> Outcome:
+    """All batches; state and result files are below ``home``, which is new."""
+    engine = _engine(plan, home, url, division)
+    driver, workload = engine.driver, plan.workload
+    if division.schedule is not None:
+        key = driver.control.keys.rations
+        redis.Redis.from_url(url).set(key, division.schedule.dumps())
+    period = interims.begin(driver.state, time.monotonic())
+    cpu, written = 0.0, Writes()
+    for batch in range(workload.batches):
+        started = time.process_time()
+        reports = _batch(engine, workload, batch)
+        cpu += time.process_time() - started
+        written += sum((r.emitted for r in reports), Writes())
+    state = driver.state
+    measured = interims.close(period, state, Steps().of(plan.rules), time.monotonic(), time.time())
+    engine.finish()
+    return Outcome(
+        results={name: query.results for name, query in state.queries.items()},
+        probing=sum(edge.seconds for edge in state.edges.values()),
+        writing=written.seconds,
+        cpu=cpu,
+        interim=replace(measured, results=written),
+    )
+
+
+@contextmanager
+def limited(limits: Rationing) -> Iterator[None]:
+    """The worker's edges have these limits, whatever a batch's rations are."""
+    with patch.object(worker, "rationing", lambda ruleset, rations: limits):
+        yield
+
+
+def _engine(plan: Planned, home: Path, url: str, division: Division | None = None) -> Engine:
+    limits = None if division is None else division.limits
+
+    def around(work: Callable[[], TaskReport]) -> TaskReport:
+        if limits is None:
+            return work()
+        with limited(limits):
+            return work()
+
+    return Engine(
+        home,
+        url,
+        plan.workload.streams,
+        plan.workload.queries,
+        every=plan.workload.batches,
+        around=around,
+        rules=plan.rules,
+    )
+
+
+def _batch(engine: Engine, workload: Workload, batch: int) -> list[TaskReport]:
+    blocks = workload.blocks(batch)
+    engine.run(lambda task, tasks: blocks)
+    return engine.reports

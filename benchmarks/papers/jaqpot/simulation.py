@@ -1,0 +1,57 @@
+"""``python -m benchmarks.papers jaqpot simulation [--json] [--seeds 100]``: JAQPOT's figures."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.papers.jaqpot import changes, decisions, freshness, throughput
+from benchmarks.papers.jaqpot.targets import targets
+from benchmarks.report.figures import tell
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.report.grids import Grid
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=100, help="plans of each shape")
+
+
+def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    del home
+    found: dict[str, Any] = {}
+    for name, part in PARTS.items():
+        tell(name)
+        found[name] = part.measure(options.seeds)
+    return found
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """Targets first, then what they are taken from."""
+    grids = [targets(entry)]
+    for name, part in PARTS.items():
+        grids += part.tables(entry[name])
+    return grids
+
+
+PARTS: dict[str, Any] = {
+    "throughput": throughput,
+    "changes": changes,
+    "freshness": freshness,
+    "decisions": decisions,
+}
+PART = Benchmark("simulation", "limited CPU divided among probes", _options, _measure, tables)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_benchmark("papers.jaqpot", PART, arguments, lambda parser: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
