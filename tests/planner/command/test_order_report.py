@@ -1,37 +1,24 @@
-"""``python -m anabranch_planner order``: what it prints, and what it refuses."""
+"""``python -m benchmarks.papers dppick order``: what it prints, and what it refuses."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from anabranch_planner.command.cli import app
+from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.order.search import Ablation, Algorithm
-
-if TYPE_CHECKING:
-    from typer.testing import Result
+from tests.benchmarks.papers.commands import answer, run
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
 LONG = "a_relation_with_a_name_that_is_longer_than_most"
 
 
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "40"}, input=stdin)
-
-
-def ordered(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
-    result = run("order", *arguments, "--json", stdin=stdin)
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    assert result.stdout.count("\n") == 1
-    document = json.loads(result.stdout)
-    assert isinstance(document, dict)
-    return document
+def ordered(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    return answer("dppick", "order", *arguments, stdin=stdin)
 
 
 def clique(streams: int) -> str:
@@ -90,13 +77,13 @@ def test_every_algorithm_answers_every_example(path: Path) -> None:
 @pytest.mark.parametrize("environment", ["natural", "tree"])
 @pytest.mark.parametrize("cost", ["tuple", "paper"])
 def test_random_problems(environment: str, cost: str) -> None:
-    made = run(
-        "random", "--relations", "12", "--queries", "9", "--size", "5", "--seed", "4",
-        "--environment", environment,
-    )  # fmt: skip
-    assert made.exit_code == 0
+    draw = {
+        "natural": natural_problem(4, relations=12, count=9, size=5),
+        "tree": tree_problem(4, relations=12, count=9, size=5),
+    }
+    made = write_yaml(draw[environment])
     found = {
-        algorithm: ordered("-", "--algorithm", algorithm.value, "--cost", cost, stdin=made.stdout)
+        algorithm: ordered("-", "--algorithm", algorithm.value, "--cost", cost, stdin=made)
         for algorithm in Algorithm
     }
     exact = found[Algorithm.EXACT]
@@ -106,7 +93,7 @@ def test_random_problems(environment: str, cost: str) -> None:
     for query, least in exact["queries"].items():
         assert all(least <= other["queries"][query] * (1 + 1e-9) for other in found.values())
     for ablation in Ablation:
-        ablated = ordered("-", "--ablation", ablation.value, "--cost", cost, stdin=made.stdout)
+        ablated = ordered("-", "--ablation", ablation.value, "--cost", cost, stdin=made)
         assert ablated["ablation"] == ablation.value
         assert ablated["cost"] >= exact["cost"] * (1 - 1e-9)
 
@@ -122,8 +109,8 @@ def test_time_bounds_make_costs_depend_on_the_start() -> None:
 def test_text_has_the_same_and_breaks_no_name() -> None:
     problem = CHAIN.replace("R", LONG)
     document = ordered("-", stdin=problem)
-    result = run("order", "-", stdin=problem)
-    assert result.exit_code == 0, result.output
+    result = run("dppick", "order", "-", stdin=problem)
+    assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "algorithm  exact"
     assert f"query q  cost {document['cost']:.10g}" in lines
@@ -135,20 +122,25 @@ def test_text_has_the_same_and_breaks_no_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "said"),
     [
-        (("-", "--algorithm", "quick"), CHAIN, "quick"),
         (("-", "--alpha-q", "-1"), CHAIN, "alpha_q: -1.0 is no price (0 or more, finite)"),
         (("-", "--alpha-m", "nan"), CHAIN, "alpha_m: nan is no price"),
-        (("none.yaml",), None, "none.yaml: no such file or directory (check the path)"),
+        (("none.yaml",), "", "none.yaml: no such file or directory (check the path)"),
         (("-",), "streams: [", "error: "),
         (("-",), "streams: {R: {rate: 1}}", "queries: the problem has no queries"),
         (("-", "--algorithm", "dppick"), clique(9), "queries.q: these 9 streams have more than"),
         (("-",), clique(17), "queries.q: its 17 relations have more than"),
     ],
 )
-def test_bad_input(arguments: tuple[str, ...], stdin: str | None, said: str) -> None:
-    result = run("order", *arguments, stdin=stdin)
+def test_bad_input(arguments: tuple[str, ...], stdin: str, said: str) -> None:
+    result = run("dppick", "order", *arguments, stdin=stdin)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert said in result.stderr
+
+
+def test_unknown_algorithms_are_refused() -> None:
+    result = run("dppick", "order", "-", "--algorithm", "quick", stdin=CHAIN)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "quick" in result.stderr

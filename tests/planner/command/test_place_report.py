@@ -1,22 +1,18 @@
-"""``python -m anabranch_planner place``: what it prints, and what it refuses."""
+"""``python -m benchmarks.papers pmjoin place``: what it prints, and what it refuses."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from anabranch_planner.command.cli import app
-
-if TYPE_CHECKING:
-    from typer.testing import Result
+from tests.benchmarks.papers.commands import answer, run
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
-EXAMPLE_1 = EXAMPLES / "pmjoin-example-1.yaml"
-THREE_HOSTS = (EXAMPLE_1, EXAMPLES / "pmjoin-two-keys.yaml")
+PROBLEMS = Path(__file__).parents[3] / "benchmarks" / "papers" / "pmjoin" / "problems"
+EXAMPLE_1 = PROBLEMS / "pmjoin-example-1.yaml"
+THREE_HOSTS = (EXAMPLE_1, PROBLEMS / "pmjoin-two-keys.yaml")
 LONG = "a_relation_with_a_name_that_is_longer_than_most"
 
 #: One key, 20 values: uniform at first, then with one that is frequent at R only.
@@ -42,17 +38,8 @@ span: 10s
 """
 
 
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "40"}, input=stdin)
-
-
-def placed(*arguments: str, stdin: str | None = None) -> dict[str, Any]:
-    result = run("place", *arguments, "--json", stdin=stdin)
-    assert result.exit_code == 0, result.output
-    assert result.stdout.count("\n") == 1
-    document = json.loads(result.stdout)
-    assert isinstance(document, dict)
-    return document
+def placed(*arguments: str, stdin: str = "") -> dict[str, Any]:
+    return answer("pmjoin", "place", *arguments, stdin=stdin)
 
 
 def test_the_papers_example() -> None:
@@ -76,7 +63,7 @@ def test_groups_name_their_values() -> None:
     assert sorted(value for group in groups for value in group["named"]) == ["a", "b", "c"]
     assert [group["values"] for group in groups] == [len(group["named"]) for group in groups]
     assert found["queries"]["routers"]["sites"] == {"s1": "n1", "s2": "n2", "s3": "n3"}
-    text = run("place", str(EXAMPLE_1), "--hosts", "3", "--partitions", "2").stdout
+    text = run("pmjoin", "place", str(EXAMPLE_1), "--hosts", "3", "--partitions", "2").stdout
     assert "partitions  2 by plan" in text
     assert f"cost        {found['cost']:.10g} tuples between hosts" in text
 
@@ -132,7 +119,7 @@ def test_of_several_keys_those_joins_are_partitioned_that_are_by_one(partitioner
     assert [group["cost"] for group in join["groups"]] == pytest.approx([1, 20])
     brought = whole["cost"] - 60
     assert query["cost"] == pytest.approx(21 + brought)
-    text = run("place", "-", *arguments, stdin=TWO_KEYS).stdout
+    text = run("pmjoin", "place", "-", *arguments, stdin=TWO_KEYS).stdout
     assert "  partitioned by R.a = S.a\n    (S ⋈ R)@r  cost 1  1 values (hot)\n" in text
 
 
@@ -170,7 +157,9 @@ def test_streams_without_a_host_are_dealt_in_order() -> None:
     assert (one["cost"], one["queries"]["q"]["groups"][0]["plan"]) == (0.0, "(R ⋈ S ⋈ T)@n0")
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [*sorted(EXAMPLES.glob("*.yaml")), *THREE_HOSTS], ids=lambda p: p.stem
+)
 def test_any_file_that_can_be_planned_can_be_placed(path: Path) -> None:
     hosts = "3" if path in THREE_HOSTS else "2"
     costs = [
@@ -181,7 +170,7 @@ def test_any_file_that_can_be_planned_can_be_placed(path: Path) -> None:
 
 
 def test_text_breaks_no_name() -> None:
-    text = run("place", "-", "--hosts", "2", stdin=CHAIN.replace("R", LONG)).stdout
+    text = run("pmjoin", "place", "-", "--hosts", "2", stdin=CHAIN.replace("R", LONG)).stdout
     assert LONG in text
 
 
@@ -202,7 +191,6 @@ def test_text_breaks_no_name() -> None:
             CHAIN.replace("T: {rate: 40}", "T: {rate: 40, distinct: 20000}"),
             "queries.q: its key has 20000 values, and 10000 are told apart",
         ),
-        (("--hosts", "2", "--algorithm", "quick"), CHAIN, "quick"),
         (
             ("--hosts", "2", "--partitions", "2"),
             STAR.replace("WINDOW", "1m").replace("distinct: 20", "distinct: 20000"),
@@ -234,7 +222,7 @@ def test_text_breaks_no_name() -> None:
     ],
 )
 def test_bad_input(arguments: tuple[str, ...], stdin: str, said: str) -> None:
-    result = run("place", "-", *arguments, stdin=stdin)
+    result = run("pmjoin", "place", "-", *arguments, stdin=stdin)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")

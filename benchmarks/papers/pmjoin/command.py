@@ -1,0 +1,66 @@
+"""Hosts of the joins of each query of a problem file, by PMJoin's rate model."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anabranch_planner.command.place_report import (
+    Algorithm,
+    place_document,
+    place_queries,
+    place_text,
+)
+from anabranch_planner.command.problem_file import parse_problem
+from anabranch_planner.placement.partitioners import Partitioner
+from benchmarks.papers.problems import problem_argument, read_document, timed, write
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command ``place``."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    place = commands.add_parser("place", help="place the joins, so that few tuples travel")
+    problem_argument(place)
+    place.add_argument(
+        "--hosts",
+        type=int,
+        required=True,
+        help="number of hosts; streams that name none are assigned to them in turn",
+    )
+    place.add_argument(
+        "--algorithm",
+        choices=Algorithm,
+        type=Algorithm,
+        default=Algorithm.EXACT,
+        help="of placement; exact: up to 14 streams",
+    )
+    place.add_argument(
+        "--partitions", type=int, default=1, help="groups of values with plans of their own"
+    )
+    place.add_argument(
+        "--partitioner",
+        choices=Partitioner,
+        type=Partitioner,
+        default=Partitioner.PLAN,
+        help="assignment of values to groups",
+    )
+    place.set_defaults(run=_place)
+
+
+def _place(options: argparse.Namespace) -> int:
+    problem = parse_problem(read_document(options.problem))
+    found, seconds = timed(
+        partial(
+            place_queries,
+            problem,
+            options.algorithm,
+            options.partitioner,
+            options.partitions,
+            options.hosts,
+        )
+    )
+    write(place_document(found, seconds), place_text(found, seconds), as_json=options.json)
+    return 0
