@@ -14,10 +14,10 @@ import numpy as np
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
-from anabranch_planner.order.figures import EdgeFigures, Match
-from anabranch_planner.order.problem import Operator, edges_near
-from anabranch_planner.order.search import Algorithm, search_orders
 from benchmarks.command import Benchmark, cpu_milliseconds
+from benchmarks.papers.dppick.figures import EdgeFigures, Match
+from benchmarks.papers.dppick.problem import Operator, edges_near
+from benchmarks.papers.dppick.search import Algorithm, search_orders
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 

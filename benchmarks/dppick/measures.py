@@ -24,13 +24,13 @@ import numpy as np
 
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
-from anabranch_planner.order.figures import Match
-from anabranch_planner.order.problem import Accounting, Operator
+from benchmarks.papers.dppick.figures import Match
+from benchmarks.papers.dppick.problem import Accounting, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.order.figures import Flags, Floats, Masks
+    from benchmarks.papers.dppick.figures import Flags, Floats, Masks
     from benchmarks.umjoin.operators.chains import StepCounts, StepName
     from benchmarks.umjoin.operators.joins import Join
 
@@ -170,7 +170,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """Figures by the set that probes, for ``anabranch_planner.order``."""
+    """Figures by the set that probes, for ``benchmarks.papers.dppick``."""
 
     streams: int
     matches: Mapping[Step, Match]

@@ -6,10 +6,10 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch_planner.command.order_report import order_document, order_queries, order_text
 from anabranch_planner.command.problem_file import parse_problem
-from anabranch_planner.order.problem import Accounting, Prices, constant, hash_table, sorted_array
-from anabranch_planner.order.search import Ablation, Algorithm
+from benchmarks.papers.dppick.problem import Accounting, Prices, constant, hash_table, sorted_array
+from benchmarks.papers.dppick.report import order_document, order_queries, order_text
+from benchmarks.papers.dppick.search import Ablation, Algorithm
 from benchmarks.papers.problems import problem_argument, read_document, timed, write
 
 if TYPE_CHECKING:

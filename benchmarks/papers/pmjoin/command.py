@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch_planner.command.place_report import (
+from anabranch_planner.command.problem_file import parse_problem
+from benchmarks.papers.pmjoin.partitioners import Partitioner
+from benchmarks.papers.pmjoin.report import (
     Algorithm,
     place_document,
     place_queries,
     place_text,
 )
-from anabranch_planner.command.problem_file import parse_problem
-from anabranch_planner.placement.partitioners import Partitioner
 from benchmarks.papers.problems import problem_argument, read_document, timed, write
 
 if TYPE_CHECKING:

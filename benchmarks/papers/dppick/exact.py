@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.order.problem import Accounting
+from benchmarks.papers.dppick.problem import Accounting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.order.figures import Flags, Masks
-    from anabranch_planner.order.problem import Operator
+    from benchmarks.papers.dppick.figures import Flags, Masks
+    from benchmarks.papers.dppick.problem import Operator
 
 #: Streams of an operator up to which tables of all sets fit into memory (some 300 MB).
 MAX_STREAMS = 20

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from anabranch_planner.placement.keyed_rates import KeyedRates
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import Partitioner, grouped
-from anabranch_planner.placement.pmjoins import (
+from benchmarks.papers.pmjoin.keyed_rates import KeyedRates
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import Partitioner, grouped
+from benchmarks.papers.pmjoin.pmjoins import (
     Selection,
     input_labels,
     label,
@@ -19,15 +19,15 @@ from anabranch_planner.placement.pmjoins import (
     selected,
     with_joins,
 )
-from anabranch_planner.placement.stream_join_opt import stream_join_opt
+from benchmarks.papers.pmjoin.stream_join_opt import stream_join_opt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.partitioners import Group
-    from anabranch_planner.placement.pmjoins import MakeGroups, PartitionedPlan, PMJoin
-    from anabranch_planner.placement.rates import RatesByValue
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.partitioners import Group
+    from benchmarks.papers.pmjoin.pmjoins import MakeGroups, PartitionedPlan, PMJoin
+    from benchmarks.papers.pmjoin.rates import RatesByValue
 
 VALUES = 6
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.placement.rates import Mask, Rates
+    from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_planner.placement.operators import arrivals, joined
+from benchmarks.papers.pmjoin.operators import arrivals, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import Mask, Rates
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 def stream_join_opt(rates: Rates, sites: Sequence[int]) -> Operator:

@@ -18,7 +18,7 @@ from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.placement.rates import ValueRates, connected, members
+from benchmarks.papers.pmjoin.rates import ValueRates, connected, members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
     from anabranch_contract.queries.mirs import Mir
     from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.placement.rates import Mask
+    from benchmarks.papers.pmjoin.rates import Mask
 
 #: Values of a key that are told apart; those that are not named share what is left.
 MAX_VALUES = 10_000

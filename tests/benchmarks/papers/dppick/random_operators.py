@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from anabranch_planner.order.figures import EdgeFigures, Figures, Match, SizeFigures
-from anabranch_planner.order.problem import (
+from benchmarks.papers.dppick.figures import EdgeFigures, Figures, Match, SizeFigures
+from benchmarks.papers.dppick.problem import (
     Accounting,
     Operator,
     Prices,

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.placement.exact import MAX_STREAMS, exact
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.rates import GraphRates, connected, members, windowed
-from anabranch_planner.placement.stream_join_opt import local, simple, stream_join_opt
+from benchmarks.papers.pmjoin.exact import MAX_STREAMS, exact
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.rates import GraphRates, connected, members, windowed
+from benchmarks.papers.pmjoin.stream_join_opt import local, simple, stream_join_opt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import Mask, Rates
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 def drawn(seed: int, streams: int) -> tuple[Rates, list[int]]:

@@ -10,10 +10,10 @@ import pytest
 
 from anabranch_planner.command.environment import natural_problem, tree_problem, write_yaml
 from anabranch_planner.documents.yaml import load_yaml
-from anabranch_planner.order.search import Ablation, Algorithm
+from benchmarks.papers.dppick.search import Ablation, Algorithm
 from tests.benchmarks.papers.commands import answer, run
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples" / "problems"
 LONG = "a_relation_with_a_name_that_is_longer_than_most"
 
 

@@ -10,18 +10,18 @@ from anabranch_contract.errors import PlannerError
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.documents.fields import refused
-from anabranch_planner.placement.exact import exact
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import Partitioner, grouped
-from anabranch_planner.placement.pmjoins import (
+from benchmarks.papers.pmjoin.exact import exact
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import Partitioner, grouped
+from benchmarks.papers.pmjoin.pmjoins import (
     Selection,
     input_labels,
     label,
     pmjoins,
     selected,
 )
-from anabranch_planner.placement.stream_join_opt import simple, stream_join_opt
-from anabranch_planner.placement.translate import (
+from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
+from benchmarks.papers.pmjoin.translate import (
     QueryRates,
     common_key,
     key_shares,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
     from anabranch_planner.command.problem_file import Problem
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.partitioners import Group
-    from anabranch_planner.placement.rates import Mask, RatesByValue
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.partitioners import Group
+    from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
 
 #: Values of a group that are named in a report.
 MOST_NAMED = 8

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anabranch_planner.placement.exact import exact
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import by_range, placed, placed_by_plan
-from anabranch_planner.placement.rates import GraphRates, windowed
-from anabranch_planner.placement.stream_join_opt import local, simple, stream_join_opt
+from benchmarks.papers.pmjoin.exact import exact
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import by_range, placed, placed_by_plan
+from benchmarks.papers.pmjoin.rates import GraphRates, windowed
+from benchmarks.papers.pmjoin.stream_join_opt import local, simple, stream_join_opt
 
 #: Table 1: three streams, each at its own host, windows of half a second, tuples of one byte.
 RATES = np.array([[0.1, 0.1, 100.0], [0.03, 50.0, 0.04], [50.0, 0.01, 0.02]])

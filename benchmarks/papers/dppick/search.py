@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anabranch_planner.order.dppick import dppick_orders
-from anabranch_planner.order.exact import exact_orders
-from anabranch_planner.order.problem import order_cost
+from benchmarks.papers.dppick.dppick import dppick_orders
+from benchmarks.papers.dppick.exact import exact_orders
+from benchmarks.papers.dppick.problem import order_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from anabranch_planner.order.problem import Operator
+    from benchmarks.papers.dppick.problem import Operator
 
 
 class Algorithm(StrEnum):

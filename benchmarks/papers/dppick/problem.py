@@ -27,7 +27,7 @@ from anabranch_contract.errors import PlannerError, StatisticsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from anabranch_planner.order.figures import Figures, Match
+    from benchmarks.papers.dppick.figures import Figures, Match
 
 
 class Accounting(StrEnum):

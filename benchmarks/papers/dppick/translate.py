@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.candidates import adjacency
-from anabranch_planner.order.figures import SizeFigures
-from anabranch_planner.order.problem import Accounting, Operator, Prices
+from benchmarks.papers.dppick.figures import SizeFigures
+from benchmarks.papers.dppick.problem import Accounting, Operator, Prices
 
 if TYPE_CHECKING:
     from anabranch_contract.queries.joins import JoinQuery, Member

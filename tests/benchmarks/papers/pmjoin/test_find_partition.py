@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_planner.placement.find_partition import (
+from benchmarks.papers.pmjoin.find_partition import (
     Candidate,
     by_input_rate,
     by_saving,
@@ -16,13 +16,13 @@ from anabranch_planner.placement.find_partition import (
     in_order,
     partitionable,
 )
-from anabranch_planner.placement.operators import Operator, arrivals, joined
-from anabranch_planner.placement.rates import members
+from benchmarks.papers.pmjoin.operators import Operator, arrivals, joined
+from benchmarks.papers.pmjoin.rates import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.placement.rates import Mask
+    from benchmarks.papers.pmjoin.rates import Mask
 
 A, B, C, D, E = arrivals([0, 1, 2, 3, 4])
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from anabranch_contract.errors import PlannerError, StatisticsError
-from anabranch_planner.order.figures import EdgeFigures, Match, SizeFigures
-from anabranch_planner.order.problem import (
+from benchmarks.papers.dppick.figures import EdgeFigures, Match, SizeFigures
+from benchmarks.papers.dppick.problem import (
     Accounting,
     Operator,
     Prices,

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anabranch_planner.placement.find_partition import by_input_rate, by_saving, find_partition
-from anabranch_planner.placement.keyed_rates import by_input, key_masks
-from anabranch_planner.placement.operators import cost
+from benchmarks.papers.pmjoin.find_partition import by_input_rate, by_saving, find_partition
+from benchmarks.papers.pmjoin.keyed_rates import by_input, key_masks
+from benchmarks.papers.pmjoin.operators import cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from anabranch_planner.placement.find_partition import Candidate
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.partitioners import Group
-    from anabranch_planner.placement.rates import Floats, Mask, Rates, RatesByValue
+    from benchmarks.papers.pmjoin.find_partition import Candidate
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.partitioners import Group
+    from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates, RatesByValue
 
     #: From the rates of a PMJoin's inputs and their hosts to its groups.
     MakeGroups = Callable[[RatesByValue, Sequence[int]], Sequence[Group]]

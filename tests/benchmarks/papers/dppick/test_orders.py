@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.order.figures import EdgeFigures, Match
-from anabranch_planner.order.problem import Accounting, Operator, edges_near
-from anabranch_planner.order.search import Ablation, Algorithm, search_orders
-from tests.planner.order.random_operators import KINDS, SHAPES, random_operator
+from benchmarks.papers.dppick.figures import EdgeFigures, Match
+from benchmarks.papers.dppick.problem import Accounting, Operator, edges_near
+from benchmarks.papers.dppick.search import Ablation, Algorithm, search_orders
+from tests.benchmarks.papers.dppick.random_operators import KINDS, SHAPES, random_operator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ Algorithm 3 keys its memo by the sequence that is left. That is right where figu
 visited set as well, since the set is what the sequence left does not contain; where they depend on
 the start, every start has a memo of its own. Memoising saves arithmetic, not enumeration: a chain
 of n streams has 2^(n-1) sequences, a clique n! (n-1)! (n! where the probing side is of no account;
-then one edge to each target stands for all). :mod:`~anabranch_planner.order.exact` finds the same
+then one edge to each target stands for all). :mod:`~benchmarks.papers.dppick.exact` finds the same
 costs without enumeration.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from anabranch_contract.errors import PlannerError
 
 if TYPE_CHECKING:
-    from anabranch_planner.order.problem import Operator
+    from benchmarks.papers.dppick.problem import Operator
 
 #: Sequences that are enumerated for one operator (about a second), all starts together.
 MAX_SEQUENCES = 100_000

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from anabranch_planner.placement.exact import exact
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import (
+from benchmarks.papers.pmjoin.exact import exact
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import (
     by_hash,
     by_range,
     by_rate,
     placed,
     placed_by_plan,
 )
-from anabranch_planner.placement.rates import ValueRates, windowed
-from anabranch_planner.placement.stream_join_opt import stream_join_opt
+from benchmarks.papers.pmjoin.rates import ValueRates, windowed
+from benchmarks.papers.pmjoin.stream_join_opt import stream_join_opt
 
 if TYPE_CHECKING:
-    from anabranch_planner.placement.partitioners import Group, Place
+    from benchmarks.papers.pmjoin.partitioners import Group, Place
 
 
 def drawn(seed: int, values: int) -> tuple[ValueRates, list[int]]:

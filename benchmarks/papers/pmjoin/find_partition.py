@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import Mask, Rates
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.placement.operators import arrivals, joined
-from anabranch_planner.placement.rates import connected
+from benchmarks.papers.pmjoin.operators import arrivals, joined
+from benchmarks.papers.pmjoin.rates import connected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import Mask, Rates
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 #: More streams take more than some ten seconds.
 MAX_STREAMS = 14

@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from anabranch_planner.placement.keyed_rates import KeyedRates, by_input, key_masks
-from anabranch_planner.placement.rates import members, windowed
+from benchmarks.papers.pmjoin.keyed_rates import KeyedRates, by_input, key_masks
+from benchmarks.papers.pmjoin.rates import members, windowed
 
 
 def drawn(seed: int) -> KeyedRates:

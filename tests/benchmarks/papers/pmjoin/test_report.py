@@ -9,8 +9,8 @@ import pytest
 
 from tests.benchmarks.papers.commands import answer, run
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "problems"
-PROBLEMS = Path(__file__).parents[3] / "benchmarks" / "papers" / "pmjoin" / "problems"
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples" / "problems"
+PROBLEMS = Path(__file__).parents[4] / "benchmarks" / "papers" / "pmjoin" / "problems"
 EXAMPLE_1 = PROBLEMS / "pmjoin-example-1.yaml"
 THREE_HOSTS = (EXAMPLE_1, PROBLEMS / "pmjoin-two-keys.yaml")
 LONG = "a_relation_with_a_name_that_is_longer_than_most"

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_planner.placement.rates import members
+from benchmarks.papers.pmjoin.rates import members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.placement.rates import Floats, Mask, Rates
+    from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates
 
 
 @dataclass(frozen=True)

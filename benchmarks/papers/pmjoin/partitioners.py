@@ -17,18 +17,18 @@ import numpy as np
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.placement.operators import cost
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
+from benchmarks.papers.pmjoin.operators import cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.rates import Rates, RatesByValue
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.rates import Rates, RatesByValue
 
     Groups = NDArray[np.int64]
     Place = Callable[[Rates, Sequence[int]], Operator]
