@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch_planner.command.problem_file import parse_problem
+from benchmarks.papers.pmjoin.hosted import parse_hosted
 from benchmarks.papers.pmjoin.partitioners import Partitioner
 from benchmarks.papers.pmjoin.report import (
     Algorithm,
@@ -51,11 +51,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _place(options: argparse.Namespace) -> int:
-    problem = parse_problem(read_document(options.problem))
+    given = parse_hosted(read_document(options.problem))
     found, seconds = timed(
         partial(
             place_queries,
-            problem,
+            given,
             options.algorithm,
             options.partitioner,
             options.partitions,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
-    from anabranch_planner.command.problem_file import Problem
+    from benchmarks.papers.pmjoin.hosted import Hosted
     from benchmarks.papers.pmjoin.operators import Operator
     from benchmarks.papers.pmjoin.partitioners import Group
     from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
@@ -141,7 +141,7 @@ class Placed:
 
 
 def place_queries(
-    problem: Problem,
+    given: Hosted,
     algorithm: Algorithm,
     partitioner: Partitioner,
     partitions: int,
@@ -154,12 +154,12 @@ def place_queries(
     """
     if partitions < 1:
         raise refused(f"{partitions} partitions are none", "partitions", "use 1 or more")
-    names = host_names(problem, hosts)
-    found, assumed = [], set(problem.assumed)
-    for query in sorted(problem.queries, key=lambda query: query.id):
-        model = CostModel(problem.statistics, bounds=LoosestBounds((query,)))
-        sites = tuple(sites_of(query.labels, _stated(problem, query), names))
-        placing = _Placing(problem, query, sites, names, algorithm, partitioner, partitions)
+    names = host_names(given, hosts)
+    found, assumed = [], set(given.problem.assumed)
+    for query in sorted(given.problem.queries, key=lambda query: query.id):
+        model = CostModel(given.problem.statistics, bounds=LoosestBounds((query,)))
+        sites = tuple(sites_of(query.labels, _stated(given, query), names))
+        placing = _Placing(given, query, sites, names, algorithm, partitioner, partitions)
         try:
             found.append(placing.report(QueryRates(query, model)))
         except PlannerError as cause:
@@ -172,7 +172,7 @@ def place_queries(
 class _Placing:
     """How one query is to be placed."""
 
-    problem: Problem
+    given: Hosted
     query: JoinQuery
     sites: tuple[int, ...]
     hosts: tuple[str, ...]
@@ -183,7 +183,7 @@ class _Placing:
     def report(self, rates: QueryRates) -> QueryReport:
         """Its placement: by values of the key that joins all of it; else by those of some joins."""
         key = common_key(self.query)
-        named = {} if key is None else _named(self.problem, self.query, key)
+        named = {} if key is None else _named(self.given, self.query, key)
         if key is not None and (self.partitions > 1 or named):
             return self._by_one_key(key, named)
         plan = PLACE[self.algorithm](rates, self.sites)
@@ -198,7 +198,7 @@ class _Placing:
         return tuple(member.alias for member in self.query.members)
 
     def _by_one_key(self, key: KeyClass, named: Mapping[Label, Mapping[str, float]]) -> QueryReport:
-        statistics = self.problem.statistics
+        statistics = self.given.problem.statistics
         texts, rates = value_rates(self.query, key, named, statistics, statistics.history)
         made = grouped(rates, self.sites, self.partitioner, self.partitions, PLACE[self.algorithm])
         aliases = self._aliases
@@ -214,7 +214,7 @@ class _Placing:
         """
         query, place = self.query, PLACE[self.algorithm]
         keys = [
-            key_shares(query, key, _named(self.problem, query, key), self.problem.statistics)
+            key_shares(query, key, _named(self.given, query, key), self.given.problem.statistics)
             for key in query.classes
         ]
 
@@ -266,23 +266,23 @@ def _attributes(query: JoinQuery, key: KeyClass, within: Mask | None = None) -> 
     )
 
 
-def _stated(problem: Problem, query: JoinQuery) -> dict[str, str]:
+def _stated(given: Hosted, query: JoinQuery) -> dict[str, str]:
     """Label -> the host that its stream names."""
     stream_of = {relation.id: str(relation.stream) for relation in query.relations}
     return {
-        str(member.label): problem.hosts[stream_of[member.relation]]
+        str(member.label): given.hosts[stream_of[member.relation]]
         for member in query.members
-        if stream_of[member.relation] in problem.hosts
+        if stream_of[member.relation] in given.hosts
     }
 
 
-def host_names(problem: Problem, hosts: int) -> tuple[str, ...]:
+def host_names(given: Hosted, hosts: int) -> tuple[str, ...]:
     """The hosts that the problem names, in order of its streams, and further ones up to ``hosts``.
 
     Raises:
         PlannerError: there are fewer than it names, or more than anything could arrive at.
     """
-    named = list(dict.fromkeys(problem.hosts.values()))
+    named = list(dict.fromkeys(given.hosts.values()))
     if hosts < max(len(named), 1):
         raise refused(
             f"{hosts} hosts are fewer than the {len(named)} that streams name"
@@ -291,7 +291,7 @@ def host_names(problem: Problem, hosts: int) -> tuple[str, ...]:
             "hosts",
             f"use {max(len(named), 1)} or more",
         )
-    dealt = sum(1 for stream in problem.streams if stream.name not in problem.hosts)
+    dealt = sum(1 for stream in given.problem.streams if stream.name not in given.hosts)
     if hosts > len(named) + dealt:
         raise refused(
             f"of {hosts} hosts {hosts - len(named) - dealt} would have no stream",
@@ -303,7 +303,7 @@ def host_names(problem: Problem, hosts: int) -> tuple[str, ...]:
     return (*named, *free[: hosts - len(named)])
 
 
-def _named(problem: Problem, query: JoinQuery, key: KeyClass) -> dict[Label, dict[str, float]]:
+def _named(given: Hosted, query: JoinQuery, key: KeyClass) -> dict[Label, dict[str, float]]:
     """What the problem says of the values of a key."""
     attribute = {member.label: member.attribute for member in key.members}
     stream_of = {relation.id: str(relation.stream) for relation in query.relations}
@@ -311,8 +311,8 @@ def _named(problem: Problem, query: JoinQuery, key: KeyClass) -> dict[Label, dic
     for member in query.members:
         if member.label in attribute:
             column = stream_of[member.relation], attribute[member.label]
-            if column in problem.values:
-                named[member.label] = dict(problem.values[column])
+            if column in given.values:
+                named[member.label] = dict(given.values[column])
     return named
 
 
