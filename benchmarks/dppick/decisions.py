@@ -54,7 +54,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     for streams in options.streams:
         draw = np.random.default_rng(streams)
         # Of a chain with forward and backward steps, and of each store.
-        kinds = [*[Kind.HIT_RATIO, Kind.MATCHES] * (2 * streams), *[Kind.RATE, Kind.KEYS] * streams]
+        kinds = [*[Kind.HIT_RATIO, Kind.MATCHES] * (2 * streams), *[Kind.RATE] * (2 * streams)]
         asked = [
             (Series.of([(float(t), float(v), 1.0) for t, v in enumerate(draw.random(60))]), kind)
             for kind in kinds
