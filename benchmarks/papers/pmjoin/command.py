@@ -1,11 +1,13 @@
-"""Hosts of the joins of each query of a problem file, by PMJoin's rate model."""
+"""PMJoin's placements by its rate model: of a problem file's queries, and of drawn streams."""
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.papers.pmjoin.hosted import parse_hosted
+from benchmarks.papers.pmjoin.one_host import compared, text
 from benchmarks.papers.pmjoin.partitioners import Partitioner
 from benchmarks.papers.pmjoin.report import (
     Algorithm,
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the command ``place``."""
+    """Add the commands ``place`` and ``one-host``."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     place = commands.add_parser("place", help="place the joins, so that few tuples travel")
     problem_argument(place)
@@ -48,6 +50,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="assignment of values to groups",
     )
     place.set_defaults(run=_place)
+    one_host = commands.add_parser(
+        "one-host", help="compare placements with one host for all joins of a partition"
+    )
+    one_host.add_argument("--streams", type=int, default=4, help="number of streams")
+    one_host.add_argument("--seeds", type=int, default=10, help="number of draws")
+    one_host.add_argument("--window", type=float, default=100.0, help="longest window, seconds")
+    one_host.set_defaults(run=_one_host)
 
 
 def _place(options: argparse.Namespace) -> int:
@@ -63,4 +72,9 @@ def _place(options: argparse.Namespace) -> int:
         )
     )
     write(place_document(found, seconds), place_text(found, seconds), as_json=options.json)
+    return 0
+
+
+def _one_host(options: argparse.Namespace) -> int:
+    sys.stdout.write(text(compared(options.streams, options.seeds, options.window)))
     return 0
