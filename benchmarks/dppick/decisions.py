@@ -14,10 +14,10 @@ import numpy as np
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
-from anabranch_planner.order.figures import EdgeFigures, Match
-from anabranch_planner.order.problem import Operator, edges_near
-from anabranch_planner.order.search import Algorithm, search_orders
 from benchmarks.command import Benchmark, cpu_milliseconds
+from benchmarks.papers.dppick.figures import EdgeFigures, Match
+from benchmarks.papers.dppick.problem import Operator, edges_near
+from benchmarks.papers.dppick.search import Algorithm, search_orders
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
 
@@ -54,7 +54,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     for streams in options.streams:
         draw = np.random.default_rng(streams)
         # Of a chain with forward and backward steps, and of each store.
-        kinds = [*[Kind.HIT_RATIO, Kind.MATCHES] * (2 * streams), *[Kind.RATE, Kind.KEYS] * streams]
+        kinds = [*[Kind.HIT_RATIO, Kind.MATCHES] * (2 * streams), *[Kind.RATE] * (2 * streams)]
         asked = [
             (Series.of([(float(t), float(v), 1.0) for t, v in enumerate(draw.random(60))]), kind)
             for kind in kinds

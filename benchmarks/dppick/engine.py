@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from anabranch_planner.order.problem import Accounting, order_cost
-from anabranch_planner.order.search import Ablation, Algorithm, search_orders
 from benchmarks.dppick.measures import History, Period
+from benchmarks.papers.dppick.problem import Accounting, order_cost
+from benchmarks.papers.dppick.search import Ablation, Algorithm, search_orders
 from benchmarks.session import WrongResultError
 from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
 from benchmarks.umjoin.backends.opening import open_backend

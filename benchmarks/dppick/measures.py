@@ -24,19 +24,19 @@ import numpy as np
 
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
-from anabranch_planner.order.figures import Match
-from anabranch_planner.order.problem import Accounting, Operator
+from benchmarks.papers.dppick.figures import Match
+from benchmarks.papers.dppick.problem import Accounting, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.order.figures import Flags, Floats, Masks
+    from benchmarks.papers.dppick.figures import Flags, Floats, Masks
     from benchmarks.umjoin.operators.chains import StepCounts, StepName
     from benchmarks.umjoin.operators.joins import Join
 
 #: (probing inputs as bits, probed input).
 Step: TypeAlias = tuple[int, int]
-#: (kind, of which step; of an input: no bits, its number).
+#: (kind, step); of an input: its rate with no bits, its number of keys with its own bit.
 _Name: TypeAlias = tuple[Kind, Step]
 
 #: Periods after which a measurement counts half.
@@ -106,7 +106,7 @@ class History:
                 offered.append(((Kind.MATCHES, step), counts.matches / pairs, counts.probes))
         for name, n in number.items():
             offered.append(((Kind.RATE, (0, n)), period.arrivals.get(name, 0), 1.0))
-            offered.append(((Kind.KEYS, (0, n)), period.keys[name], 1.0))
+            offered.append(((Kind.RATE, (1 << n, n)), period.keys[name], 1.0))
         series = dict(self.series)
         for key, value, weight in offered:
             known = series.get(key) or Series(self.length, HALF_LIFE)
@@ -137,7 +137,7 @@ class History:
             made = forecasts([(s, kind) for (kind, _), s in going], 1.0)
             values |= {k: f.value or 0.0 for (k, _), f in zip(going, made, strict=True)}
         count = range(len(self.names))
-        keys = tuple(values[Kind.KEYS, (0, n)] for n in count)
+        keys = tuple(values[Kind.RATE, (1 << n, n)] for n in count)
         rows = self.ahead if smooth else self.rows
         measured = {
             step: _Measured(
@@ -170,7 +170,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """Figures by the set that probes, for ``anabranch_planner.order``."""
+    """Figures by the set that probes, for ``benchmarks.papers.dppick``."""
 
     streams: int
     matches: Mapping[Step, Match]

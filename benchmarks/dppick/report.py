@@ -42,7 +42,7 @@ Made by `make bench-dppick` (`python -m benchmarks.dppick --report`) from the li
 benchmarks, not this file.
 
 The operator (`benchmarks.umjoin`, state in memory) has its probe orders chosen while it runs: by
-dpPick, its rivals and the exact search over visited sets (`anabranch_planner.order`), on forecasts
+dpPick, its rivals and the exact search over visited sets (`benchmarks.papers.dppick`), on forecasts
 of what was counted (`anabranch_planner.forecast`). The cost is probes plus matches. A period is a
 number of batches, so that counts and orders repeat. Run times are CPU seconds of the one process,
 since others worked on the same machine; they include statistics and decisions. Every run's number

@@ -7,10 +7,10 @@ import statistics
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.order.problem import Accounting
-from anabranch_planner.order.search import Ablation, Algorithm
 from benchmarks.command import spread
 from benchmarks.dppick.engine import Policy, orders_of, run
+from benchmarks.papers.dppick.problem import Accounting
+from benchmarks.papers.dppick.search import Ablation, Algorithm
 from benchmarks.session import WrongResultError
 
 if TYPE_CHECKING:

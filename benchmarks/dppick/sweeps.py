@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anabranch_planner.order.search import Algorithm
 from benchmarks.command import Benchmark
 from benchmarks.dppick.command import stream_options
 from benchmarks.dppick.drifts import Drift, workload_of
 from benchmarks.dppick.engine import Policy
 from benchmarks.dppick.rounds import in_turns, initial_orders, work
 from benchmarks.dppick.streams import SHORT, tpcds_stream
+from benchmarks.papers.dppick.search import Algorithm
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid

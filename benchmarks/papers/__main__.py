@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from benchmarks.papers.clash import command as clash
+from benchmarks.papers.dppick import command as dppick
 from benchmarks.papers.jaqpot import command as jaqpot
+from benchmarks.papers.pmjoin import command as pmjoin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +24,9 @@ UNUSABLE = 2
 #: Name of the paper -> the module with its subcommands.
 PAPERS: Mapping[str, Paper] = {
     "clash": clash,
+    "dppick": dppick,
     "jaqpot": jaqpot,
+    "pmjoin": pmjoin,
 }
 
 

@@ -1,35 +1,58 @@
-"""Problem files (docs/planner.md) as arguments of the papers' commands."""
+"""Problem files (docs/planner.md) as arguments of commands, and answers as JSON or text."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.documents.yaml import load_yaml
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """Add the argument ``problem``, the file's name."""
-    parser.add_argument("problem", metavar="PROBLEM.yaml", help="problem file; - reads stdin")
+def problem_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments ``problem`` and ``--json``."""
+    parser.add_argument("problem", metavar="PROBLEM.yaml", help="the problem; - is standard input")
+    parser.add_argument("--json", action="store_true", help="write one line of JSON")
 
 
-def read_problem(name: str) -> Problem:
-    """The problem in a file.
-
-    Args:
-        name: path; ``-`` reads standard input.
+def read_document(name: str) -> Any:
+    """The YAML document in the file ``name``; ``-`` is standard input.
 
     Raises:
-        PlannerError: the file is unreadable (``no-file``), or no problem.
+        PlannerError: the file can't be read, or has no YAML in UTF-8.
     """
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise PlannerError("no-file", str(cause), field=name, remedy="check the path") from cause
-    return parse_problem(load_yaml(text))
+        given = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return load_yaml(given.decode("utf-8-sig"))
+    except OSError as cause:
+        reason = (cause.strerror or type(cause).__name__).lower()
+        raise PlannerError(
+            "no-file", reason, field=shlex.quote(name), remedy="check the path"
+        ) from cause
+    except UnicodeDecodeError as cause:
+        raise PlannerError(
+            "malformed-problem", "this is no UTF-8 text", field=name, remedy="name a YAML file"
+        ) from cause
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """The answer of ``work``, and the seconds that it took."""
+    began = time.perf_counter()
+    answer = work()
+    return answer, time.perf_counter() - began
+
+
+def write(document: dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Write ``document`` as one line of JSON, or ``text``."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n" if as_json else text)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import by_rate, placed
-from anabranch_planner.placement.rates import windowed
-from anabranch_planner.placement.stream_join_opt import simple, stream_join_opt
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import by_rate, placed
+from benchmarks.papers.pmjoin.rates import windowed
+from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import OURS, Kind, Reading, drawn, rates_of
 
 if TYPE_CHECKING:
-    from anabranch_planner.placement.rates import ValueRates
+    from benchmarks.papers.pmjoin.rates import ValueRates
 
 STREAMS = 10
 #: Draws of each reading: they differ much.
@@ -75,7 +75,7 @@ def _run(seed: int, kind: Kind, reading: Reading) -> dict[str, float]:
 def each_exactly(rates: ValueRates) -> float:
     """What is sent at least, each stream at a host of its own: the sum of the values' optima.
 
-    The dynamic program of :mod:`anabranch_planner.placement.exact`, for all values at once.
+    The dynamic program of :mod:`benchmarks.papers.pmjoin.exact`, for all values at once.
     """
     count = rates.count
     ready = np.zeros((1 << count, count, rates.values))

@@ -39,8 +39,8 @@ _INTRODUCTION = """\
 
 Made by `python -m benchmarks.pmjoin.report` from the lines in
 [`benchmarks/pmjoin.jsonl`](benchmarks/pmjoin.jsonl), the newest of each benchmark. Change the
-benchmarks, not this file. What the algorithms are is in [placement.md](placement.md) and
-[planner.md](planner.md#substreams).
+benchmarks, not this file. What the algorithms are is in
+[pmjoin](../benchmarks/papers/pmjoin/README.md) and [planner.md](planner.md#substreams).
 """
 
 _WAYS = ("hash", "range", "rate", "plan")

@@ -19,9 +19,9 @@ from benchmarks.command import cpu_milliseconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.partitioners import Group
-    from anabranch_planner.placement.rates import Mask, RatesByValue
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.partitioners import Group
+    from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
 
     #: A tuple: what it is a join of, its value, and where it is.
     Tuple = tuple[Mask, int, int]

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.placement.find_partition import in_order
-from anabranch_planner.placement.keyed_rates import KeyedRates
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import Partitioner, grouped
-from anabranch_planner.placement.pmjoins import Selection, pmjoins, selected, with_joins
-from anabranch_planner.placement.stream_join_opt import simple, stream_join_opt
+from benchmarks.papers.pmjoin.find_partition import in_order
+from benchmarks.papers.pmjoin.keyed_rates import KeyedRates
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import Partitioner, grouped
+from benchmarks.papers.pmjoin.pmjoins import Selection, pmjoins, selected, with_joins
+from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import Kind, weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anabranch_planner.placement.find_partition import Candidate
-    from anabranch_planner.placement.operators import Operator
-    from anabranch_planner.placement.partitioners import Group
-    from anabranch_planner.placement.pmjoins import PMJoin
-    from anabranch_planner.placement.rates import RatesByValue
+    from benchmarks.papers.pmjoin.find_partition import Candidate
+    from benchmarks.papers.pmjoin.operators import Operator
+    from benchmarks.papers.pmjoin.partitioners import Group
+    from benchmarks.papers.pmjoin.pmjoins import PMJoin
+    from benchmarks.papers.pmjoin.rates import RatesByValue
 
 STREAMS, HOSTS, QUERIES, KEYS = 20, 10, 200, (3, 7)
 #: Beyond these hardly anything is left to send.

@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anabranch_planner.placement.exact import exact
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import (
+from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.papers.pmjoin.exact import exact
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import (
     by_hash,
     by_range,
     by_rate,
     placed,
     placed_by_plan,
 )
-from anabranch_planner.placement.rates import ValueRates, windowed
-from anabranch_planner.placement.stream_join_opt import local, simple, stream_join_opt
-from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.papers.pmjoin.rates import ValueRates, windowed
+from benchmarks.papers.pmjoin.stream_join_opt import local, simple, stream_join_opt
 from benchmarks.pmjoin import readings, several_keys
 from benchmarks.pmjoin.draws import KINDS, Kind, drawn, rates_of
 from benchmarks.pmjoin.routing import route
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from anabranch_planner.placement.partitioners import Group
+    from benchmarks.papers.pmjoin.partitioners import Group
 
     Floats = NDArray[np.float64]
     Groups = NDArray[np.int64]

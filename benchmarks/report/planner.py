@@ -22,7 +22,7 @@ _PLANNING = """\
 Made by `python -m benchmarks.planner`; every part below is one run of it.
 
 *Problems* are drawn at random, `100×10×4` meaning 10 queries of 4 relations each over a pool of 100
-relations (`natural` of `planner/anabranch_planner/command/environment.py`). N relations have
+relations (`natural` of `benchmarks/papers/clash/environment.py`). N relations have
 three distinct attributes each, drawn uniformly from N names. A query begins at a random relation
 and adds, again and again, one drawn uniformly from those that have an attribute in common with one
 that it has; relations are joined on all attributes that they have in common. A set of relations

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective
+from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective, Optimizer
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import divide, footprint_of_parts
 from anabranch_planner.cost.statistics import NoStatistics
@@ -393,6 +393,8 @@ def optimise_apart(queries: Sequence[JoinQuery], statistics: Statistics, options
         QueryError: two queries have one id, or a query is a cross product.
     """
     alike = replace(options, substreams=1)
+    if options.optimizer is Optimizer.DPPICK:
+        alike = replace(alike, optimizer=Optimizer.INDIVIDUAL)
     apart: Apart = _run(APART, queries, PlanRequest(tuple(queries), statistics, alike))
     return apart
 

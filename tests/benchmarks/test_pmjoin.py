@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_planner.placement.exact import exact
-from anabranch_planner.placement.operators import cost
-from anabranch_planner.placement.partitioners import by_range, placed
-from anabranch_planner.placement.rates import windowed
-from anabranch_planner.placement.stream_join_opt import stream_join_opt
+from benchmarks.papers.pmjoin.exact import exact
+from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.partitioners import by_range, placed
+from benchmarks.papers.pmjoin.rates import windowed
+from benchmarks.papers.pmjoin.stream_join_opt import stream_join_opt
 from benchmarks.pmjoin import (
     defaults,
     hot_keys,

@@ -39,6 +39,7 @@ from tests.support.cases.random_plans import (
     random_revision,
 )
 from tests.support.scenarios.file import called
+from tests.support.scenarios.picked import picked_revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,6 +114,9 @@ class PlainService:
         self._backfilling = backfilling
         self._layouts = Random(script.seed + 1) if script.layouts else None
         self._revisions = Random(script.seed + 3)
+        self._picking = script.picked
+        #: How many revisions have been dpPick's.
+        self.picked = 0
         self._carried = Random(script.seed + 6) if script.revised else None
         self._checks = Random(script.seed + 7) if script.ahead else None
         self._hot = Random(script.seed + 8) if script.hot else None
@@ -275,7 +279,7 @@ class PlainService:
         self._numbers[running.epoch] += 1
         number = self._numbers[running.epoch]
         queries = [self.query_in(str(q.id), running.epoch) for q in running.queries]
-        rules = self._checked(random_revision(running, queries, rng, number))
+        rules = self._checked(self._revision(running, queries, number))
         fault = rng.random()
         epoch = running.epoch - 1 if fault < 0.05 and running.epoch else running.epoch
         digest = self._write(rules)
@@ -284,6 +288,15 @@ class PlainService:
         self._tell(RevisionAnswer(epoch, number, "none" if wrong else digest, batch, later))
         self._offered = running.id if wrong or epoch != running.epoch else rules.id
         return self._offered
+
+    def _revision(self, running: Ruleset, queries: list[JoinQuery], number: int) -> Ruleset:
+        alone = all(store.owner and len(store.members) == 1 for store in running.stores)
+        if self._picking and alone and self._revisions.random() < 0.8:
+            found = picked_revision(running, queries, self._revisions, number)
+            if found is not None:
+                self.picked += 1
+                return found
+        return random_revision(running, queries, self._revisions, number)
 
     def _carry_over(self, rules: Ruleset, rng: Random) -> None:
         """Revise a ruleset whose epoch has not begun; some are not what was published."""

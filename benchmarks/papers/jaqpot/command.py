@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
+from anabranch_planner.command.problem_file import parse_problem
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from benchmarks.papers.commands import command, forward
@@ -22,7 +20,7 @@ from benchmarks.papers.jaqpot.allocate.report import (
 from benchmarks.papers.jaqpot.live import overload
 from benchmarks.papers.jaqpot.rations import budgets, cost, forests
 from benchmarks.papers.jaqpot.rations.command import run_part
-from benchmarks.papers.problems import add_problem, read_problem
+from benchmarks.papers.problems import problem_argument, read_document, timed, write
 
 if TYPE_CHECKING:
     import argparse
@@ -34,14 +32,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the allocation of a problem file, the benchmarks and their report."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     allocate = command(commands, "allocate", "ration the probes of a problem's plan", _allocate)
-    add_problem(allocate)
+    problem_argument(allocate)
     allocate.add_argument(
         "--capacity", type=float, required=True, help="CPU time, as a share of all probes' cost"
     )
     allocate.add_argument(
         "--policy", type=Policy, choices=list(Policy), default=Policy.EXACT, help="allocation"
     )
-    allocate.add_argument("--json", action="store_true", help="print one line of JSON")
     forward(commands, "simulation", simulation.PART.about, simulation.main)
     for part in (budgets.BENCHMARK, cost.BENCHMARK, forests.BENCHMARK):
         forward(commands, part.name, part.about, partial(run_part, part))
@@ -50,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _allocate(options: argparse.Namespace) -> int:
-    problem = read_problem(options.problem)
+    problem = parse_problem(read_document(options.problem))
     charged = problem.objective or Objective.TUPLES
     limits = problem.limits
     limited = any(limit is not None for limit in (limits.memory, limits.copies, limits.mirs))
@@ -62,12 +59,9 @@ def _allocate(options: argparse.Namespace) -> int:
         limits=limits if limited else None,
     )
     plan = optimise(problem.queries, problem.statistics, planned)
-    began = time.perf_counter()
-    found = allocate_problem(problem, plan, charged, options.capacity, options.policy)
-    seconds = time.perf_counter() - began
-    if options.json:
-        document = allocation_document(found, seconds)
-        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-    else:
-        sys.stdout.write(allocation_text(found, seconds))
+    work = partial(allocate_problem, problem, plan, charged, options.capacity, options.policy)
+    found, seconds = timed(work)
+    write(
+        allocation_document(found, seconds), allocation_text(found, seconds), as_json=options.json
+    )
     return 0

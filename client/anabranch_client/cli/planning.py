@@ -232,7 +232,9 @@ def plan_dry_run(
     ttl: Annotated[
         list[str] | None, typer.Option(help="stream=a duration, or stream=none (repeat).")
     ] = None,
-    optimizer: Annotated[str | None, typer.Option(help="clash, shared or individual.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="clash, shared, individual or dppick.")
+    ] = None,
     objective: Annotated[str | None, typer.Option(help="seconds, tuples or paper.")] = None,
     parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
     formulation: Annotated[str | None, typer.Option(help="tight or paper.")] = None,

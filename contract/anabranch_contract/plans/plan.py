@@ -21,6 +21,7 @@ class Optimizer(StrEnum):
     CLASH = "clash"
     SHARED = "shared"
     INDIVIDUAL = "individual"
+    DPPICK = "dppick"
 
 
 class Objective(StrEnum):

@@ -13,7 +13,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -24,9 +23,6 @@ from typer.core import TyperGroup
 
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
-from anabranch_planner.command.order_report import order_document, order_queries, order_text
-from anabranch_planner.command.place_report import Algorithm as PlaceAlgorithm
-from anabranch_planner.command.place_report import place_document, place_queries, place_text
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.command.problem_report import Planned, ahead_of, document, doubts, facts
 from anabranch_planner.documents.yaml import load_yaml
@@ -34,10 +30,7 @@ from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
 from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import multi_joins
-from anabranch_planner.order.problem import Accounting, Prices, constant, hash_table, sorted_array
-from anabranch_planner.order.search import Ablation, Algorithm
 from anabranch_planner.passes import ConversionRequest, convert_statement, optimise
-from anabranch_planner.placement.partitioners import Partitioner
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
@@ -82,23 +75,6 @@ app = typer.Typer(
     add_completion=False,
     help="Plan many multi-way joins over shared streams together, without a service.",
 )
-
-
-class Backend(StrEnum):
-    """What a query of a backend costs by its keys; see ``anabranch_planner.order.problem``."""
-
-    CONSTANT = "constant"
-    HASH = "hash"
-    SORTED = "sorted"
-
-
-#: Slots of a backend's hash table under Eq. 5; ``c`` is 1.
-_SLOTS = float(1 << 20)
-_LOOKUPS = {
-    Backend.CONSTANT: constant,
-    Backend.HASH: hash_table(1.0, _SLOTS),
-    Backend.SORTED: sorted_array,
-}
 
 
 @app.command()
@@ -202,64 +178,6 @@ def plan(
 
 
 @app.command()
-def order(
-    problem_file: Annotated[
-        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
-    ],
-    algorithm: Annotated[Algorithm, typer.Option(help="How orders are found.")] = Algorithm.EXACT,
-    ablation: Annotated[
-        Ablation | None,
-        typer.Option(help="Search by this cost alone.", show_default=False),
-    ] = None,
-    cost: Annotated[
-        Accounting,
-        typer.Option(help="tuple: every match is a probe; paper: Eq. 8 of dpPick as printed."),
-    ] = Accounting.TUPLE,
-    backend: Annotated[Backend, typer.Option(help="What a query costs by the number of keys.")] = (
-        Backend.CONSTANT
-    ),
-    alpha_q: Annotated[float, typer.Option(help="Price of a query of a backend.")] = 1.0,
-    alpha_m: Annotated[float, typer.Option(help="Price of a matched record.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
-) -> None:
-    """Order the probes of each query by itself (dpPick and its rivals)."""
-    problem = parse_problem(load_yaml(_read(problem_file)))
-    prices = Prices(alpha_q, alpha_m, _LOOKUPS[backend])
-    began = time.perf_counter()
-    ordered = order_queries(problem, algorithm, ablation, cost, prices)
-    seconds = time.perf_counter() - began
-    if as_json:
-        typer.echo(json.dumps(order_document(ordered, seconds), ensure_ascii=False))
-    else:
-        typer.echo(order_text(ordered, seconds), nl=False)
-
-
-@app.command()
-def place(
-    problem_file: Annotated[
-        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
-    ],
-    hosts: Annotated[int, typer.Option(help="Streams that name no host are dealt to these.")],
-    algorithm: Annotated[
-        PlaceAlgorithm, typer.Option(help="How placements are found; exact: up to 14 streams.")
-    ] = PlaceAlgorithm.EXACT,
-    partitions: Annotated[int, typer.Option(help="Groups of values with plans of their own.")] = 1,
-    partitioner: Annotated[
-        Partitioner, typer.Option(help="How values are put into groups.")
-    ] = Partitioner.PLAN,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
-) -> None:
-    """Place the joins of each query on hosts, so that few tuples travel (PMJoin)."""
-    problem = parse_problem(load_yaml(_read(problem_file)))
-    began = time.perf_counter()
-    found = place_queries(problem, algorithm, partitioner, partitions, hosts)
-    seconds = time.perf_counter() - began
-    if as_json:
-        typer.echo(json.dumps(place_document(found, seconds), ensure_ascii=False))
-    else:
-        typer.echo(place_text(found, seconds), nl=False)
-
-
 @app.command()
 def convert(
     sql: Annotated[str, typer.Option(metavar="FILE", help="One statement; - is standard input.")],

@@ -72,7 +72,7 @@ _PARTS = (
     "streams", "queries", "selectivity", "span", "window", "parallelism", "mir",
     "partitioning", "objective", "costs", "limits",
 )  # fmt: skip
-_STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention", "host", "values")
+_STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention", "values")
 _RETENTION = ("ttl",)
 _LIMITS = ("memory", "copies", "intermediate_results")
 _COSTS = (*OPERATIONS, "calls", "batches")
@@ -92,8 +92,6 @@ class Problem:
         objective: the document's own; None where it leaves that open.
         limits: of the joint plan; without any where the document names none.
         assumed: what had to be assumed to make ``statistics``.
-        hosts: stream -> the host at which it arrives, where one is stated.
-        values: (stream, column) -> value -> tuples of it per unit of time, likewise.
     """
 
     streams: tuple[Stream, ...]
@@ -105,8 +103,6 @@ class Problem:
     objective: Objective | None
     limits: Limits
     assumed: tuple[str, ...]
-    hosts: Mapping[str, str]
-    values: Mapping[tuple[str, str], Mapping[str, float]]
 
 
 @dataclass(slots=True)
@@ -197,19 +193,7 @@ def parse_problem(document: Any) -> Problem:
         objective=None if objective is None else choice(objective, Objective, "objective"),
         limits=_limits(parts.get("limits"), entries, queries),
         assumed=assumed,
-        hosts={
-            name: _host(entry["host"], f"streams.{name}.host")
-            for name, entry in entries.items()
-            if entry.get("host") is not None
-        },
-        values=stated,
     )
-
-
-def _host(value: Any, at: str) -> str:
-    if not isinstance(value, str) or not QUERY_ID.fullmatch(value):
-        raise refused(f"{shown(value)} is no host", at, "use letters, digits, '_', '.' and '-'")
-    return value
 
 
 def _values(

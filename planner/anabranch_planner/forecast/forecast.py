@@ -1,10 +1,10 @@
 """What a statistic will be, and how far such forecasts have missed so far.
 
 dpPick forecasts what its cost model needs by "quadratic exponential smoothing" (section 4.3): the
-matched records per match and the numbers of keys by Holt's linear trend, hit ratios by the damped
-trend. Rates are added here, by the linear trend. A trend is an assumption, so each series says
-whether it holds: where its forecasts have not missed by less than the last value would have
-(:mod:`.backtest`), the last value is the forecast.
+matched records per match by Holt's linear trend, hit ratios by the damped trend. Rates are added
+here, by the linear trend; rows in stores are counted, not forecast. A trend is an assumption, so
+each series says whether it holds: where its forecasts have not missed by less than the last value
+would have (:mod:`.backtest`), the last value is the forecast.
 
 Per series: :mod:`.grid`, :mod:`.outliers`, :mod:`.fitting`, :mod:`.backtest`, then one
 extrapolation. All series of a kind go through this as one array.
@@ -43,8 +43,6 @@ class Kind(StrEnum):
     RATE = "rate"
     #: dpPick's μ, matched records per match: linear, not negative.
     MATCHES = "matches"
-    #: dpPick's κ, keys in a store: linear, not negative.
-    KEYS = "keys"
     #: dpPick's γ, matches per probe: damped, from 0 to 1.
     HIT_RATIO = "hit_ratio"
 
@@ -88,24 +86,10 @@ class Forecast:
     error_of_last: float | None = None
 
 
-def forecast(series: Series, kind: Kind, period: float, horizon: float = 1.0) -> Forecast:
-    """The forecast of one series; see :func:`forecasts`.
-
-    >>> from anabranch_planner.forecast.series import Series
-    >>> series = Series()
-    >>> for second in range(0, 60, 3):
-    ...     series = series.append(float(second), 100.0 + second).series
-    >>> found = forecast(series, Kind.RATE, period=3.0, horizon=2.0)
-    >>> found.method, round(found.value, 6), round(found.error_of_last, 6)
-    (<Method.TREND: 'trend'>, 163.0, 6.0)
-    """
-    return forecasts([(series, kind)], period, horizon)[0]
-
-
 def forecasts(
     asked: Sequence[tuple[Series, Kind]], period: float, horizon: float = 1.0
 ) -> tuple[Forecast, ...]:
-    """The forecasts of many series, in their order; each is what it would be alone.
+    """The forecasts of many series, in their order; each is the same as alone.
 
     Args:
         asked: series with their kinds.
@@ -115,6 +99,14 @@ def forecasts(
 
     Raises:
         StatisticsError: ``period`` or ``horizon`` is no finite number above 0.
+
+    >>> from anabranch_planner.forecast.series import Series
+    >>> series = Series()
+    >>> for second in range(0, 60, 3):
+    ...     series = series.append(float(second), 100.0 + second).series
+    >>> (found,) = forecasts([(series, Kind.RATE)], period=3.0, horizon=2.0)
+    >>> found.method, round(found.value, 6), round(found.error_of_last, 6)
+    (<Method.TREND: 'trend'>, 163.0, 6.0)
     """
     check_positive(period, "period", "seconds")
     check_positive(horizon, "horizon", "periods")

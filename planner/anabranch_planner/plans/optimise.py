@@ -4,8 +4,10 @@
 * ``individual``: each query's own optimum; nothing is shared, everything carries its owner.
 * ``shared``: each query's own optimum; then equal prefixes run once and equal copies are kept
   once, without choosing anything anew.
+* ``dppick``: each query's orders by dpPick (:mod:`~anabranch_planner.search.dppick`); nothing is
+  shared, and there are no intermediate results.
 
-All three are charged by the same rules, so ``clash <= shared <= individual`` wherever the
+All are charged by the same rules, so ``clash <= shared <= individual <= dppick`` wherever the
 program is solved to the end. Every shortcut (a cap, a time limit) is named in ``Plan.method``.
 """
 
@@ -25,6 +27,7 @@ from anabranch_planner.plans.substreams import choose
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import gap, make_plan
 from anabranch_planner.search.demands import Limits, Switching, demand
+from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.general import solve_as_printed
 from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Problem, build_problem
@@ -96,8 +99,10 @@ class Options:
     @property
     def keeps_mirs(self) -> bool:
         """Whether plans may have intermediate results. A limit above 0 is of the joint plan only:
-        optimisers that choose for every query by itself have none then.
+        optimisers that choose for every query by itself have none then. dpPick has none ever.
         """
+        if self.optimizer is Optimizer.DPPICK:
+            return False
         most = None if self.limits is None else self.limits.mirs
         return self.mir and (most is None or (most > 0 and self.optimizer is Optimizer.CLASH))
 
@@ -226,6 +231,9 @@ def solve(problem: Problem, request: PlanRequest) -> tuple[Outcome, ...]:
         PlannerError: the formulation does not know limits or switching.
     """
     options = request.options
+    if options.optimizer is Optimizer.DPPICK:
+        with options.deadline.phase("solve"):
+            return tuple(pick_orders(part) for part in problem.apart())
     if options.optimizer is not Optimizer.CLASH:
         return _apart(problem, options)
     joint = options.deadline.share(JOINT_SHARE)

@@ -4,6 +4,8 @@ The queries of a running epoch are planned anew under the newest statistics, joi
 program as an epoch's plan, but over the stores of the running ruleset only: no store is opened, and
 copies of stores are as they are. An intermediate result that no order needs any more is closed.
 What arrives goes on being kept as before, so its insertion is the same for all of these plans.
+A plan by dpPick is revised by dpPick, each query by itself; it, too, has to cost less by the
+pipeline's objective than what runs.
 
 Under rations the steps of queries cost what the tuples take that are probed with; keeping what is
 kept costs what it did. So an intermediate result that pays for all tuples may be closed then.
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.plan import Optimizer
 from anabranch_planner.cost.footprint import Footprint, footprint_of
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
@@ -30,6 +33,7 @@ from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import assemble, gap
 from anabranch_planner.search.copies import attribute_rank
 from anabranch_planner.search.demands import Limits, Switching, demand
+from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.problem import Builder, Problem
 from anabranch_planner.search.rations import under_rations
 from anabranch_planner.search.warm_start import complete, running_routes
@@ -207,6 +211,9 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
             # At least a little, or nothing is known to run.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
             problem = _problem(part, model)
+            if request.options.optimizer is Optimizer.DPPICK:
+                found.append((owner, pick_orders(problem)))
+                continue
             if request.rations:
                 problem = under_rations(problem, request.rations)
             problem = demand(problem, Limits(), switching)

@@ -204,7 +204,7 @@ def make_plan(
         bound = max((o.bound for o in outcomes), default=0.0)
     else:
         for o in outcomes:
-            owner = str(o.problem.queries[0]) if optimizer is Optimizer.INDIVIDUAL else ""
+            owner = "" if optimizer is Optimizer.CLASH else str(o.problem.queries[0])
             some_orders, some_copies = assemble(o.problem, o.routing, owner, reused)
             orders += some_orders
             copies += some_copies

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from anabranch_planner.order.problem import Accounting
-from anabranch_planner.order.search import Algorithm
 from benchmarks.dppick import __main__ as dppick
 from benchmarks.dppick.bound import Size, savings
 from benchmarks.dppick.command import MEMORY
@@ -22,6 +20,8 @@ from benchmarks.dppick.engine import Policy, orders_of, run
 from benchmarks.dppick.measures import History, Period
 from benchmarks.dppick.rounds import FIXED, ablations, rivals
 from benchmarks.dppick.streams import sizes_of, tpcds_stream
+from benchmarks.papers.dppick.problem import Accounting
+from benchmarks.papers.dppick.search import Algorithm
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
 from benchmarks.umjoin.operators.chains import StepCounts

@@ -101,13 +101,14 @@ def test_flags_win_over_the_file() -> None:
 def test_optimizers() -> None:
     found = {
         name: planned("-", "--optimizer", name, stdin=SMALL)
-        for name in ("clash", "shared", "individual")
+        for name in ("clash", "shared", "individual", "dppick")
     }
     costs = {name: document["cost"] for name, document in found.items()}
     for document in found.values():
         assert document["individual_cost"] == pytest.approx(costs["individual"])
         assert document["shared_cost"] == pytest.approx(costs["shared"])
     assert costs["clash"] <= costs["shared"] + 1e-6 <= costs["individual"] + 1e-6
+    assert costs["individual"] <= costs["dppick"] + 1e-6
     owners = {copy["owner"] for copy in found["individual"]["copies"]}
     assert owners == set(found["individual"]["queries"])
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_planner.forecast.forecast import forecasts
 from anabranch_planner.forecast.series import Series
 
 if TYPE_CHECKING:
+    from anabranch_planner.forecast.forecast import Forecast, Kind
     from anabranch_planner.forecast.grid import Array
 
 #: Seconds between measurements.
@@ -47,3 +49,8 @@ def series_of(
         weight = 1.0 if weights is None else float(weights[row])
         series = series.append(row * PERIOD, float(value), weight).series
     return series
+
+
+def forecast(series: Series, kind: Kind, period: float, horizon: float = 1.0) -> Forecast:
+    """The forecast of one series."""
+    return forecasts([(series, kind)], period, horizon)[0]

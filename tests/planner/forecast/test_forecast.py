@@ -15,14 +15,13 @@ from anabranch_planner.forecast.forecast import (
     Forecast,
     Kind,
     Method,
-    forecast,
     forecasts,
 )
 from anabranch_planner.forecast.series import Outcome, Series
-from tests.planner.forecast.samples import PERIOD, random_columns, series_of
+from tests.planner.forecast.samples import PERIOD, forecast, random_columns, series_of
 
 kinds = st.sampled_from(Kind)
-LINEAR = [Kind.RATE, Kind.MATCHES, Kind.KEYS]
+LINEAR = [Kind.RATE, Kind.MATCHES]
 
 
 @given(kinds, st.floats(0, 1), st.integers(2, 70), st.sampled_from([0.5, 1.0, 7.0]))
@@ -163,10 +162,10 @@ def test_what_a_series_refuses_changes_no_forecast_and_a_clock_set_back_begins_a
     series = series_of([float(t) for t in range(20)])
     refused = series.append(60.0, math.nan)
     assert refused.outcome is Outcome.NOT_FINITE
-    assert forecast(refused.series, Kind.KEYS, PERIOD) == forecast(series, Kind.KEYS, PERIOD)
+    assert forecast(refused.series, Kind.MATCHES, PERIOD) == forecast(series, Kind.MATCHES, PERIOD)
     anew = series.append(-5.0, 3.0)
     assert anew.outcome is Outcome.BEGUN_ANEW
-    assert forecast(anew.series, Kind.KEYS, PERIOD) == Forecast(3.0, Method.LAST)
+    assert forecast(anew.series, Kind.MATCHES, PERIOD) == Forecast(3.0, Method.LAST)
 
 
 def test_what_is_old_counts_less() -> None:

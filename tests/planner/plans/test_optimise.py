@@ -165,7 +165,7 @@ def test_equal_input_gives_an_equal_plan_in_whatever_order(seed: int) -> None:
     assert optimise(queries, UniformStatistics(), Options(parallelism=4)) == plan
 
 
-@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize("optimizer", [o for o in Optimizer if o is not Optimizer.DPPICK])
 def test_the_section_vii_c_workload_is_solved_to_optimality(optimizer: Optimizer) -> None:
     queries = list(random_queries(7, count=20, size=3, relations=10))
     plan = checked(queries, UniformStatistics(), optimizer, Objective.PAPER, 4)

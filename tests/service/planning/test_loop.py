@@ -135,7 +135,7 @@ def test_queries_that_share_are_cheaper_together(shop: Service) -> None:
     assert record["solve_ms"] > 0
 
 
-@pytest.mark.parametrize("optimizer", ["clash", "shared", "individual"])
+@pytest.mark.parametrize("optimizer", ["clash", "shared", "individual", "dppick"])
 def test_the_optimizer_can_be_switched_at_run_time(shop: Service, optimizer: str) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
@@ -144,7 +144,10 @@ def test_the_optimizer_can_be_switched_at_run_time(shop: Service, optimizer: str
     shop.plan(0)
     record = shop.get("/v1/epochs/1")
     assert (record["optimizer"], record["parallelism"]) == (optimizer, 3)
-    if optimizer != "clash":
+    if optimizer == "dppick":
+        assert record["method"] == "dppick"
+        assert record["cost"] >= record["individual_cost"]
+    elif optimizer != "clash":
         assert record["cost"] == record[f"{optimizer}_cost"]
 
 

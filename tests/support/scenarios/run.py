@@ -37,6 +37,7 @@ from tests.support.scenarios.features import features
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.past import generate_with_past
+from tests.support.scenarios.picked import generate_picked
 from tests.support.scenarios.retained import generate_retained
 from tests.support.scenarios.rows import LOCAL
 from tests.support.scenarios.script import Script, draw
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
     kinds.add_argument("--retained", action="store_true", help="with streams that are retained")
     kinds.add_argument("--tables", action="store_true", help="with tables")
+    kinds.add_argument("--dppick", action="store_true", help="planned by dpPick")
     kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
     parser.add_argument(
         "--objects", action="store_true", help="state in an object store, machines lost"
@@ -111,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make = generate_retained if options.retained else make
         make = generate_with_tables if options.tables else make
         make = generate_respelled if options.respelled else make
+        make = generate_picked if options.dppick else make
         make = generate_with_past if options.past and make is generate else make
         engine: Engine = partial(replay, make=make)
         if options.engine == "local":
@@ -203,6 +206,9 @@ def local(
     generated = make(seed, folder, LOCAL)
     batches = max(len(s.cuts or ()) for s in read_scenario(generated.path).streams.values())
     script = replace(draw(seed, batches), relaxed=relaxed)
+    if make is generate_picked:
+        # By the scenario's optimisers, not by plans without regard to cost.
+        script = replace(script, odd=False, picked=True)
     if revised:
         script = replace(script, revised=frozenset(range(1, batches)))
     if rationed:

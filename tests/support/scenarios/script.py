@@ -69,6 +69,7 @@ class Script:
         backfills: per epoch, whether the past of its intermediate results is computed anew.
         relaxed: relations have a random part of their filters, the rest is checked after joining.
         revised: batches before which a random revision of the running ruleset is published.
+        picked: most of these are dpPick's for drawn statistics, where there are no others' stores.
         rationed: batches that withhold random tuples from probes.
         allocation: plans the rations of these batches; None: the rations are random.
         owed: those of them whose withheld results are to be made good. The run goes on, with
@@ -94,6 +95,7 @@ class Script:
     backfills: tuple[Backfilling, ...] = (Backfilling.NEVER,)
     relaxed: bool = False
     revised: frozenset[int] = frozenset()
+    picked: bool = False
     rationed: frozenset[int] = frozenset()
     allocation: Allocation | None = None
     owed: frozenset[int] = frozenset()

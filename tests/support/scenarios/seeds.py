@@ -50,6 +50,10 @@ RELAXED_MANY = tuple(range(6000, 6300))
 REVISED_FEW = (4, 7, 8, 9, 10, 12)
 REVISED_MANY = tuple(range(7000, 7300))
 
+#: In this process planned by dpPick, by default and in ``make test-full``.
+PICKED_FEW = (9615, 9616, 9619, 9623, 9625, 9629)
+PICKED_MANY = tuple(range(9600, 9800))
+
 #: In this process with random rations in most batches, by default and in ``make test-full``.
 RATIONED_FEW = (5, 23, 28, 37, 54)
 RATIONED_MANY = tuple(range(8000, 8300))

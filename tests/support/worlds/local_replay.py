@@ -394,6 +394,7 @@ class _Run:
             (e, self.script.ruleset_of(e, self.scenario.every))
             for e in range(-(-self.batches // self.scenario.every))
         ]
+        self.replay.events["revision by dpPick"] += self.service.picked
         self.replay.withheld = tuple(self._withheld())
         self.replay.begins = {n: self.service.begins(n, epochs) for n in self.scenario.queries}
         for activation in state.queries.values():

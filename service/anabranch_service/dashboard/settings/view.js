@@ -5,7 +5,7 @@ export const GROUPS = [
   [
     "The plan",
     [
-      { name: "optimizer", text: "how queries are planned", choices: ["clash", "shared", "individual"] },
+      { name: "optimizer", text: "how queries are planned", choices: ["clash", "shared", "individual", "dppick"] },
       { name: "objective", text: "what costs: CPU time, tuples sent and rows written, or tuples sent only", choices: ["seconds", "tuples", "paper"] },
       { name: "solver", text: "of the joint plan", choices: ["branch", "highs", "cp-sat", "mathopt", "cbc"] },
       { name: "parallelism", text: "partitions of a store" },

@@ -1,0 +1,1 @@
+"""Probe orders of one multi-way join operator: dpPick, its rivals and its ablations."""

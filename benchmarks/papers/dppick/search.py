@@ -1,0 +1,124 @@
+"""Probe orders of one operator by a named algorithm, all compared by one cost.
+
+``dppick`` and ``exact`` minimise the cost; the rivals of the dpPick paper (section 5) choose one
+stream after the other:
+
+* ``fixed``: in the order of the streams, each as soon as it joins what was visited;
+* ``selectivity`` (MJoin, GrubJoin): next is the lowest selectivity, ``gamma mu`` over the rows
+  stored of the target;
+* ``greedy`` (MultiStream): next is the cheapest step by itself.
+
+Ties go to the lower target. An ablation changes the prices that are searched by, never those that
+the answer is compared by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from benchmarks.papers.dppick.dppick import dppick_orders
+from benchmarks.papers.dppick.exact import exact_orders
+from benchmarks.papers.dppick.problem import order_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from benchmarks.papers.dppick.problem import Operator
+
+
+class Algorithm(StrEnum):
+    """How orders are found."""
+
+    DPPICK = "dppick"
+    EXACT = "exact"
+    GREEDY = "greedy"
+    SELECTIVITY = "selectivity"
+    FIXED = "fixed"
+
+
+class Ablation(StrEnum):
+    """What a search leaves out of account (section 5.3): only this cost is seen."""
+
+    QUERY_COST = "query-cost"
+    MATCH_COST = "match-cost"
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Probe orders of one operator.
+
+    Attributes:
+        cost: per unit of time: the orders' costs, weighted by the arrival rates of their starts,
+            under the operator's accounting and prices.
+        orders: start -> the streams that are probed, in order.
+    """
+
+    algorithm: Algorithm
+    cost: float
+    orders: Mapping[int, tuple[int, ...]]
+
+
+def search_orders(
+    operator: Operator, algorithm: Algorithm, ablation: Ablation | None = None
+) -> Orders:
+    """The orders that ``algorithm`` chooses.
+
+    Raises:
+        PlannerError: there are more streams or sequences than the algorithm can search.
+    """
+    seen = operator
+    if ablation is Ablation.QUERY_COST:
+        seen = replace(operator, prices=replace(operator.prices, match=0.0))
+    elif ablation is Ablation.MATCH_COST:
+        seen = replace(operator, prices=replace(operator.prices, query=0.0))
+    found = _SEARCHES[algorithm](seen)
+    cost = sum(
+        weight * order_cost(operator, start, order)
+        for start, (weight, order) in enumerate(zip(operator.weights, found, strict=True))
+    )
+    return Orders(algorithm, cost, dict(enumerate(found)))
+
+
+def _one_by_one(
+    operator: Operator, rank: Callable[[int, int, int, int], float]
+) -> tuple[tuple[int, ...], ...]:
+    """From each start, again and again the step of the least rank (start, set, side, target)."""
+    orders = []
+    for start in range(len(operator.names)):
+        visited, order = 1 << start, list[int]()
+        for _ in range(len(operator.names) - 1):
+            _, target = min(
+                (rank(start, visited, side, target), target)
+                for side, target in operator.steps(visited)
+            )
+            order.append(target)
+            visited |= 1 << target
+        orders.append(tuple(order))
+    return tuple(orders)
+
+
+def _fixed(operator: Operator) -> tuple[tuple[int, ...], ...]:
+    return _one_by_one(operator, lambda _start, _visited, _side, target: float(target))
+
+
+def _greedy(operator: Operator) -> tuple[tuple[int, ...], ...]:
+    return _one_by_one(operator, lambda *step: operator.step(*step)[0])
+
+
+def _selectivity(operator: Operator) -> tuple[tuple[int, ...], ...]:
+    def rank(start: int, visited: int, side: int, target: int) -> float:
+        match = operator.figures.one(start, visited, side, target)
+        return match.gamma * match.mu / max(operator.rows[target], 1.0)
+
+    return _one_by_one(operator, rank)
+
+
+_SEARCHES: Mapping[Algorithm, Callable[[Operator], tuple[tuple[int, ...], ...]]] = {
+    Algorithm.DPPICK: dppick_orders,
+    Algorithm.EXACT: exact_orders,
+    Algorithm.GREEDY: _greedy,
+    Algorithm.SELECTIVITY: _selectivity,
+    Algorithm.FIXED: _fixed,
+}

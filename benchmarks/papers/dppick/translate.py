@@ -1,0 +1,75 @@
+"""A join query under the cost model, as one operator with a probe order per alias.
+
+Aliases are numbered as in FROM. The weight of a start is its arrival rate. A step's mean matches
+are the tuples that :meth:`CostModel.probe` has its path send out after the step over those before
+it, so they depend on the visited set and, under time bounds, on the start; with the tuple-at-a-time
+accounting and both prices 1 a cost is probes plus matches per unit of time. ``kappa`` of a store is
+the greatest known distinct count among its join attributes, else its cardinality, which it never
+exceeds. Intermediate results, partitions and other queries play no part here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from anabranch_contract.queries.mirs import base_mir, sub_join
+from anabranch_planner.cost.candidates import adjacency
+from benchmarks.papers.dppick.figures import SizeFigures
+from benchmarks.papers.dppick.problem import Accounting, Operator, Prices
+
+if TYPE_CHECKING:
+    from anabranch_contract.queries.joins import JoinQuery, Member
+    from anabranch_planner.cost.model import CostModel
+    from anabranch_planner.cost.statistics import Statistics
+
+
+def operator_of(
+    query: JoinQuery,
+    model: CostModel,
+    statistics: Statistics,
+    *,
+    prices: Prices | None = None,
+    accounting: Accounting = Accounting.TUPLE,
+) -> Operator:
+    """The operator of ``query``; figures of sub-joins are computed when first asked for.
+
+    Args:
+        statistics: those of ``model``, for the numbers of keys.
+    """
+    labels = [member.label for member in query.members]
+    number = {label: i for i, label in enumerate(labels)}
+    near = adjacency(query)
+
+    @cache
+    def size(start: int, mask: int) -> float:
+        inside = frozenset(label for i, label in enumerate(labels) if mask >> i & 1)
+        return model.probe(sub_join(query, inside), labels[start] if bounded else None)
+
+    bounded = model.by_start or bool(model.bounds(sub_join(query, frozenset(labels))))
+    bases = [base_mir(m.relation) for m in query.members]
+    rows = tuple(model.cardinality(base) for base in bases)
+    return Operator(
+        names=tuple(member.alias for member in query.members),
+        weights=tuple(model.added(base) for base in bases),
+        keys=tuple(
+            _keys(query, member, statistics, row)
+            for member, row in zip(query.members, rows, strict=True)
+        ),
+        rows=rows,
+        near=tuple(sum(1 << number[other] for other in near[label]) for label in labels),
+        figures=SizeFigures(len(labels), size, bounded),
+        prices=prices or Prices(),
+        accounting=accounting,
+    )
+
+
+def _keys(query: JoinQuery, member: Member, statistics: Statistics, rows: float) -> float:
+    known = [
+        count
+        for key_class in query.classes
+        for attribute in key_class.members
+        if attribute.label == member.label
+        and (count := statistics.distinct(member.relation, (attribute.attribute,))) is not None
+    ]
+    return min(max(known, default=rows), rows)

@@ -1,1 +1,0 @@
-"""Probe orders of one multi-way join operator (dpPick)."""

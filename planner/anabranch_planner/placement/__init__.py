@@ -1,1 +1,0 @@
-"""Where joins of streams that arrive at different hosts are placed (PMJoin)."""

@@ -1,0 +1,106 @@
+"""dpPick: the probe orders of one query with the least expected time per arriving tuple.
+
+Source: Hu & Qiu, "Runtime-optimized Multi-way Stream Join Operator", Eq. 8. An order that probes
+the stores ``r_1 .. r_n`` costs ``C_1``, where ``C_(n+1) = 0`` and
+
+    C_i = alpha_q f(kappa_r) + gamma (alpha_m mu + C_(i+1)).
+
+* ``alpha_q f(kappa_r)``: the time of one query of store ``r``. A store is a number of segments
+  with a hash index each, so this is ``probe + look * looks``, whatever the number of keys
+  (:mod:`~anabranch_planner.cost.constants`, fitted to the running pipeline).
+* ``alpha_m``: the time of one match.
+* ``gamma`` (Eq. 9): the share of queries that find something. ``mu`` (Eq. 10): matches of one
+  that does. ``gamma mu`` is the ratio of the forecast tuples after and before the step. A query
+  that finds anything finds as many rows as a key has, at least one, in the mean.
+
+**The search** is exact. What follows a step depends on the start and the joined set only, so one
+pass over the edges of a goal, larger heads first, finds the least cost of every state. Algorithm 3
+enumerates all sequences instead and remembers the costs of their ends; the costs are the same.
+
+**As printed.** What follows a step is paid once per query that finds something, because the
+paper's engine hands the matches of a query on as one list. This runtime probes with every match, so
+it pays ``gamma mu`` times as much. ``individual`` minimises that; this optimiser keeps the paper's
+formula, so that the two can be compared (``docs/papers.md``).
+
+An operator of the paper has one backend per input and no intermediate results. Copies of the
+stores are chosen for the orders afterwards, as for any other plan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.plan import Objective
+from anabranch_planner.cost.constants import DEFAULT_LOOKS
+from anabranch_planner.search.lower_bounds import floor
+from anabranch_planner.search.outcome import Outcome
+from anabranch_planner.search.routes import finish
+
+if TYPE_CHECKING:
+    from anabranch_planner.cost.constants import CostConstants
+    from anabranch_planner.search.problem import EdgeId, Goal, Problem
+
+
+def pick_orders(problem: Problem) -> Outcome:
+    """dpPick's order for every goal of ``problem``, which has no intermediate results.
+
+    Of equal orders the one whose first different step is listed first.
+
+    Returns:
+        Routes with their cost by the problem's own objective, above a bound of that.
+    """
+    constants = problem.model.charging(Objective.SECONDS).constants
+    assert constants is not None  # seconds have constants
+    figures: dict[EdgeId, tuple[float, float]] = {}
+    for e in {e for goal in problem.goals for e in goal.edges}:
+        figures[e] = _step(problem, e, constants)
+    routing = finish(
+        problem, {g: _cheapest(problem, goal, figures) for g, goal in enumerate(problem.goals)}
+    )
+    method = "dppick"
+    if problem.reduced:
+        method += f"; one order per start for {', '.join(problem.reduced)} (cap)"
+    return Outcome(problem, routing, min(floor(problem), routing.cost), method, 0, 0)
+
+
+def _cheapest(
+    problem: Problem, goal: Goal, figures: dict[EdgeId, tuple[float, float]]
+) -> tuple[EdgeId, ...]:
+    """The path of ``goal`` with the least cost by Eq. 8."""
+    graph = problem.graph
+    cost, following = {goal.sink: 0.0}, dict[int, "EdgeId"]()
+    for e in reversed(goal.edges):
+        behind = cost.get(graph.head[e])
+        if behind is not None:
+            own, hit = figures[e]
+            total, tail = own + hit * behind, graph.tail[e]
+            if tail not in cost or total <= cost[tail]:
+                cost[tail], following[tail] = total, e
+    path, state = [], goal.root
+    while state != goal.sink:
+        path.append(following[state])
+        state = graph.head[path[-1]]
+    return tuple(path)
+
+
+def _step(problem: Problem, e: EdgeId, constants: CostConstants) -> tuple[float, float]:
+    """Seconds of a query and its matches, and ``gamma``."""
+    graph, model = problem.graph, problem.model
+    before, after, store = (
+        graph.mir(sub) for sub in (graph.before[e], graph.after[e], graph.target[e])
+    )
+    origin = graph.start[e], graph.substream[e]
+    sent = model.probe(before, *origin)
+    mean = model.probe(after, *origin) / sent if sent > 0 else 0.0
+    query = constants.probe + constants.look * constants.looks.get(store.id, DEFAULT_LOOKS)
+    joined, added = graph.subs[graph.before[e]].labels, graph.members(e)
+    attributes = {
+        member.attribute
+        for key_class in graph.subs[graph.after[e]].query.classes
+        if any(member.label in joined for member in key_class.members)
+        for member in key_class.members
+        if member.label in added
+    }
+    (relation,) = store.relations
+    hit = min(mean, model.present(before, after, relation, tuple(sorted(attributes))) or 1.0)
+    return query + constants.match * mean, hit

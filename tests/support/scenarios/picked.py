@@ -1,0 +1,64 @@
+"""Random scenarios whose epochs and revisions are planned by dpPick, for drawn statistics.
+
+What a seed means without is what it was: what is added is drawn by a generator of its own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import yaml
+
+from anabranch_contract.plans.plan import Optimizer
+from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.plans.optimise import Options
+from anabranch_planner.plans.revise import RevisionRequest, revise
+from anabranch_planner.plans.running import running_plan
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import read_document
+from tests.support.scenarios.rows import RECORDED, Size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.queries.joins import JoinQuery
+
+
+def generate_picked(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed`` under dpPick; some begin or end under another optimiser."""
+    generated, rng = generate(seed, folder, size), Random(f"picked {seed}")
+    document = read_document(generated.path)
+    other, drawn = rng.choice(["clash", "shared", "individual"]), rng.random()
+    batch = rng.randint(2, 4)
+    document["optimizer"] = {0: "dppick"}
+    if drawn < 0.25:
+        document["optimizer"] = {0: other, batch: "dppick"}
+    elif drawn < 0.4:
+        document["optimizer"] = {0: "dppick", batch: other}
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    return generated
+
+
+def picked_revision(
+    running: Ruleset, queries: Sequence[JoinQuery], rng: Random, number: int
+) -> Ruleset | None:
+    """dpPick's revision of ``running`` for drawn statistics; None: none of some is cheaper."""
+    plan = running_plan(running, queries, Optimizer.DPPICK)
+    relations = sorted({relation.id for query in queries for relation in query.relations})
+    for _ in range(4):
+        sizes = {relation: 10 ** rng.uniform(0, 3) for relation in relations}
+        keys = {relation: max(1.0, sizes[relation] * rng.random()) for relation in relations}
+        found = revise(
+            RevisionRequest(
+                statistics=TableStatistics(sizes, every_distinct=keys),
+                running=plan,
+                number=number,
+                options=Options(optimizer=Optimizer.DPPICK),
+            )
+        )
+        if found is not None:
+            return found.ruleset
+    return None
