@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.logical.blocks import Block, joined
 from anabranch_planner.logical.nodes import (
     ANTI,
     FULL,
@@ -35,19 +34,28 @@ from anabranch_planner.logical.nodes import (
     SEMI,
     Aggregate,
     Condition,
-    Distinct,
     Exchange,
-    Filter,
     Item,
     Limit,
-    Named,
     Node,
     Project,
     Scan,
-    SetOperation,
     Sort,
 )
-from anabranch_planner.logical.reading import (
+from anabranch_planner.sql.dialects import SPARK
+from anabranch_planner.sql.unresolved import position_of
+from benchmarks.papers.tsc.blocks import Block, outer_joined
+from benchmarks.papers.tsc.nodes import (
+    Distinct,
+    Named,
+    NestedCondition,
+    NestedItem,
+    Query,
+    SetOperation,
+    filtered,
+    queries_of,
+)
+from benchmarks.papers.tsc.reading import (
     aggregates_of,
     conjuncts,
     grouping_keys,
@@ -59,16 +67,14 @@ from anabranch_planner.logical.reading import (
     tables_outside,
     tables_read,
 )
-from anabranch_planner.logical.statements import read_statement, refused
-from anabranch_planner.sql.dialects import SPARK
-from anabranch_planner.sql.unresolved import position_of
+from benchmarks.papers.tsc.statements import read_statement, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_planner.logical.statements import Catalog
+    from benchmarks.papers.tsc.statements import Catalog
 
-#: How a query inside an expression is written there: ``QUERY.format(n)``.
+#: The mark of a query inside an expression: ``QUERY.format(n)``, numbered by statement.
 QUERY = "__query_{}__"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _JOINS = {"LEFT": LEFT, "RIGHT": RIGHT, "FULL": FULL}
@@ -103,6 +109,7 @@ class _Translation:
 
     def __init__(self) -> None:
         self._made = 0
+        self._marks = 0
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Node:
         """The plan of a query, wherever it stands."""
@@ -129,9 +136,8 @@ class _Translation:
 
     def _set_operation(self, node: exp.SetOperation, ctes: Mapping[str, Node]) -> Node:
         kind = type(node).__name__.upper() + ("" if node.args.get("distinct") else " ALL")
-        plan: Node = SetOperation(
-            self.query(node.this, ctes), self.query(node.expression, ctes), kind
-        )
+        sides = self.query(node.this, ctes), self.query(node.expression, ctes)
+        plan: Node = SetOperation(sides, kind)
         return self._ordered(node, plan, ctes)
 
     def _select(self, select: exp.Select, ctes: Mapping[str, Node]) -> Node:
@@ -154,29 +160,30 @@ class _Translation:
             keys = grouping_keys(group)
             if plan is None:
                 raise refused("an aggregate without FROM", select)
-            plan = Aggregate(Exchange(plan, keys) if keys else plan, keys, calls)
+            plan = Aggregate((Exchange((plan,), keys) if keys else plan,), keys, calls)
         if having is not None and plan is not None:
-            conditions = [self._condition(c, ctes) for c in conjuncts(having.this)]
-            plan = Filter(plan, tuple(conditions))
+            plan = filtered(plan, [self._condition(c, ctes) for c in conjuncts(having.this)])
         items = tuple(self._item(e, ctes) for e in select.expressions)
-        plan = Project(plan, items)
+        rows = () if plan is None else (plan,)
+        plan = Project((*rows, *queries_of(items)), items)
         distinct = select.args.get("distinct")
         if distinct is not None:
             if distinct.args.get("on") is not None:
                 raise refused("DISTINCT ON", distinct)
-            plan = Distinct(plan)
+            plan = Distinct((plan,))
         return self._ordered(select, plan, ctes)
 
     def _ordered(self, node: exp.Query, plan: Node, ctes: Mapping[str, Node]) -> Node:
         order, limit, offset = (node.args.get(part) for part in ("order", "limit", "offset"))
         if order is not None:
-            plan = Sort(plan, tuple(self._item(e, ctes) for e in order.expressions))
+            by = tuple(self._item(e, ctes) for e in order.expressions)
+            plan = Sort((plan, *queries_of(by)), tuple(item.text for item in by))
         if limit is not None or offset is not None:
             count = limit.expression.sql(SPARK) if isinstance(limit, exp.Limit) else ""
             if limit is not None and not count:
                 raise refused("FETCH", limit)
             skipped = offset.expression.sql(SPARK) if offset is not None else ""
-            plan = Limit(plan, count, skipped)
+            plan = Limit((plan,), count, skipped)
         return plan
 
     # --- FROM and WHERE ------------------------------------------------------------------------
@@ -203,8 +210,8 @@ class _Translation:
                     raise refused(f"{part.strip('_').upper()} after a table", node)
             known = ctes.get(node.name)
             if known is None:
-                return Scan(node.name, node.alias_or_name)
-            return Named(known, node.alias_or_name, columns_of(known))
+                return Scan((), node.name, node.alias_or_name)
+            return Named((known,), node.alias_or_name, columns_of(known))
         if isinstance(node, exp.Subquery) and not node.alias:
             inner = node.this
             if isinstance(inner, exp.Table | exp.Subquery):
@@ -214,7 +221,7 @@ class _Translation:
                 return block.all_joined()
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
             plan = self.query(node.this, ctes)
-            return Named(plan, node.alias_or_name, columns_of(plan))
+            return Named((plan,), node.alias_or_name, columns_of(plan))
         raise refused(f"{node.sql(SPARK)[:40]} in FROM", node)
 
     def _join(self, join: exp.Join, block: Block, ctes: Mapping[str, Node]) -> None:
@@ -233,7 +240,7 @@ class _Translation:
             block.on += conditions
             return
         block.before_outer(preserved=joins not in (RIGHT, FULL))
-        block.items = [joined(block.items[0], right, joins, conditions)]
+        block.items = [outer_joined(block.items[0], right, joins, conditions)]
 
     def _place(
         self, conjunct: exp.Expr, block: Block, tables: set[str], ctes: Mapping[str, Node]
@@ -366,7 +373,7 @@ class _Translation:
         for query in replaced.find_all(exp.Subquery):
             query.replace(exp.column("value", name))
         conditions = [self._condition(c, ctes) for c in (replaced, *links)]
-        return Named(plan, name, columns_of(plan)), conditions
+        return Named((plan,), name, columns_of(plan)), conditions
 
     def _name(self) -> str:
         self._made += 1
@@ -385,16 +392,16 @@ class _Translation:
                     for r, side in zip(read, (node.this, node.expression), strict=True)
                 )
                 sides = (one, other)
-        return Condition(text, frozenset(tables_outside(node, set())), sides, queries)
+        return NestedCondition(text, frozenset(tables_outside(node, set())), sides, queries)
 
     def _item(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Item:
         if isinstance(node, exp.Alias):
             text, queries = self._text(node.this, ctes)
-            return Item(text, node.alias, queries)
+            return NestedItem(text, node.alias, queries)
         text, queries = self._text(node, ctes)
-        return Item(text, node.output_name, queries)
+        return NestedItem(text, node.output_name, queries)
 
-    def _text(self, node: exp.Expr, ctes: Mapping[str, Node]) -> tuple[str, tuple[Node, ...]]:
+    def _text(self, node: exp.Expr, ctes: Mapping[str, Node]) -> tuple[str, tuple[Query, ...]]:
         """An expression, with a mark in the place of each query inside it."""
         inside = queries_in(node)
         if not inside:
@@ -404,8 +411,10 @@ class _Translation:
             known = inner_tables(query)
             if tables_read(query) - known:
                 raise refused("a correlated query in this place", inside[number])
-            plans.append(self.query(query.copy(), ctes))
-            query.replace(exp.Var(this=QUERY.format(number)))
+            mark = QUERY.format(self._marks)
+            self._marks += 1
+            plans.append(Query((self.query(query.copy(), ctes),), mark))
+            query.replace(exp.Var(this=mark))
         return copied.sql(SPARK), tuple(plans)
 
 
@@ -413,8 +422,6 @@ def columns_of(node: Node) -> tuple[str, ...]:
     """The names of a query's columns."""
     if isinstance(node, Project):
         return tuple(item.name for item in node.items)
-    if isinstance(node, SetOperation):
-        return columns_of(node.left)
-    if isinstance(node, Distinct | Sort | Limit):
-        return columns_of(node.input)
+    if isinstance(node, SetOperation | Distinct | Sort | Limit):
+        return columns_of(node.inputs[0])
     raise TypeError(node)

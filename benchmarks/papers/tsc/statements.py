@@ -10,12 +10,12 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.logical.inline import inlined, uniquely_named
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.dialects import reader_of
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import unclosed_at, what_is_wrong
 from anabranch_planner.sql.unresolved import position_of
+from benchmarks.papers.tsc.inline import inlined, uniquely_named
 
 #: Table -> column -> type, as sqlglot wants it.
 Catalog: TypeAlias = dict[str, dict[str, str]]

@@ -12,28 +12,27 @@ import duckdb
 import numpy as np
 import pytest
 import sqlglot
-from typer.testing import CliRunner
 
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_planner.command.cli import app
-from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
-from anabranch_planner.logical.nodes import Join, MultiJoin, Named, Node
-from anabranch_planner.logical.render import name_of, to_document, to_dot, to_sql, to_text
-from anabranch_planner.logical.translate import translate
+from anabranch_planner.logical.nodes import Join, MultiJoin, Node
+from anabranch_planner.logical.render import to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import convert, groups, multi_joins, ordered
-from anabranch_planner.passes import ConversionRequest, convert_statement, read_sql
+from benchmarks.papers.__main__ import main
+from benchmarks.papers.tsc.catalogs import KNOWN, parse_catalog, text_of
+from benchmarks.papers.tsc.nodes import Named
+from benchmarks.papers.tsc.sql import to_sql
+from benchmarks.papers.tsc.statements import read_statement
+from benchmarks.papers.tsc.translate import translate
 from tests.support.cases.syntaxes import respell
 from tests.support.scenarios.queries import World
 from tests.support.scenarios.rows import RECORDED, make_tables
 from tests.support.surroundings.tpc import Workload, workload
-from tests.support.worlds.in_memory import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from anabranch_planner.logical.statements import Catalog
+    from benchmarks.papers.tsc.statements import Catalog
 
 CATALOG: Catalog = {
     "a": {"k": "int", "x": "int", "s": "string"},
@@ -188,13 +187,6 @@ def test_random_joins_in_random_words(seed: int) -> None:
         draft = world.draft(int(rng.integers(2, 5)))
         sql = respell(draft, columns, rng).sql
         after = converted(db, sql, catalog)
-        streams = {
-            t.name: Stream(
-                StreamName(t.name), tuple((f.name, type_of(f.type)) for f in t.data.schema)
-            )
-            for t in tables
-        }
-        convert_statement(ConversionRequest(sql, catalog, planned=read_sql(sql), streams=streams))
         if len(draft.members) > 2 and all(c.is_join for c in draft.conditions):
             assert [len(m.inputs) for m in multi_joins(after)] == [len(draft.members)]
 
@@ -313,9 +305,7 @@ def test_what_is_read_twice_stays_one_node() -> None:
     )
     named = [node for node in ordered(plan) if isinstance(node, Named)]
     assert len(named) == 2
-    assert named[0].input is named[1].input
-    assert to_text(plan).count("Aggregate") == 1
-    assert json.dumps(to_document(plan)).count('"ref": 1') == 1
+    assert named[0].inputs[0] is named[1].inputs[0]
 
 
 def test_predicates_and_residuals_of_a_multi_way_join() -> None:
@@ -327,7 +317,7 @@ def test_predicates_and_residuals_of_a_multi_way_join() -> None:
     (group,) = groups(before)
     assert sum(isinstance(node, Join) for node in group.members) == 2
     (join,) = multi_joins(convert(before))
-    assert [name_of(node) for node in join.inputs] == ["a", "b", "c"]
+    assert [node.name for node in join.inputs] == ["a", "b", "c"]
     assert {c.text for c in join.predicates} == {"a.k = b.k", "b.y = c.y"}
     assert [c.text for c in join.residual] == ["a.x < c.z"]
     assert "Filter a.x > 2" in to_text(join)
@@ -398,6 +388,30 @@ def test_an_unknown_dialect_is_refused() -> None:
         translate("SELECT x FROM a", CATALOG, "sparc")
 
 
+@pytest.mark.parametrize(
+    ("sql", "dialect", "named"),
+    [
+        (
+            "SELECT R.k FROM R ORDER BY R.k LIMIT 50 PERCENT",
+            "spark",
+            "LIMIT ... PERCENT",
+        ),
+        (
+            "SELECT R.k FROM R ORDER BY R.k LIMIT 1 BY R.k",
+            "clickhouse",
+            "LIMIT ... BY",
+        ),
+        ("SELECT R.k FROM R, S WHERE R.k = S.k (+)", "oracle", "(+)"),
+        ("SELECT R.k FROM R TABLESAMPLE (5 PERCENT) JOIN S ON R.k = S.k", "spark", "TABLESAMPLE"),
+    ],
+)
+def test_no_argument_of_a_statement_is_passed_over(sql: str, dialect: str, named: str) -> None:
+    catalog = {name: dict.fromkeys(("k", "x"), "int") for name in "RS"}
+    with pytest.raises(QueryError) as refused:
+        read_statement(sql, catalog, dialect)
+    assert named in refused.value.message
+
+
 # --- catalogs and the command line -------------------------------------------------------------
 
 
@@ -417,24 +431,26 @@ def test_a_catalog_that_is_none(text: str, field: str) -> None:
     assert caught.value.remedy
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     statement, catalog = tmp_path / "q.sql", tmp_path / "catalog.yaml"
     statement.write_text("SELECT a.x FROM a, b, c WHERE a.k = b.k AND b.k = c.k AND a.x < c.z;")
     catalog.write_text("".join(f"{t}: {json.dumps(c)}\n" for t, c in CATALOG.items()))
-    call = ["convert", "--sql", str(statement), "--catalog", str(catalog)]
-    done = CliRunner().invoke(app, [*call, "--json"])
-    assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
+    call = ["tsc", "convert", "--sql", str(statement), "--catalog", str(catalog)]
+    assert main([*call, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
     (join,) = said["multijoins"]
     assert join["inputs"] == ["a", "b", "c"]
     assert sorted(join["predicates"]) == ["a.k = b.k", "b.k = c.k"]
     assert join["residual"] == ["a.x < c.z"]
     assert said["before"]["inputs"][0]["node"] == "Join"
     assert said["after"]["inputs"][0]["node"] == "MultiJoin"
-    assert "1 multi-way join" in CliRunner().invoke(app, call).stdout
-    assert "digraph" in CliRunner().invoke(app, [*call, "--dot"]).stdout
+    assert main(call) == 0
+    assert "1 multi-way join" in capsys.readouterr().out
+    assert main([*call, "--dot"]) == 0
+    assert "digraph" in capsys.readouterr().out
     statement.write_text("SELECT a.nope FROM a")
-    done = CliRunner().invoke(app, call)
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {statement}: line 1, column 8: ")
-    assert done.stderr.count("\n") == 1
+    assert main(call) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {statement}: line 1, column 8: ")
+    assert error.count("\n") == 1
+    assert main(["tsc", "convert", "--sql", str(tmp_path / "none"), "--catalog", "tpch"]) == 2

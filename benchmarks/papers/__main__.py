@@ -1,0 +1,45 @@
+"""``python -m benchmarks.papers PAPER COMMAND ...``: examples, rivals, simulations.
+
+Exit codes: 0; 1 a benchmark failed; 2 an argument or a file is unusable, with one line of reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from anabranch_contract.errors import PlannerError
+from benchmarks.papers.tsc import command as tsc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from benchmarks.papers.commands import Paper
+
+UNUSABLE = 2
+#: Name of the paper -> the module with its subcommands.
+PAPERS: Mapping[str, Paper] = {
+    "tsc": tsc,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers")
+    papers = parser.add_subparsers(metavar="PAPER", required=True)
+    for name, paper in PAPERS.items():
+        paper.add(papers.add_parser(name, help=paper.ABOUT, description=paper.ABOUT))
+    options, rest = parser.parse_known_args(arguments)
+    if not options.forwards and rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        code: int = options.run(rest if options.forwards else options)
+    except PlannerError as cause:
+        sys.stderr.write(f"error: {' '.join(str(cause).split())}\n")
+        return UNUSABLE
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Subcommands of ``python -m benchmarks.papers``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+
+class Paper(Protocol):
+    """A module with the subcommands of one paper.
+
+    Attributes:
+        ABOUT: one line for the help text.
+    """
+
+    ABOUT: str
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Add the paper's subcommands to ``parser``."""
+
+
+def command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    about: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """Add a subcommand; returns its parser, for its options.
+
+    Args:
+        run: runs it with the parsed options; returns the exit code.
+    """
+    parser = commands.add_parser(name, help=about, description=about)
+    parser.set_defaults(run=run, forwards=False)
+    return parser
+
+
+def forward(
+    commands: argparse._SubParsersAction[Any],
+    name: str,
+    about: str,
+    main: Callable[[Sequence[str]], int],
+) -> None:
+    """Add a subcommand that hands all its arguments to ``main``, a module's entry point."""
+    parser = commands.add_parser(name, help=about, add_help=False)
+    parser.set_defaults(run=main, forwards=True)
