@@ -13,7 +13,7 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.explain.explain import explain_text
-from anabranch_planner.logical.render import to_text
+from anabranch_planner.logical.nodes import to_text
 from anabranch_planner.passes import (
     EpochRequest,
     convert_query,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_planner.logical.render import to_document, to_dot, to_text
+from anabranch_planner.logical.nodes import to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import convert, multi_joins
 from benchmarks.papers.commands import command
 from benchmarks.papers.tsc.catalogs import KNOWN, parse_catalog, text_of

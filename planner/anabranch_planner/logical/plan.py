@@ -42,12 +42,11 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     """
     names = _short_names([m.alias for m in query.members])
     joins = _Joins(query, streams, names)
-    if query.outer is None or query.left is None:
-        plan = join_tree([joins.table(label) for label in query.labels], joins.conditions())
-    else:
-        plan = _outer_join(joins, _Joins(query.left, streams, names), query.outer.kind)
     below = {o.name: joins.aliased(o.expr) for o in query.projection}
-    if query.outer is not None:
+    if query.outer is None or query.left is None:
+        plan = joins.tree()
+    else:
+        plan = _outer_joins(_Joins(query.left, streams, names), [(joins, query.outer.kind)])
         below = {o.name: _over(o.expr, below) for o in query.outer.projection}
     if query.view is not None:
         return _post_join(plan, query.view, below)
@@ -74,6 +73,10 @@ class _Joins:
     def aliased(self, expr: Expr) -> Expr:
         """``expr`` with aliases in place of labels."""
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
+
+    def tree(self) -> Node:
+        """The tables under their filters, joined."""
+        return join_tree([self.table(label) for label in self.query.labels], self.conditions())
 
     def filters(self, label: Label) -> list[Condition]:
         """The filter of a table, by conjuncts."""
@@ -144,18 +147,27 @@ def _moved(time: str, micros: int) -> str:
     return f"{time} {sign} INTERVAL '{format_duration(abs(micros))}'" if micros else time
 
 
-def _outer_join(pairs: _Joins, left: _Joins, kind: str) -> Node:
-    """The join of left rows with their partner, under the conditions that only pairs have."""
-    rows = join_tree([left.table(label) for label in left.query.labels], left.conditions())
-    known = {c.text for c in left.conditions()}
-    known |= {c.text for label in left.query.labels for c in left.filters(label)}
-    own = set(left.alias_of.values())
-    (partner,) = (label for label, alias in pairs.alias_of.items() if alias not in own)
-    conditions = pairs.conditions()
-    for label, alias in pairs.alias_of.items():
-        conditions += pairs.filters(label) if alias in own else []
-    on = [c for c in conditions if c.text not in known]
-    return joined(rows, pairs.table(partner), kind, on)
+def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
+    """Outer joins over left rows.
+
+    Args:
+        left: the join of left rows.
+        steps: pairs of left rows and a partner, and the kind of join, in order; the join's
+            conditions are those of the pairs that no earlier join has.
+    """
+    plan, tables = left.tree(), set(left.alias_of.values())
+    known = {c.text for label in left.query.labels for c in left.filters(label)}
+    known |= {c.text for c in left.conditions()}
+    for pairs, kind in steps:
+        (partner,) = (label for label, alias in pairs.alias_of.items() if alias not in tables)
+        conditions = pairs.conditions()
+        for label in pairs.query.labels:
+            conditions += pairs.filters(label) if label != partner else []
+        on = [c for c in conditions if c.text not in known]
+        plan = joined(plan, pairs.table(partner), kind, on)
+        tables.add(pairs.alias_of[partner])
+        known |= {c.text for c in on}
+    return plan
 
 
 # --- post-join operators -------------------------------------------------------------------------

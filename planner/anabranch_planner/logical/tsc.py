@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anabranch_planner.logical.nodes import CROSS, INNER, Exchange, Join, MultiJoin, Node
+from anabranch_planner.logical.nodes import CROSS, INNER, Exchange, Join, MultiJoin, Node, ordered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,27 +105,6 @@ def groups(root: Node) -> list[Group]:
         found[group][node] = rule
         group_of[node] = group
     return [Group(members) for members in found]
-
-
-def ordered(root: Node) -> list[Node]:
-    """All nodes of a plan, each after all of its outputs."""
-    waiting: dict[Node, int] = {}
-    pending, met = [root], {root}
-    while pending:
-        for source in pending.pop().inputs:
-            waiting[source] = waiting.get(source, 0) + 1
-            if source not in met:
-                met.add(source)
-                pending.append(source)
-    found, ready = [], [root]
-    while ready:
-        node = ready.pop(0)
-        found.append(node)
-        for source in node.inputs:
-            waiting[source] -= 1
-            if not waiting[source]:
-                ready.append(source)
-    return found
 
 
 def _is_inner(node: Node) -> bool:

@@ -17,8 +17,7 @@ from anabranch_contract.rest.plans import (
     MultiJoinOut,
 )
 from anabranch_contract.rest.queries import ProblemOut
-from anabranch_planner.logical.nodes import Node
-from anabranch_planner.logical.render import to_document, to_dot, to_text
+from anabranch_planner.logical.nodes import Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.passes import convert_query, parse_joins
 from anabranch_service.access.guarded import guarded_router

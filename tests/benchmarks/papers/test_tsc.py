@@ -14,9 +14,16 @@ import pytest
 import sqlglot
 
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_planner.logical.nodes import Join, MultiJoin, Node
-from anabranch_planner.logical.render import to_document, to_dot, to_text
-from anabranch_planner.logical.tsc import convert, groups, multi_joins, ordered
+from anabranch_planner.logical.nodes import (
+    Join,
+    MultiJoin,
+    Node,
+    ordered,
+    to_document,
+    to_dot,
+    to_text,
+)
+from anabranch_planner.logical.tsc import convert, groups, multi_joins
 from benchmarks.papers.__main__ import main
 from benchmarks.papers.tsc.catalogs import KNOWN, parse_catalog, text_of
 from benchmarks.papers.tsc.nodes import Named

@@ -14,8 +14,7 @@ import sqlglot
 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.logical.nodes import Join, MultiJoin, Node
-from anabranch_planner.logical.render import to_document, to_dot, to_text
+from anabranch_planner.logical.nodes import Join, MultiJoin, Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import Rule, multi_joins
 from anabranch_planner.passes import convert_query, parse_joins, parse_sql, read_sql
 from benchmarks.papers.tsc.sql import to_sql

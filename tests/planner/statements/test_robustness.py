@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.logical.render import to_document, to_dot, to_text
+from anabranch_planner.logical.nodes import to_document, to_dot, to_text
 from anabranch_planner.passes import convert_query, parse_sql
 from anabranch_planner.sql.dialects import to_spark
 from tests.planner.logical.test_plan import STATEMENTS
