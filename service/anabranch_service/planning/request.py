@@ -10,9 +10,8 @@ from typing import Any
 import structlog
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.footprint import Footprint

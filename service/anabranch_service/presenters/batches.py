@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.batches import PHASES
-from anabranch_contract.rest.batches import BatchOut, PhaseOut
+from anabranch_contract.rest.epochs import BatchOut, PhaseOut
 
 if TYPE_CHECKING:
     from anabranch_contract.protocol.batches import BatchReport

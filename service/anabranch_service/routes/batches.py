@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from anabranch_contract.protocol.batches import BATCHES_KEPT
-from anabranch_contract.rest.batches import BatchList
+from anabranch_contract.rest.epochs import BatchList
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from anabranch_contract.rest.history import HistoryOut, HistoryPointOut
+from anabranch_contract.rest.series import HistoryOut, HistoryPointOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
