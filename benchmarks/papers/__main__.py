@@ -14,6 +14,7 @@ from benchmarks.papers.clash import command as clash
 from benchmarks.papers.dppick import command as dppick
 from benchmarks.papers.jaqpot import command as jaqpot
 from benchmarks.papers.pmjoin import command as pmjoin
+from benchmarks.papers.tsc import command as tsc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ PAPERS: Mapping[str, Paper] = {
     "dppick": dppick,
     "jaqpot": jaqpot,
     "pmjoin": pmjoin,
+    "tsc": tsc,
 }
 
 

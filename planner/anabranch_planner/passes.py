@@ -17,12 +17,10 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import divide, footprint_of_parts
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.logical.render import to_sql
-from anabranch_planner.logical.translate import translate
+from anabranch_planner.logical.plan import logical_plan
 from anabranch_planner.logical.tsc import convert
 from anabranch_planner.normal.bind import Registration, bind
 from anabranch_planner.normal.normalise import normalise
-from anabranch_planner.normal.same_joins import same_joins
 from anabranch_planner.plans.backfill import Backfill, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.decisions import Decisions, decisions_of
@@ -39,7 +37,6 @@ from anabranch_planner.plans.optimise import (
     plan_apart,
     solve,
 )
-from anabranch_planner.sql.dialects import SPARK
 from anabranch_planner.sql.structured import read_document
 from anabranch_planner.sql.syntax import parse_statement
 from anabranch_planner.sql.unresolved import located
@@ -55,7 +52,6 @@ if TYPE_CHECKING:
     from anabranch_planner.cost.parts import Part
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.logical.nodes import Node
-    from anabranch_planner.logical.statements import Catalog
     from anabranch_planner.sql.unresolved import Unresolved
 
 # --- a statement: text -> Unresolved -> Bound -> JoinQuery ---------------------------------------
@@ -234,67 +230,27 @@ def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel
 RULES = (divide_plan, decide_past, compile_rules, ask_ahead, deal_hot_keys)
 
 
-# --- an explanation: text -> logical plan -> the same with multi-way joins -----------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ConversionRequest:
-    """A statement to convert, and its tables.
-
-    Attributes:
-        sql: the statement, in ``dialect``.
-        catalog: the tables that it may read.
-        planned: the statement as it is planned over ``streams``, to compare with; None: it can't
-            be planned.
-    """
-
-    sql: str
-    catalog: Catalog
-    dialect: str = SPARK
-    planned: Unresolved | None = None
-    streams: Mapping[str, Stream] = field(default_factory=dict)
+# --- an explanation: JoinQuery -> logical plan -> the same with multi-way joins ------------------
 
 
 class Conversion(NamedTuple):
-    """The logical plan of a statement with binary joins, and with multi-way joins."""
+    """The logical plan of a query with binary joins, and with multi-way joins."""
 
     before: Node
     after: Node
 
 
-def translate_joins(sql: str, request: ConversionRequest) -> Node:
-    """The plan with binary joins."""
-    return translate(sql, request.catalog, request.dialect)
+def plan_joins(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
+    """Write the query as a plan with binary joins."""
+    return logical_plan(query, streams)
 
 
-def convert_joins(before: Node, _: ConversionRequest) -> Conversion:
+def convert_joins(before: Node, _: Mapping[str, Stream]) -> Conversion:
     """Put multi-way joins in the place of binary ones (TSC)."""
     return Conversion(before, convert(before))
 
 
-def compare(found: Conversion, request: ConversionRequest) -> Conversion:
-    """The conversion, if its SQL has the joins that are planned.
-
-    Raises:
-        QueryError: it has others.
-    """
-    if request.planned is None:
-        return found
-    wanted = parse_sql("", request.planned, request.streams)
-    try:
-        shown = parse_sql("", to_sql(found.after), request.streams)
-    except QueryError:
-        shown = None
-    if not same_joins(shown, wanted):
-        raise QueryError(
-            "unfaithful-conversion",
-            "the converted plan is not the one that runs",
-            remedy="give tables and columns names that differ in more than case",
-        )
-    return found
-
-
-CONVERSION = (translate_joins, convert_joins, compare)
+CONVERSION = (plan_joins, convert_joins)
 
 
 # --- running them --------------------------------------------------------------------------------
@@ -409,12 +365,16 @@ def make_rules(plan: Plan, request: EpochRequest) -> Rules:
     return rules
 
 
-def convert_statement(request: ConversionRequest) -> Conversion:
-    """The logical plans of a statement.
+def parse_joins(parsed: Unresolved, streams: Mapping[str, Stream]) -> JoinQuery:
+    """The joins of a statement that is refused for its SELECT list or a clause after the joins.
 
     Raises:
-        QueryError: ``malformed-sql``, ``unknown-name``, ``unfaithful-conversion``;
-            ``unsupported-sql`` names the construct.
+        QueryError: the joins themselves are refused.
     """
-    found: Conversion = _run(CONVERSION, request.sql, request)
+    return parse_sql("", replace(parsed, items=(), post_join=None), streams)
+
+
+def convert_query(query: JoinQuery, streams: Mapping[str, Stream]) -> Conversion:
+    """The logical plans of a query over ``streams``."""
+    found: Conversion = _run(CONVERSION, query, streams)
     return found

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anabranch_contract.collection import collect_rarely
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.progress import Mode

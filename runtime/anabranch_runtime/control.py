@@ -19,7 +19,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from anabranch_contract.codec import Malformed
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.packed import pack, unpack
 from anabranch_contract.plans import patches
@@ -239,7 +239,7 @@ class Control:
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
     def report_samples(self, samples: dict[str, str]) -> None:
-        """Publish streams' samples (:class:`anabranch_contract.protocol.samples.StreamSample`)."""
+        """Publish streams' samples (``protocol.measurements.StreamSample``)."""
         if samples:
             documents: dict[EncodableT, EncodableT] = dict(samples.items())
             self._redis.hset(self.keys.samples, mapping=documents)

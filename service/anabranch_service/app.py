@@ -36,12 +36,9 @@ from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
     approval,
-    batches,
     epochs,
     explain,
     health,
-    history,
-    leader,
     pages,
     plans,
     queries,
@@ -155,7 +152,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         for module in (
             *(explain, source_tests, query_batches, streams, query_list, queries),
             *(runs, results, epochs, state),
-            *(plans, approval, series, history, batches, settings, access, leader),
+            *(plans, approval, series, settings, access),
             *(health, system, pages),
         )
     ]

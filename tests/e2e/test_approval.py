@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from anabranch_contract.rest.approval import HeldPlanOut
+    from anabranch_contract.rest.epochs import HeldPlanOut
 
 
 def waiting(world: World, *names: str) -> HeldPlanOut:

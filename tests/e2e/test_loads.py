@@ -20,7 +20,7 @@ from tests.support.worlds.processes import LivePipeline, live_pipeline
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_contract.rest.health import ComponentOut
+    from anabranch_contract.rest.system import ComponentOut
 
 COLUMNS = (("n", "bigint"), ("g", "bigint"), ("ts", "timestamp"))
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)

@@ -10,7 +10,7 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.dialects import to_spark
-from tests.planner.statements.test_conversion import PAPER
+from tests.benchmarks.papers.test_tsc import PAPER
 from tests.support.surroundings import tpch_streams
 from tests.support.surroundings.tpc import Workload, workload
 

@@ -13,19 +13,17 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.explain.explain import explain_text
-from anabranch_planner.logical.catalogs import parse_catalog, text_of
-from anabranch_planner.logical.render import to_text
+from anabranch_planner.logical.nodes import to_text
 from anabranch_planner.passes import (
-    ConversionRequest,
     EpochRequest,
-    convert_statement,
+    convert_query,
     make_rules,
     optimise,
     parse_sql,
-    read_sql,
 )
 from anabranch_planner.plans.optimise import Options, PlanRequest, build
 from anabranch_planner.search.reduce import drop_unprofitable
+from benchmarks.papers.tsc.catalogs import parse_catalog, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -173,17 +171,14 @@ def _fill(step: FillStep) -> str:
 def written() -> Iterator[tuple[str, str]]:
     """File names and texts: one file per statement and pass, and the passes over all of them."""
     tables = streams()
-    columns = {n: {c: str(kind) for c, kind in s.columns} for n, s in tables.items()}
     queries: list[JoinQuery] = []
     for name, sql in STATEMENTS.items():
-        before, after = convert_statement(
-            ConversionRequest(sql, columns, planned=read_sql(sql), streams=tables)
-        )
         query = parse_sql(name, sql, tables)
+        before, after = convert_query(query, tables)
         queries += query.planned
-        yield f"{name}.1-binary-joins.txt", to_text(before) + "\n"
-        yield f"{name}.2-multi-way-joins.txt", to_text(after) + "\n"
-        yield f"{name}.3-query.txt", query_text(query)
+        yield f"{name}.1-query.txt", query_text(query)
+        yield f"{name}.2-binary-joins.txt", to_text(before) + "\n"
+        yield f"{name}.3-multi-way-joins.txt", to_text(after) + "\n"
     known = statistics(queries)
     options = Options(parallelism=4)
     problem = build(queries, PlanRequest(tuple(queries), known, options))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.hash_index import HashIndex, build_index, merge_indexes
 from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.segment import SIGMA, TAU
 from benchmarks.umjoin.backends.search import Run
 

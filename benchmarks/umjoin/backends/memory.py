@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.matching import in_order
-from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
 from anabranch_runtime.storage.partial import RowSet, Tables, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU

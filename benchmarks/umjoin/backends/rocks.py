@@ -46,9 +46,9 @@ from rocksdict import (
 )
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.matching import in_order
-from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.partial import RowSet, Tables
 from anabranch_runtime.storage.segment import TAU
 from benchmarks.umjoin.backends.counting import runs

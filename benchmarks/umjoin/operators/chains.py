@@ -17,8 +17,8 @@ import pyarrow as pa
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import floored_micros
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import values_equal
-from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.interface import Bounds, TableSpec

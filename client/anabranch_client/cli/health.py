@@ -10,7 +10,7 @@ from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.render.tables import table_of
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.times import moment
-from anabranch_contract.rest.health import HealthOut
+from anabranch_contract.rest.system import HealthOut
 
 
 def health(url: Url = DEFAULT_URL, as_json: Json = False) -> None:

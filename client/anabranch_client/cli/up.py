@@ -27,7 +27,7 @@ from anabranch_client.processes.pipeline import (
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.supervise.home import HeldError, held, holder_of, reap, refuse_held
 from anabranch_client.supervise.supervisor import Supervisor
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.spark_settings import VARIABLE, given_settings, is_local
 

@@ -14,7 +14,7 @@ from anabranch_client.doctor.findings import Finding, Verdict
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.pipeline import REDIS_URL_VARIABLE
 from anabranch_client.processes.redis_server import start_redis
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 
 _CHECK = "Redis"
 #: The first release that counts what is added to a stream, by which sources see a loss.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import redis
 
 from anabranch_client.errors import ProcessError
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress

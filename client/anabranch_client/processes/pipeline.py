@@ -26,7 +26,7 @@ from anabranch_client.processes.children import Child, spawn, wait_for
 from anabranch_client.processes.redis_server import start_redis
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.rest.api import Client
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.protocol.progress import Progress
 
 REDIS_URL_VARIABLE = "ANABRANCH_REDIS_URL"

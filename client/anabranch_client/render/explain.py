@@ -24,9 +24,10 @@ def explain_detail(found: ExplainOut) -> Group:
         parts.append(Text(title, style="bold"))
         parts.append(Text(text.rstrip("\n") + "\n"))
 
-    if found.before is not None and found.after is not None:
-        section("binary joins", found.before.text)
-        section("multi-way joins", found.after.text)
+    section("binary joins", found.before.text)
+    section("multi-way joins", found.after.text)
+    for join in found.multijoins:
+        section(f"MultiJoin of {', '.join(join.inputs)} replaces", "\n".join(join.replaces))
     if found.refused is not None:
         refused = found.refused
         section("does not run continuously", "\n".join([

@@ -27,9 +27,13 @@ from anabranch_contract.rest.access import (
     TokenOut,
     WhoOut,
 )
-from anabranch_contract.rest.approval import HeldPlanOut
-from anabranch_contract.rest.epochs import CurrentEpoch, EpochList, EpochOut, EpochSummary
-from anabranch_contract.rest.health import HealthOut
+from anabranch_contract.rest.epochs import (
+    CurrentEpoch,
+    EpochList,
+    EpochOut,
+    EpochSummary,
+    HeldPlanOut,
+)
 from anabranch_contract.rest.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.queries import (
     QueryBatchOut,
@@ -46,7 +50,7 @@ from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
-from anabranch_contract.rest.system import LeaderOut
+from anabranch_contract.rest.system import HealthOut, LeaderOut
 
 T = TypeVar("T")
 

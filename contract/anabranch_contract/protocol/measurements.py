@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
+from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from anabranch_contract.queries.joins import Equality, RelationId
 
@@ -352,3 +354,33 @@ class Snapshot:
 
     def exchange(self) -> None:
         """How wide tuples are follows from schemas and samples."""
+
+
+Value: TypeAlias = bool | int | float | str | Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSample(Message):
+    """Tuples drawn uniformly, without replacement, from all that a stream has brought.
+
+    Attributes:
+        seen: how many it has brought.
+        size: how many were drawn.
+        columns: column -> (type, values). Values are those of ``expressions.Literal``, but decimals
+            and floats are texts; long texts are cut off.
+    """
+
+    seen: int
+    size: int
+    columns: dict[str, tuple[str, list[Any]]]
+
+    def values(self, column: str) -> list[Value]:
+        """A column's values, decimals and floats as such."""
+        text, values = self.columns[column]
+        kind = parse_type(text).kind
+        read: Callable[[Any], Value] | None = None
+        if kind is TypeKind.DECIMAL:
+            read = Decimal
+        elif kind in FLOATING:
+            read = float
+        return values if read is None else [None if v is None else read(v) for v in values]

@@ -1,8 +1,8 @@
-"""Bodies of ``/v1/epochs``."""
+"""Bodies of ``/v1/epochs``, ``/v1/batches`` and ``/v1/plan/held``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -212,3 +212,68 @@ class CurrentEpoch(Document):
     epoch: EpochOut
     runtime: RuntimeOut | None
     saving: SavingOut | None = None
+
+
+class PhaseOut(Document):
+    """A part of a batch's time."""
+
+    name: str
+    milliseconds: int
+
+
+class BatchOut(Document):
+    """A batch that has been committed.
+
+    ``phases`` add up to ``milliseconds``: ``begin`` (before Spark's job), what the ``slowest`` of
+    the ``tasks`` did (``read``, ``store``, ``wait`` for other tasks, ``probe``, ``catch-up``,
+    ``write``, ``backfill``, ``upload``), ``spark`` (the rest of the job: starting tasks, taking
+    their reports), ``commit``. ``skew`` is the work of the slowest task over that of a task on
+    average, waiting left out; null where none did anything. ``hosts`` is on how many the tasks were
+    that share nothing but an object store (1: they share a state directory); ``sent`` how many
+    tuples and stored rows went from one to another, in ``sent_bytes``.
+    """
+
+    batch: int
+    epoch: int
+    ruleset: str = Field(description="Epoch of the ruleset, with the number of its revision.")
+    committed_at: Time
+    milliseconds: int
+    tuples: int
+    results: int
+    tasks: int
+    slowest: int
+    skew: float | None
+    hosts: int = 1
+    sent: int = 0
+    sent_bytes: int = 0
+    phases: list[PhaseOut]
+
+
+class BatchList(Document):
+    """The newest batches, oldest first."""
+
+    items: list[BatchOut]
+
+
+#: ``approved`` until the next boundary, at which it is published.
+HeldState = Literal["waiting", "approved", "refused"]
+
+
+class HeldPlanOut(Document):
+    """A plan that changes what runs, and waits until somebody approves or refuses it.
+
+    ``since`` is when a plan began to wait, ``proposed_at`` when this one was proposed last, for
+    ``epoch``. ``waiting`` names the queries that can't begin before it is approved. ``change`` is
+    how it differs from the newest published plan, both priced by the newest statistics.
+    """
+
+    state: Open[HeldState]
+    version: str = Field(description="Its ETag, for If-Match.")
+    since: Time
+    proposed_at: Time
+    epoch: int
+    waiting: list[str]
+    cost_before: float | None
+    cost_after: float | None
+    note: str = Field(description="What became of a plan that was approved before; often empty.")
+    change: EpochDiffOut

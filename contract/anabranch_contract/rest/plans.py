@@ -257,23 +257,27 @@ class LogicalPlanOut(Document):
 
 
 class MultiJoinOut(Document):
-    """A multi-way join of a converted plan: what it joins, and by which conditions."""
+    """A multi-way join of a converted plan: its inputs, equalities and other conditions, and the
+    nodes that it replaces, each with the rule of TSC that made it a member of the group.
+    """
 
     inputs: list[str]
     predicates: list[str]
     residual: list[str]
+    replaces: list[str]
 
 
 class ExplainOut(Document):
     """The plans of a statement, and its cost as a query beside those that run.
 
-    ``refused`` says why it can't run continuously; then there is no ``plan``. ``added_cost`` is the
-    difference that it makes to what is registered.
+    ``refused`` says why it can't run continuously; then there is no ``plan``, and ``before`` and
+    ``after`` are its joins alone. ``added_cost`` is the difference that it makes to what is
+    registered.
     """
 
     sql: str
-    before: LogicalPlanOut | None
-    after: LogicalPlanOut | None
+    before: LogicalPlanOut
+    after: LogicalPlanOut
     multijoins: list[MultiJoinOut]
     refused: ProblemOut | None
     normalised: NormalisedInfo | None

@@ -1,10 +1,10 @@
-"""Bodies of time series of measurements."""
+"""Bodies of ``/v1/series`` and ``/v1/history``: measurements over time."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from anabranch_contract.rest.documents import Document
+from anabranch_contract.rest.documents import Document, Time
 
 
 class PeriodOut(Document):
@@ -85,3 +85,25 @@ class SeriesOut(Document):
     steps: list[StepSeriesOut]
     stores: dict[str, StoreSeriesOut]
     forecasts: dict[str, ForecastOut] | None = None
+
+
+class HistoryPointOut(Document):
+    """What a minute that ended ``at`` has brought."""
+
+    at: Time
+    batch_seconds: float | None = Field(
+        description="That a batch took on average; null: none was committed."
+    )
+    rate: float | None = Field(
+        description="Rows per second of the stream, or results per second of the query, that was "
+        "asked for; null: none was."
+    )
+
+
+class HistoryOut(Document):
+    """Points of the last day, oldest first. A minute in which no service led, or another run of the
+    runtime began, has none.
+    """
+
+    seconds: int = Field(description="Between two points.")
+    items: list[HistoryPointOut]

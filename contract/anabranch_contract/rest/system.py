@@ -1,4 +1,4 @@
-"""Bodies of health checks, and of every error."""
+"""Bodies of health checks, of ``/v1/health``, and of every error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from anabranch_contract.rest.documents import Document, Time
+from anabranch_contract.rest.documents import Document, Open, Time
 
 
 class Health(Document):
@@ -62,3 +62,29 @@ class Problem(Document):
     code: str
     errors: list[FieldError] | None = None
     remedy: str | None = None
+
+
+class ComponentOut(Document):
+    """A part of the system, and how it is.
+
+    ``failed``: it does not do its work. ``warning``: it does, but not as it should. ``since`` is
+    when the service has first seen it so; of a source when the runtime has. ``message`` says what
+    is wrong, ``remedy`` what to do.
+    """
+
+    kind: Open[
+        Literal[
+            "service", "redis", "epoch loop", "plan", "runtime", "stream", "query", "completeness"
+        ]
+    ]
+    name: str
+    state: Open[Literal["ok", "warning", "failed"]]
+    since: Time
+    message: str = ""
+    remedy: str = ""
+
+
+class HealthOut(Document):
+    """All components, those first that need somebody."""
+
+    components: list[ComponentOut]

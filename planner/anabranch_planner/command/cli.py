@@ -21,16 +21,13 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.command.problem_report import Planned, ahead_of, document, doubts, facts
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.explain.explain import explain_text
-from anabranch_planner.logical.catalogs import KNOWN, parse_catalog, text_of
-from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
-from anabranch_planner.logical.tsc import multi_joins
-from anabranch_planner.passes import ConversionRequest, convert_statement, optimise
+from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
@@ -178,47 +175,6 @@ def plan(
 
 
 @app.command()
-@app.command()
-def convert(
-    sql: Annotated[str, typer.Option(metavar="FILE", help="One statement; - is standard input.")],
-    catalog: Annotated[str, typer.Option(help="tpch, tpcds, or a YAML file of tables.")],
-    dialect: Annotated[str, typer.Option(help="That it is written in, by sqlglot's name.")] = (
-        "spark"
-    ),
-    as_dot: Annotated[bool, typer.Option("--dot", help="Write the plan as a graph.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
-) -> None:
-    """Convert the binary joins of a statement's plan to multi-way joins (TSC)."""
-    text = text_of(catalog) if catalog in KNOWN else _read(catalog)
-    try:
-        before, after = convert_statement(
-            ConversionRequest(_read(sql), parse_catalog(text), dialect)
-        )
-    except QueryError as cause:
-        raise cause.moved(field=sql) from cause
-    if as_dot:
-        typer.echo(to_dot(after))
-        return
-    found = multi_joins(after)
-    if as_json:
-        joins = [
-            {
-                "inputs": [name_of(node) for node in join.inputs],
-                "predicates": [c.text for c in join.predicates],
-                "residual": [c.text for c in join.residual],
-            }
-            for join in found
-        ]
-        said = {"before": to_document(before), "after": to_document(after), "multijoins": joins}
-        typer.echo(json.dumps(said, ensure_ascii=False))
-        return
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
-    for title, plan_text in (("before", to_text(before)), ("after", to_text(after))):
-        console.print(f"[bold]{title}[/bold]")
-        console.print(plan_text + "\n", markup=False)
-    console.print(f"{len(found)} multi-way joins")
-
-
 def _options(problem: Problem, objective: Objective, limits: Limits) -> Options:
     """By what the joint plan of ``problem`` is made, as far as the problem says."""
     limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Substreams
     from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
     from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.cost.users import Users
+    from anabranch_planner.cost.timing import Users
     from anabranch_planner.cost.values import Values
 
     #: A key class of an intermediate result, and the values of it that are left out.

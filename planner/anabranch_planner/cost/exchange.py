@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.queries.joins import Label, RelationId
     from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.users import Users
+    from anabranch_planner.cost.timing import Users
 
 #: Bytes of a column whose width nobody knows, and of the arrival of a tuple.
 DEFAULT_COLUMN = ARRIVAL = 8.0

@@ -23,8 +23,12 @@ from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-    from anabranch_contract.protocol.samples import StreamSample, Value
+    from anabranch_contract.protocol.measurements import (
+        FrequentValues,
+        JoinSample,
+        StreamSample,
+        Value,
+    )
     from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
     from anabranch_planner.cost.constants import CostConstants
     from anabranch_planner.cost.exchange import Exchange
@@ -57,7 +61,7 @@ class ColumnSummary:
 def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
     """Column by column.
 
-    >>> from anabranch_contract.protocol.samples import StreamSample
+    >>> from anabranch_contract.protocol.measurements import StreamSample
     >>> sample = StreamSample(9, 4, {"a": ("int", [7, 7, None, 2])})
     >>> describe(sample)["a"]  # doctest: +NORMALIZE_WHITESPACE
     ColumnSummary(type='int', nulls=0.25, distinct=2, top=((7, 0.5),), quantiles=(2, 2, 7, 7, 7))
@@ -104,7 +108,7 @@ def share(sample: StreamSample, conjuncts: Iterable[Expr]) -> float | None:
     mean that there is nothing.
 
     >>> from anabranch_contract.queries.expressions import BOOLEAN, Call
-    >>> from anabranch_contract.protocol.samples import StreamSample
+    >>> from anabranch_contract.protocol.measurements import StreamSample
     >>> from anabranch_contract.queries.types import parse_type
     >>> kind = parse_type("int")
     >>> small = Call("lt", (Column("", "a", kind), Literal(3, kind)), BOOLEAN)

@@ -15,8 +15,7 @@ from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, Trails, loads, trails
-from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.cost.users import Users
+from anabranch_planner.cost.timing import LoosestBounds, Users
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

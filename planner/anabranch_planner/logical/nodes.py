@@ -1,14 +1,12 @@
-"""The nodes of a logical plan: values that share their inputs.
+"""The nodes of a logical plan; a plan as text, as data and as a picture (Graphviz).
 
-A plan is a graph: a common table expression that is named twice is one node with two outputs.
-Expressions are SQL text (Spark's dialect), in which every column is qualified by the name of the
-table that shows it; what a rewriting has to know of them is kept beside.
+Expressions are SQL text (Spark's dialect), in which every column is qualified by its alias.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any
 
 #: A join's kind, as SQL calls it.
 INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI = (
@@ -21,172 +19,234 @@ class Condition:
     """A conjunct.
 
     Attributes:
-        text: in SQL. A query inside is written ``__query_n__``: the ``n``-th of ``queries``.
-        tables: those whose columns it reads.
-        sides: of an equality between two tables: (table, expression) twice; None for others.
-        queries: plans of the queries inside, which depend on nothing outside.
+        text: in SQL.
+        tables: aliases whose columns it reads.
+        sides: of an equality between two tables: (alias, expression) twice; None for others.
     """
 
     text: str
     tables: frozenset[str]
     sides: tuple[tuple[str, str], tuple[str, str]] | None = None
-    queries: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)
 class Item:
-    """A column of a projection, an aggregation or an order: an expression, and its name.
-
-    ``text`` and ``queries`` are as in :class:`Condition`.
-    """
+    """A column of a projection: an expression, and its name."""
 
     text: str
     name: str = ""
-    queries: tuple[Node, ...] = ()
+
+    def __str__(self) -> str:
+        named = self.name and not self.text.endswith(f".{self.name}")
+        return f"{self.text} AS {self.name}" if named else self.text
 
 
 @dataclass(frozen=True, eq=False)
-class Scan:
-    """A table under a name."""
+class Node:
+    """An operator over its inputs; as text one line without them."""
+
+    inputs: tuple[Node, ...]
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """The tables whose columns its output has."""
+        return frozenset().union(*(node.aliases for node in self.inputs))
+
+    @property
+    def name(self) -> str:
+        """A short name as the input of a join."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Node):
+    """A table under an alias."""
 
     table: str
     alias: str
 
+    def __str__(self) -> str:
+        return f"Scan {self.name}"
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """The table."""
+        return frozenset((self.alias,))
+
+    @property
+    def name(self) -> str:
+        """The table, and its alias if that differs."""
+        return self.table if self.alias == self.table else f"{self.table} AS {self.alias}"
+
 
 @dataclass(frozen=True, eq=False)
-class Named:
-    """A query under a name, with ``columns``; where it stands in FROM."""
+class Filter(Node):
+    """The rows that satisfy all conditions."""
 
-    input: Node
-    alias: str
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Filter:
-    """The rows for which all conditions hold."""
-
-    input: Node
     conditions: tuple[Condition, ...]
 
+    def __str__(self) -> str:
+        return f"Filter {conjunction(self.conditions)}"
+
+    @property
+    def name(self) -> str:
+        """The name of its input."""
+        return self.inputs[0].name
+
 
 @dataclass(frozen=True, eq=False)
-class Exchange:
-    """Rows sent to where their keys' hash says; without keys to everywhere."""
+class Exchange(Node):
+    """Rows sent to hosts by the hash of their keys; without keys to all hosts."""
 
-    input: Node
     keys: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"Exchange hash({', '.join(self.keys)})" if self.keys else "Exchange broadcast"
+
+    @property
+    def name(self) -> str:
+        """The name of its input."""
+        return self.inputs[0].name
+
 
 @dataclass(frozen=True, eq=False)
-class Join:
-    """A binary join; of ``semi`` and ``anti`` only the left side's columns are left."""
+class Join(Node):
+    """A binary join; ``semi`` and ``anti`` keep the left side's columns only."""
 
-    left: Node
-    right: Node
     kind: str
     conditions: tuple[Condition, ...] = ()
 
+    def __str__(self) -> str:
+        return f"Join {self.kind} {conjunction(self.conditions)}".rstrip()
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """The tables of both sides, or of the left one."""
+        sides = self.inputs[:1] if self.kind in (SEMI, ANTI) else self.inputs
+        return frozenset().union(*(side.aliases for side in sides))
+
 
 @dataclass(frozen=True, eq=False)
-class MultiJoin:
+class MultiJoin(Node):
     """An inner join of several inputs in no order.
 
     Attributes:
         predicates: the equalities between two inputs.
         residual: the other conditions.
+        replaces: the converted nodes, each with the rule that made it a member of the group.
     """
 
-    inputs: tuple[Node, ...]
     predicates: tuple[Condition, ...]
     residual: tuple[Condition, ...]
+    replaces: tuple[str, ...]
+
+    def __str__(self) -> str:
+        residual = f" residual {conjunction(self.residual)}" if self.residual else ""
+        return f"MultiJoin of {len(self.inputs)} on {conjunction(self.predicates)}{residual}"
 
 
 @dataclass(frozen=True, eq=False)
-class Aggregate:
-    """Rows grouped by ``keys`` (SQL text; also grouping sets), and what is computed of groups."""
+class Aggregate(Node):
+    """Rows grouped by ``keys``, and the aggregates of each group."""
 
-    input: Node
     keys: tuple[str, ...]
     calls: tuple[str, ...]
 
+    def __str__(self) -> str:
+        by = f" by {', '.join(self.keys)}" if self.keys else ""
+        return f"Aggregate{by}: {', '.join(self.calls)}" if self.calls else f"Aggregate{by}"
+
 
 @dataclass(frozen=True, eq=False)
-class Project:
+class Project(Node):
     """Expressions of rows, or of groups where the input is an aggregation."""
 
-    input: Node | None
     items: tuple[Item, ...]
 
-
-@dataclass(frozen=True, eq=False)
-class Distinct:
-    """Every row once."""
-
-    input: Node
+    def __str__(self) -> str:
+        return f"Project {', '.join(map(str, self.items))}"
 
 
 @dataclass(frozen=True, eq=False)
-class Sort:
-    """Rows in an order; ``by`` has directions in it."""
+class Sort(Node):
+    """Rows in an order; ``by`` includes the directions."""
 
-    input: Node
-    by: tuple[Item, ...]
+    by: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"Sort {', '.join(self.by)}"
 
 
 @dataclass(frozen=True, eq=False)
-class Limit:
-    """The first rows."""
+class Limit(Node):
+    """The first ``count`` rows after ``offset``; an empty count: all."""
 
-    input: Node
     count: str
     offset: str = ""
 
-
-@dataclass(frozen=True, eq=False)
-class SetOperation:
-    """UNION, INTERSECT or EXCEPT, perhaps ALL."""
-
-    left: Node
-    right: Node
-    kind: str
+    def __str__(self) -> str:
+        return f"Limit {self.count or 'none'}" + (f" offset {self.offset}" if self.offset else "")
 
 
-Node: TypeAlias = (
-    Scan | Named | Filter | Exchange | Join | MultiJoin | Aggregate | Project | Distinct
-    | Sort | Limit | SetOperation
-)  # fmt: skip
+def conjunction(conditions: tuple[Condition, ...]) -> str:
+    """Conditions joined by AND."""
+    return " AND ".join(c.text for c in conditions)
 
 
-def inputs(node: Node) -> tuple[Node, ...]:
-    """The inputs of a node in order, without the queries inside expressions."""
-    if isinstance(node, Scan):
-        return ()
-    if isinstance(node, MultiJoin):
-        return node.inputs
-    if isinstance(node, Join | SetOperation):
-        return node.left, node.right
-    return () if node.input is None else (node.input,)
+def ordered(root: Node) -> list[Node]:
+    """All nodes of a plan, each after all of its outputs."""
+    waiting: dict[Node, int] = {}
+    pending, met = [root], {root}
+    while pending:
+        for source in pending.pop().inputs:
+            waiting[source] = waiting.get(source, 0) + 1
+            if source not in met:
+                met.add(source)
+                pending.append(source)
+    found, ready = [], [root]
+    while ready:
+        node = ready.pop(0)
+        found.append(node)
+        for source in node.inputs:
+            waiting[source] -= 1
+            if not waiting[source]:
+                ready.append(source)
+    return found
 
 
-def queries(node: Node) -> tuple[Node, ...]:
-    """The plans of queries inside the node's expressions."""
-    holders: tuple[Condition | Item, ...] = ()
-    if isinstance(node, Filter | Join):
-        holders = node.conditions
-    elif isinstance(node, MultiJoin):
-        holders = (*node.predicates, *node.residual)
-    elif isinstance(node, Project):
-        holders = node.items
-    elif isinstance(node, Sort):
-        holders = node.by
-    return tuple(query for holder in holders for query in holder.queries)
+def to_text(node: Node, depth: int = 0) -> str:
+    """A plan as a tree of lines, the root first."""
+    lines = ["  " * depth + str(node), *(to_text(source, depth + 1) for source in node.inputs)]
+    return "\n".join(lines)
 
 
-def shown(node: Node) -> frozenset[str]:
-    """The tables whose columns a node shows to who reads it."""
-    if isinstance(node, Scan | Named):
-        return frozenset((node.alias,))
-    if isinstance(node, Join) and node.kind in (SEMI, ANTI):
-        return shown(node.left)
-    return frozenset().union(*(shown(n) for n in inputs(node)))
+def to_document(node: Node) -> dict[str, Any]:
+    """A plan as data: ``node``, ``text``, its own fields, and ``inputs``."""
+    found: dict[str, Any] = {"node": type(node).__name__, "text": str(node)}
+    for name, value in vars(node).items():
+        if name != "inputs":
+            found[name] = [_held(v) for v in value] if isinstance(value, tuple) else value
+    if node.inputs:
+        found["inputs"] = [to_document(source) for source in node.inputs]
+    return found
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, Item) and value.name:
+        return {"expr": value.text, "name": value.name}
+    return value.text if isinstance(value, Condition | Item) else value
+
+
+def to_dot(root: Node) -> str:
+    """A plan as a Graphviz graph, rows flowing upwards; multi-way joins stand out."""
+    nodes = ordered(root)
+    number = {node: f"n{i}" for i, node in enumerate(nodes)}
+    lines = ["digraph plan {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
+    for node in nodes:
+        text = str(node)
+        label = (text if len(text) <= 120 else text[:117] + "...").replace("\\", "\\\\")
+        label = label.replace('"', '\\"')
+        style = ' style=filled fillcolor="#cfe8ff"' if isinstance(node, MultiJoin) else ""
+        lines.append(f'  {number[node]} [label="{label}"{style}];')
+        lines += [f"  {number[source]} -> {number[node]};" for source in node.inputs]
+    return "\n".join([*lines, "}"])

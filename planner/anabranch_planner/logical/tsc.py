@@ -17,34 +17,38 @@ it is: there is no order to choose.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from anabranch_planner.logical.nodes import (
-    CROSS,
-    INNER,
-    Condition,
-    Exchange,
-    Item,
-    Join,
-    MultiJoin,
-    Node,
-    inputs,
-    queries,
-)
+from anabranch_planner.logical.nodes import CROSS, INNER, Exchange, Join, MultiJoin, Node, ordered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-Held = TypeVar("Held", Condition, Item)
 #: Inputs from which on a group becomes a multi-way join.
 SEVERAL = 3
 
 
+class Rule(StrEnum):
+    """The rule of step 1 that makes a node a member of a group."""
+
+    START = "an inner join that no group reads starts a group"
+    JOIN = "an inner join whose only readers are in the group"
+    EXCHANGE = "an exchange over an inner join, whose only readers are in the group"
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Members that become one node: joins, and exchanges between them; the root is the first."""
+    """Members that become one node, with their rules: joins, and exchanges between them; the root
+    is the first.
+    """
 
-    members: tuple[Node, ...]
+    members: Mapping[Node, Rule]
+
+    @property
+    def root(self) -> Node:
+        """The member whose rows are the group's."""
+        return next(iter(self.members))
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -52,19 +56,14 @@ class Group:
         found: list[Node] = []
 
         def visit(node: Node) -> None:
-            for source in inputs(node):
+            for source in node.inputs:
                 if source in self.members:
                     visit(source)
                 else:
                     found.append(source)
 
-        visit(self.members[0])
+        visit(self.root)
         return tuple(found)
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of all members."""
-        return tuple(c for m in self.members if isinstance(m, Join) for c in m.conditions)
 
 
 def convert(root: Node, several: int = SEVERAL) -> Node:
@@ -73,7 +72,7 @@ def convert(root: Node, several: int = SEVERAL) -> Node:
     Args:
         several: inputs from which on a group becomes one.
     """
-    roots = {g.members[0]: g for g in groups(root) if len(g.inputs) >= several}
+    roots = {g.root: g for g in groups(root) if len(g.inputs) >= several}
     return _replaced(root, roots, {})
 
 
@@ -87,54 +86,25 @@ def groups(root: Node) -> list[Group]:
     outputs: dict[Node, list[Node]] = {}
     nodes = ordered(root)
     for node in nodes:
-        for source in (*inputs(node), *queries(node)):
+        for source in node.inputs:
             outputs.setdefault(source, []).append(node)
     group_of: dict[Node, int] = {}
-    found: list[list[Node]] = []
+    found: list[dict[Node, Rule]] = []
     for node in nodes:
-        if not _may_be_member(node):
+        exchange = isinstance(node, Exchange)
+        if not _is_inner(node.inputs[0] if exchange else node):
             continue
         readers = {group_of.get(output) for output in outputs.get(node, ())}
         group = next(iter(readers)) if len(readers) == 1 else None
+        rule = Rule.EXCHANGE if exchange else Rule.JOIN
         if group is None:
-            if not isinstance(node, Join):
+            if exchange:
                 continue
-            group = len(found)
-            found.append([])
-        found[group].append(node)
+            group, rule = len(found), Rule.START
+            found.append({})
+        found[group][node] = rule
         group_of[node] = group
-    return [Group(tuple(members)) for members in found]
-
-
-def ordered(root: Node) -> list[Node]:
-    """All nodes of a plan, each after all of its outputs."""
-    waiting: dict[Node, int] = {}
-    pending, met = [root], {root}
-    while pending:
-        for source in _below(pending.pop()):
-            waiting[source] = waiting.get(source, 0) + 1
-            if source not in met:
-                met.add(source)
-                pending.append(source)
-    found, ready = [], [root]
-    while ready:
-        node = ready.pop(0)
-        found.append(node)
-        for source in _below(node):
-            waiting[source] -= 1
-            if not waiting[source]:
-                ready.append(source)
-    return found
-
-
-def _below(node: Node) -> tuple[Node, ...]:
-    return *inputs(node), *queries(node)
-
-
-def _may_be_member(node: Node) -> bool:
-    if isinstance(node, Exchange):
-        return _is_inner(node.input)
-    return _is_inner(node)
+    return [Group(members) for members in found]
 
 
 def _is_inner(node: Node) -> bool:
@@ -142,47 +112,21 @@ def _is_inner(node: Node) -> bool:
 
 
 def _replaced(node: Node, roots: Mapping[Node, Group], done: dict[Node, Node]) -> Node:
-    """Step 2, remembering what has been replaced: what was shared stays shared."""
+    """Step 2, remembering replaced nodes: shared nodes stay shared."""
     if node in done:
         return done[node]
-
-    def again(source: Node) -> Node:
-        return _replaced(source, roots, done)
-
     group = roots.get(node)
     if group is None:
-        done[node] = rebuilt(node, again)
+        sources = tuple(_replaced(source, roots, done) for source in node.inputs)
+        done[node] = node if sources == node.inputs else replace(node, inputs=sources)
         return done[node]
     # Where its rows go is the multi-way join's business, not that of exchanges before it.
-    sources = (s.input if isinstance(s, Exchange) else s for s in group.inputs)
-    conditions = [_with_queries(c, again) for c in group.conditions]
+    bare = (s.inputs[0] if isinstance(s, Exchange) else s for s in group.inputs)
+    conditions = [c for m in group.members if isinstance(m, Join) for c in m.conditions]
     done[node] = MultiJoin(
-        tuple(map(again, sources)),
+        tuple(_replaced(source, roots, done) for source in bare),
         tuple(c for c in conditions if c.sides is not None),
         tuple(c for c in conditions if c.sides is None),
+        tuple(f"{member}: {rule}" for member, rule in group.members.items()),
     )
     return done[node]
-
-
-def rebuilt(node: Node, again: Callable[[Node], Node]) -> Node:
-    """``node`` over ``again`` of each of its inputs and inner queries; itself if all stay."""
-    changes: dict[str, object] = {}
-    for name in ("input", "left", "right"):
-        source = getattr(node, name, None)
-        if source is not None:
-            changes[name] = again(source)
-    if isinstance(node, MultiJoin):
-        changes["inputs"] = tuple(map(again, node.inputs))
-    for name in ("conditions", "items", "by", "predicates", "residual"):
-        held: tuple[Any, ...] | None = getattr(node, name, None)
-        if held is not None:
-            changes[name] = tuple(_with_queries(h, again) for h in held)
-    if all(getattr(node, name) == value for name, value in changes.items()):
-        return node
-    return replace(node, **changes)  # type: ignore[arg-type]
-
-
-def _with_queries(held: Held, again: Callable[[Node], Node]) -> Held:
-    if not held.queries:
-        return held
-    return replace(held, queries=tuple(map(again, held.queries)))

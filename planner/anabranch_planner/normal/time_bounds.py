@@ -109,6 +109,28 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
     return tuple(tuple(row) for row in d)
 
 
+def irredundant(closed: Bounds) -> Bounds:
+    """A closed matrix without entries that follow from two others; closing it restores them.
+
+    >>> irredundant(((0, 5, 12), (None, 0, 7), (None, None, 0)))
+    ((0, 5, None), (None, 0, 7), (None, None, 0))
+    """
+    places = range(len(closed))
+    kept = [list(row) for row in closed]
+    for i in places:
+        for j in places:
+            known = kept[i][j]
+            if i == j or known is None:
+                continue
+            for k in places:
+                first, second = kept[i][k], kept[k][j]
+                if k in (i, j) or first is None or second is None or first + second > known:
+                    continue
+                kept[i][j] = None
+                break
+    return tuple(map(tuple, kept))
+
+
 def _least(a: Micros | None, b: Micros | None) -> Micros | None:
     if a is None or b is None:
         return b if a is None else a

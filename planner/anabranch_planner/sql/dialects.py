@@ -11,7 +11,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.beginnings import check_beginning
-from anabranch_planner.sql.misspellings import misspelt
+from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import SparkDialect, what_is_wrong
 from anabranch_planner.sql.translation import translate

@@ -28,7 +28,7 @@ from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
-from anabranch_planner.sql.misspellings import misspelt
+from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     Condition,
     Item,

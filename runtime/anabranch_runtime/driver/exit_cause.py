@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import AuthenticationError, RedisError
 
-from anabranch_contract.connectors.masking import masked
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.errors import StructuredError
 from anabranch_runtime.errors import PipelineError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.epochs.behind import behind
+from anabranch_runtime.epochs.rationing import behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,9 +13,9 @@ import pyarrow as pa
 from anabranch_contract.protocol.measurements import (
     FrequentValues,
     StoreStatistics,
+    StreamSample,
     StreamStatistics,
 )
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.errors import ArrowTypeError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import SIGMA, TAU
 

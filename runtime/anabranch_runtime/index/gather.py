@@ -11,7 +11,7 @@ one pass of a kernel picks all rows, without sorting them by table and back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -186,3 +186,21 @@ def _anything(tables: Places, which: Which, rows: I32) -> pa.Array:
         wanted += bases[which]
     found = pa.chunked_array(tables.columns, tables.kind).take(pa.array(wanted))
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTable:
+    """A record batch as a table of base rows."""
+
+    batch: pa.RecordBatch
+    _places: dict[str, Place] = field(default_factory=dict, compare=False)
+
+    def column(self, name: str) -> pa.Array:
+        """A column."""
+        return self.batch.column(name)
+
+    def place(self, name: str) -> Place:
+        """Where a column is."""
+        if name not in self._places:
+            self._places[name] = place_of(self.batch.column(name))
+        return self._places[name]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from anabranch_contract import codec
 from anabranch_contract.protocol.activations import counted
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
-from anabranch_runtime.sinks.notes import put
+from anabranch_runtime.sinks.ledger import put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,13 +14,12 @@ which one arrived last.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch_contract import codec
 from anabranch_contract.plans.batch_reads import VERSION, BatchReads
 from anabranch_contract.plans.rations import PaidBatches, RationedBatches
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.sinks.notes import put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +140,17 @@ def read_reads(results: Path) -> tuple[BatchReads, ...]:
 def read_paid(results: Path) -> tuple[PaidBatches, ...]:
     """What was made good, in that order."""
     return tuple(NewEntries(results).paid())
+
+
+def put(path: Path, document: Any) -> None:
+    """Write ``document`` to ``path`` in place of what is there; None: remove that.
+
+    It is durable once the file system has been synced.
+    """
+    if document is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_suffix(".new")
+    staged.write_text(codec.dumps(document), encoding="utf-8")
+    staged.replace(path)

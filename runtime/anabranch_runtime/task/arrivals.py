@@ -23,8 +23,8 @@ from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.expressions.evaluate import filter_mask
 from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.latest import superseded
-from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.hash_index import build_index, merge_indexes
 from anabranch_runtime.index.keys import KeyVector, key_vector, mix, partition_of
 from anabranch_runtime.index.latest import ranked, superseded
-from anabranch_runtime.index.table import BatchTable
 from anabranch_runtime.storage.segment import (
     OFFSET_BITS,
     SIGMA,

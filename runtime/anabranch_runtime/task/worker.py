@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from anabranch_runtime.errors import AnabranchRuntimeError
     from anabranch_runtime.exchange.traffic import Post
-    from anabranch_runtime.index.table import BatchTable
+    from anabranch_runtime.index.gather import BatchTable
     from anabranch_runtime.sources.blocks import Block
     from anabranch_runtime.state.debt import CatchUp
     from anabranch_runtime.state.slices import Slice, Source

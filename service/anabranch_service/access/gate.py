@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fastapi import Request
 
 from anabranch_contract.rest.access import Role
-from anabranch_service.access.failures import SECONDS, Failures
 from anabranch_service.access.roles import ADMITTED, Need
 from anabranch_service.access.tokens import Tokens, id_of, is_same
 from anabranch_service.clock import Clock
 from anabranch_service.errors import ServiceError
 
+#: Failures that an address may have in a burst, and how many seconds bring one back.
+BURST, SECONDS = 10, 6.0
+#: Addresses that are remembered; the one that failed longest ago is forgotten first.
+MOST_ADDRESSES = 4096
 #: Longer values of the header are no token.
 _LONGEST = 256
 
@@ -130,3 +135,30 @@ def _bearer(given: list[str]) -> str:
         return ""
     scheme, _, text = given[0].partition(" ")
     return text.strip(" ") if scheme.lower() == "bearer" else ""
+
+
+class Failures:
+    """Token buckets of failures, one per address.
+
+    Secrets of 256 bits can't be guessed at any rate. The limiter bounds what a stream of bad
+    requests writes: each failure within the limit is in the audit log, those beyond it are not.
+
+    >>> failures = Failures(lambda: 0.0)
+    >>> [failures.allow("10.0.0.1") for _ in range(BURST + 1)][-2:]
+    [True, False]
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allow(self, address: str) -> bool:
+        """Count a failure of ``address``; False if it has had too many."""
+        now = self._clock()
+        left, since = self._left.pop(address, (float(BURST), now))
+        left = min(float(BURST), left + (now - since) / SECONDS)
+        allowed = left >= 1
+        self._left[address] = (left - 1 if allowed else left, now)
+        if len(self._left) > MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return allowed

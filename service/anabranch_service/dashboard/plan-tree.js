@@ -1,7 +1,7 @@
 // A logical plan as SVG: the result on the left, what it is made of to the right.
 //
 // Every node lies in the layer of its depth; a leaf takes the next free line, any other node the
-// middle of its inputs. What is read twice is drawn once with its inputs, and then by its number.
+// middle of its inputs.
 
 import { element } from "./dom.js";
 
@@ -23,7 +23,7 @@ function place(root) {
   const nodes = [];
   let line = MARGIN;
   const visit = (data, depth) => {
-    const below = [...(data.inputs ?? []), ...(data.queries ?? [])];
+    const below = data.inputs ?? [];
     const node = { data, depth, children: [], y: 0 };
     nodes.push(node);
     if (!below.length) {
@@ -70,7 +70,7 @@ export function drawPlan({ data, text }) {
   }
   for (const node of nodes) {
     const { data: own } = node;
-    const [title, ...rest] = own.ref ? [`as [${own.ref}]`] : own.text.split(" ");
+    const [title, ...rest] = own.text.split(" ");
     const group = element("g", { class: CLASSES[own.node] ?? "store" });
     const x = left(node);
     group.append(
@@ -78,7 +78,7 @@ export function drawPlan({ data, text }) {
       element(
         "text",
         { class: "title", x: x + 11, y: rest.length ? node.y - 4 : node.y + 4.5 },
-        (own.id ? `[${own.id}] ` : "") + title,
+        title,
       ),
     );
     if (rest.length) {

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from anabranch_contract.plans.orders import orders_digest
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.rest.revisions import GainRecord
 

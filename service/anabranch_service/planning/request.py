@@ -8,9 +8,8 @@ from datetime import datetime
 
 import structlog
 
-from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_contract.rest.settings import PlanningSettings

@@ -23,9 +23,9 @@ import structlog
 from anabranch_contract.codec import Malformed
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
-from anabranch_contract.plans.orders import orders_digest
 from anabranch_contract.plans.plan import Approval
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.revisions import RevisionAnswer

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from anabranch_contract.plans.orders import orders_digest
 from anabranch_contract.plans.plan import LookingAhead, Objective
 from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import Ruleset, Substreams
+from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label

@@ -9,7 +9,7 @@ import structlog
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.plan import Formulation
-from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_contract.rest.settings import PlanningSettings

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.cost.exchange import Exchange

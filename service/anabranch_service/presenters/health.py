@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.intake import SourceState
-from anabranch_contract.rest.health import ComponentOut
+from anabranch_contract.rest.system import ComponentOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

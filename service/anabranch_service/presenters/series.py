@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.batches import PHASES
 from anabranch_contract.rest.documents import iso_time
+from anabranch_contract.rest.epochs import BatchOut, PhaseOut
 from anabranch_contract.rest.series import (
     ForecastOut,
     PeriodOut,
@@ -16,6 +20,9 @@ from anabranch_contract.rest.series import (
 )
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
+
+if TYPE_CHECKING:
+    from anabranch_contract.protocol.batches import BatchReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,3 +135,27 @@ def _stores(interims: Sequence[Interim]) -> dict[str, StoreSeriesOut]:
 
 def _ratio(part: float | None, whole: float) -> float | None:
     return None if part is None or not whole else part / whole
+
+
+def batch_out(report: BatchReport) -> BatchOut:
+    """One batch, with phases that add up to its time."""
+    # Tasks round their phases, so these may exceed the job by some milliseconds.
+    spark = max(report.job - sum(report.phases.values()), 0)
+    work = {name: report.phases.get(name, 0) for name in PHASES}
+    phases = {"begin": report.begin, **work, "spark": spark, "commit": report.commit}
+    return BatchOut(
+        batch=report.batch,
+        epoch=report.epoch,
+        ruleset=str(RulesetId(report.ruleset_epoch, report.revision)),
+        committed_at=datetime.fromtimestamp(report.until, UTC),
+        milliseconds=sum(phases.values()),
+        tuples=report.tuples,
+        results=report.results,
+        tasks=report.tasks,
+        slowest=report.slowest,
+        skew=report.work / report.mean_work if report.mean_work else None,
+        hosts=report.hosts,
+        sent=report.sent,
+        sent_bytes=report.sent_bytes,
+        phases=[PhaseOut(name=name, milliseconds=took) for name, took in phases.items() if took],
+    )

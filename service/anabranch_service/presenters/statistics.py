@@ -9,9 +9,9 @@ from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     FrequentValues,
     Snapshot,
+    StreamSample,
     StreamStatistics,
 )
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.rest.statistics import (
     ColumnSampleOut,
     DelayOut,

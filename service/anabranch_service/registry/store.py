@@ -33,10 +33,9 @@ from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import CHANGES_KEPT, Keys
-from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name

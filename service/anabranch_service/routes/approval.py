@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Response
 
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.approval import HeldPlanOut, HeldState
+from anabranch_contract.rest.epochs import HeldPlanOut, HeldState
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx

@@ -17,12 +17,9 @@ from anabranch_contract.rest.plans import (
     MultiJoinOut,
 )
 from anabranch_contract.rest.queries import ProblemOut
-from anabranch_planner.logical.nodes import Node
-from anabranch_planner.logical.render import name_of, to_document, to_dot, to_text
-from anabranch_planner.logical.statements import Catalog
+from anabranch_planner.logical.nodes import Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import multi_joins
-from anabranch_planner.passes import ConversionRequest, convert_statement
-from anabranch_planner.sql.dialects import SPARK, to_spark
+from anabranch_planner.passes import convert_query, parse_joins
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
@@ -41,6 +38,10 @@ router = guarded_router("/v1", tag="queries")
 
 #: Seconds of search for plans in one explanation: somebody waits for it.
 SECONDS = 0.24
+#: Refusals of statements that make no sense over the registered streams, whatever can run.
+_MISTAKES = frozenset({
+    "ambiguous-column", "malformed-sql", "unknown-alias", "unknown-column", "unknown-stream",
+})  # fmt: skip
 #: The id of the query while it is planned.
 _NAME = "explained"
 
@@ -81,30 +82,25 @@ def _understand(
     name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
 ) -> tuple[ExplainOut, JoinQuery | None]:
     """The answer but for the plan, and the query if it can run continuously."""
-    meaning = refused = statement = None
+    statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
+    meaning = refused = None
     try:
-        statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
-        meaning = statement.normalise(name, streams)
+        meaning = joins = statement.normalise(name, streams)
     except PlannerError as cause:
         refused = cause
-        unread = statement is None and body.dialect != SPARK
-        # Its plan would lack the refused construct.
-        if unread or cause.code == "malformed-sql" or cause.field.startswith("window"):
+        mistaken = cause.code in _MISTAKES or cause.field.startswith("window")
+        if mistaken or statement.parsed is None:
             raise
-    before = after = None
-    planned = None if statement is None or meaning is None else statement.parsed
-    request = ConversionRequest(body.sql, catalog_of(streams), body.dialect, planned, streams)
-    try:
-        before, after = convert_statement(request)
-    except PlannerError:
-        # A statement that can run but not be converted is explained without its logical plans.
-        if refused is not None:
+        try:
+            joins = parse_joins(statement.parsed, streams)
+        except PlannerError:
             raise refused from None
+    before, after = convert_query(joins, streams)
     answer = ExplainOut(
-        sql=to_spark(body.sql, body.dialect, streams) if statement is None else statement.sql,
+        sql=statement.sql,
         before=_plan_out(before),
         after=_plan_out(after),
-        multijoins=[] if after is None else _joins(after),
+        multijoins=_joins(after),
         refused=None if refused is None else _problem_out(refused),
         normalised=None if meaning is None else describe(meaning, streams),
         orders=[],
@@ -121,23 +117,17 @@ def _problem_out(refused: PlannerError) -> ProblemOut:
     return ProblemOut.of(problem_of(refused), line=line, column=column)
 
 
-def catalog_of(streams: Mapping[str, Stream]) -> Catalog:
-    """The registered streams as tables."""
-    return {name: {c: str(kind) for c, kind in s.columns} for name, s in streams.items()}
-
-
-def _plan_out(root: Node | None) -> LogicalPlanOut | None:
-    if root is None:
-        return None
+def _plan_out(root: Node) -> LogicalPlanOut:
     return LogicalPlanOut(text=to_text(root), data=to_document(root), dot=to_dot(root))
 
 
 def _joins(root: Node) -> list[MultiJoinOut]:
     return [
         MultiJoinOut(
-            inputs=[name_of(node) for node in join.inputs],
+            inputs=[node.name for node in join.inputs],
             predicates=[c.text for c in join.predicates],
             residual=[c.text for c in join.residual],
+            replaces=join.replaces,
         )
         for join in multi_joins(root)
     ]

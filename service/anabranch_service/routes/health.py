@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.health import HealthOut
 from anabranch_contract.rest.queries import MissedOut
+from anabranch_contract.rest.system import HealthOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx

@@ -1,23 +1,27 @@
-"""``/v1/series``: measurements of the newest periods of a few seconds."""
+"""``/v1/series``, ``/v1/history`` and ``/v1/batches``: measurements over time."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Query, Response
 
+from anabranch_contract.protocol.batches import BATCHES_KEPT
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
-from anabranch_contract.rest.series import SeriesOut
+from anabranch_contract.rest.epochs import BatchList
+from anabranch_contract.rest.series import HistoryOut, HistoryPointOut, SeriesOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
-from anabranch_service.presenters.series import series_out, with_forecasts
+from anabranch_service.presenters.series import batch_out, series_out, with_forecasts
+from anabranch_service.registry.history import EVERY, KEPT, HistoryPoint
 
-router = guarded_router("/v1/series", tag="state")
+router = guarded_router("/v1", tag="state")
 
 
-@router.get("")
+@router.get("/series")
 @needs(Need.READ)
 async def get_series(
     ctx: Ctx,
@@ -32,3 +36,40 @@ async def get_series(
     interims = await ctx.store.interims(last)
     # Thousands of series take half a second, their forecasts two: the event loop must not wait.
     return await asyncio.to_thread(with_forecasts if forecast else series_out, interims)
+
+
+@router.get("/history")
+@needs(Need.READ)
+async def get_history(
+    ctx: Ctx,
+    response: Response,
+    stream: Annotated[str | None, Query(max_length=200, description="Rates of it.")] = None,
+    query: Annotated[str | None, Query(max_length=200, description="Rates of its results.")] = None,
+    last: Annotated[int, Query(ge=1, le=KEPT, description="Minutes, at most.")] = KEPT,
+) -> HistoryOut:
+    """How long batches took on average, and the rate of a stream or of a query's run (0 where it is
+    not among the 100 highest); empty in the first minute.
+    """
+    response.headers["Cache-Control"] = "no-store"
+    points = await ctx.store.history(last)
+    return HistoryOut(seconds=EVERY, items=[_out(point, stream, query) for point in points])
+
+
+def _out(point: HistoryPoint, stream: str | None, query: str | None) -> HistoryPointOut:
+    rate = None
+    if stream is not None or query is not None:
+        rate = point.rows.get(stream, 0.0) if stream else point.results.get(query or "", 0.0)
+    at = datetime.fromtimestamp(point.at, UTC)
+    return HistoryPointOut(at=at, batch_seconds=point.batch_seconds, rate=rate)
+
+
+@router.get("/batches")
+@needs(Need.READ)
+async def list_batches(
+    ctx: Ctx,
+    response: Response,
+    last: Annotated[int, Query(ge=1, le=BATCHES_KEPT, description="Batches, at most.")] = 200,
+) -> BatchList:
+    """The newest committed batches, oldest first; empty before the first."""
+    response.headers["Cache-Control"] = "no-store"
+    return BatchList(items=[batch_out(report) for report in await ctx.store.batches(last)])

@@ -1,4 +1,4 @@
-"""Health and metrics."""
+"""Health, metrics, and the service that leads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from redis.exceptions import RedisError
 
-from anabranch_contract.rest.system import Health, Ready
+from anabranch_contract.rest.system import Health, LeaderOut, Ready
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
 from anabranch_service.presenters.pipeline_metrics import exposition
+from anabranch_service.registry.lease import leader_of
 from anabranch_service.registry.runtime_check import runtime_check
 from anabranch_service.registry.source_status import summary
 
@@ -72,3 +73,21 @@ async def metrics(ctx: Ctx) -> Response:
 async def openapi(request: Request) -> JSONResponse:
     """The OpenAPI document."""
     return JSONResponse(request.app.openapi())
+
+
+@router.get("/v1/leader")
+@needs(Need.TOKEN)
+async def get_leader(ctx: Ctx, response: Response) -> LeaderOut:
+    """The service that plans and publishes, since when, and whether it is the one that answers."""
+    response.headers["Cache-Control"] = "no-store"
+    found = await leader_of(ctx.store.redis, ctx.store.keys)
+    if found is None:
+        return LeaderOut(lease_seconds=ctx.lease.seconds)
+    return LeaderOut(
+        leads=found.seconds is not None,
+        address=found.address,
+        since=found.since,
+        token=found.term.token,
+        is_this=found.term == ctx.lease.term,
+        lease_seconds=ctx.lease.seconds,
+    )

@@ -33,11 +33,11 @@ from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
     StoreStatistics,
+    StreamSample,
     StreamStatistics,
 )
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.reads import Reads
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import (
     EdgeReport,
     IndexReport,

@@ -16,9 +16,9 @@ from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
     StoreStatistics,
+    StreamSample,
     StreamStatistics,
 )
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 from tests.support.worlds.processes import wait_until

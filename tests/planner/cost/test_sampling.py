@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.protocol.measurements import FrequentValues
-from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.measurements import FrequentValues, StreamSample
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.sampling import SampledStatistics, describe, estimate, share

@@ -93,3 +93,21 @@ def test_the_diagonal_is_zero_or_a_contradiction() -> None:
     assert matrices.close(matrices.single(2, 0, 0, 7), NAMES[:2]) == ((0, None), (None, 0))
     with pytest.raises(QueryError, match="among R contradict"):
         matrices.close(matrices.single(2, 0, 0, -1), NAMES[:2])
+
+
+@given(matrix())
+def test_bounds_without_redundant_ones_close_to_the_same(bounds: Bounds) -> None:
+    try:
+        closed = matrices.close(bounds, NAMES[: len(bounds)])
+    except QueryError:
+        return
+    kept = matrices.irredundant(closed)
+    assert matrices.close(kept, NAMES[: len(bounds)]) == closed
+    for i, j in itertools.permutations(range(len(bounds)), 2):
+        bound = kept[i][j]
+        if bound is None:
+            continue
+        assert bound == closed[i][j]
+        paths = ((kept[i][k], kept[k][j]) for k in range(len(bounds)) if k not in (i, j))
+        sums = [a + b for a, b in paths if a is not None and b is not None]
+        assert all(total > bound for total in sums)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.connectors.check import check_sink_access
-from anabranch_contract.connectors.masking import masked
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import masked_text
 from anabranch_contract.errors import PlannerError, QueryError, StatisticsError

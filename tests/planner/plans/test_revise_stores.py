@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.orders import orders_digest
+from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.queries.joins import needed_columns
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.timing import pair_bounds

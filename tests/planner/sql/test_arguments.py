@@ -12,7 +12,6 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.logical.statements import read_statement
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.arguments import CONSUMED, check_arguments, is_set
 from anabranch_planner.sql.syntax import JoinDialect, read_tree
@@ -211,22 +210,6 @@ def test_clauses_after_parentheses_are_not_passed_over(sql: str) -> None:
     with pytest.raises(QueryError) as refused:
         parse_sql("q", sql, STREAMS)
     assert refused.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("sql", "dialect", "named"),
-    [
-        (f"SELECT R.k FROM {J} ORDER BY R.k LIMIT 50 PERCENT", "spark", "LIMIT ... PERCENT"),
-        (f"SELECT R.k FROM {J} ORDER BY R.k LIMIT 1 BY R.k", "clickhouse", "LIMIT ... BY"),
-        ("SELECT R.k FROM R, S WHERE R.k = S.k (+)", "oracle", "(+)"),
-        ("SELECT R.k FROM R TABLESAMPLE (5 PERCENT) JOIN S ON R.k = S.k", "spark", "TABLESAMPLE"),
-    ],
-)
-def test_plans_are_not_converted_without_them_either(sql: str, dialect: str, named: str) -> None:
-    catalog = {name: dict.fromkeys(("k", "x"), "int") for name in "RS"}
-    with pytest.raises(QueryError) as refused:
-        read_statement(sql, catalog, dialect)
-    assert named in refused.value.message
 
 
 def test_with_before_a_query_in_parentheses_is_its_own() -> None:

@@ -11,12 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
-from anabranch_planner.logical.render import to_document, to_dot, to_sql, to_text
-from anabranch_planner.logical.translate import translate
-from anabranch_planner.logical.tsc import convert
-from anabranch_planner.passes import parse_sql
+from anabranch_planner.logical.nodes import to_document, to_dot, to_text
+from anabranch_planner.passes import convert_query, parse_sql
 from anabranch_planner.sql.dialects import to_spark
-from tests.planner.statements.test_conversion import CATALOG, STATEMENTS
+from tests.planner.logical.test_plan import STATEMENTS
+from tests.planner.logical.test_plan import STREAMS as JOINED
 from tests.support.cases.sample_streams import sample_streams
 
 if TYPE_CHECKING:
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-STREAMS = sample_streams()
-TABLES = {
-    **CATALOG,
-    **{name.lower(): {c: str(k) for c, k in s.columns} for name, s in STREAMS.items()},
-}
+STREAMS = sample_streams() | JOINED
 WRITTEN = [
-    *STATEMENTS.replace("\\\n", " ").strip().splitlines(),
+    *STATEMENTS.strip().splitlines(),
     "SELECT R.k, S.x FROM R JOIN S ON R.k = S.k AND R.ts BETWEEN S.ts - INTERVAL '5' MINUTE"
     " AND S.ts + INTERVAL '1' HOUR WHERE R.s LIKE 'a%' AND S.x IN (1, 2, 3)",
     "WITH c AS (SELECT k, lower(s) AS n FROM R) SELECT c.n FROM c JOIN T ON T.s = c.n",
@@ -58,18 +53,17 @@ def outcome(read: Callable[[], Found]) -> tuple[Found | None, QueryError | None]
 
 
 def attempt(sql: str) -> None:
-    """Both front ends; whatever they do not refuse can be written down."""
-    _, refused = outcome(lambda: parse_sql("q", sql, STREAMS))
-    plan, refused_plan = outcome(lambda: convert(translate(sql, TABLES)))
-    for error in filter(None, (refused, refused_plan)):
-        assert error.remedy, error
-        assert "\n" not in str(error)
-    assert refused is None or refused.field
-    if plan is not None:
-        assert to_text(plan)
-        assert to_document(plan)
-        assert to_dot(plan)
-        assert to_sql(plan)
+    """A statement is refused with a remedy, or has logical plans in every form."""
+    query, refused = outcome(lambda: parse_sql("q", sql, STREAMS))
+    if refused is not None:
+        assert refused.remedy, refused
+        assert "\n" not in str(refused)
+        assert refused.field
+    if query is not None:
+        for plan in convert_query(query, STREAMS):
+            assert to_text(plan)
+            assert to_document(plan)
+            assert to_dot(plan)
 
 
 def damaged(sql: str, seed: int) -> str:

@@ -11,8 +11,7 @@ import redis as redis_client
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset

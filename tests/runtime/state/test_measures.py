@@ -19,9 +19,9 @@ from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     Snapshot,
     StoreStatistics,
+    StreamSample,
     StreamStatistics,
 )
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.statistics import Samples
 from anabranch_runtime.epochs.task_report import SampledRows, TaskReport

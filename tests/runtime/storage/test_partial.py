@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.index.table import BatchTable
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables, concat_partials
 
 R, S, T = Label("R"), Label("S"), Label("T")

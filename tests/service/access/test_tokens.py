@@ -14,8 +14,8 @@ import pytest
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.rest.access import Role
 from anabranch_service.access import tokens as tokens_module
-from anabranch_service.access.failures import BURST, MOST_ADDRESSES, Failures
 from anabranch_service.access.first_token import read_file
+from anabranch_service.access.gate import BURST, MOST_ADDRESSES, Failures
 from anabranch_service.access.tokens import digest_of, is_same, make_token
 from anabranch_service.errors import SettingsError
 from anabranch_service.settings import Auth, Settings

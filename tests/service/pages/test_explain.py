@@ -28,6 +28,7 @@ def test_a_statement_is_explained_in_pictures(browser: Browser, shop: Service) -
         expect(page.locator("#orders figure")).to_have_count(3)
         expect(page.locator("#after-note")).to_have_text("1 multi-way join, of 3 inputs")
         expect(page.locator("#after .mir")).to_have_count(1)
+        expect(page.locator("#replaced li")).to_have_count(3)
         expect(page.locator("#after .start")).to_have_count(3)
         expect(page.locator("#before .start")).to_have_count(3)
         expect(page.locator("#before")).to_contain_text("inner")

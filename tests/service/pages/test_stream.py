@@ -10,9 +10,8 @@ from playwright.sync_api import expect
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
-from anabranch_contract.protocol.measurements import Snapshot, StreamStatistics
+from anabranch_contract.protocol.measurements import Snapshot, StreamSample, StreamStatistics
 from anabranch_contract.protocol.progress import Mode, Progress
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.history import HistoryPoint
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run

@@ -11,8 +11,12 @@ import pytest
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.measurements import EdgeStatistics, FrequentValues, Snapshot
-from anabranch_contract.protocol.samples import StreamSample
+from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
+    FrequentValues,
+    Snapshot,
+    StreamSample,
+)
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.exchange import ARRIVAL

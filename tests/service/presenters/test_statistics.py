@@ -15,11 +15,11 @@ from anabranch_contract.protocol.measurements import (
     FrequentValues,
     Snapshot,
     StoreStatistics,
+    StreamSample,
     StreamStatistics,
 )
 from anabranch_contract.protocol.progress import Boundary, Progress
 from anabranch_contract.protocol.reads import Reads
-from anabranch_contract.protocol.samples import StreamSample
 from anabranch_runtime.control import Control
 from tests.service.conftest import PAIR
 

@@ -26,6 +26,11 @@ def test_a_query_that_runs(shop: Service) -> None:
     (join,) = answer["multijoins"]
     assert len(join["inputs"]) == 3
     assert len(join["predicates"]) == 2
+    assert [replaced.partition(" ")[0] for replaced in join["replaces"]] == [
+        "Join",
+        "Exchange",
+        "Join",
+    ]
     assert answer["normalised"]["aliases"]
     assert {order["start"] for order in answer["orders"]} == {"customers", "items", "orders"}
     asked = {step["store"] for order in answer["orders"] for step in order["steps"]}
@@ -44,14 +49,22 @@ def test_the_same_in_other_words_costs_nothing_more(shop: Service) -> None:
     assert answer["shared_with"] == ["explained"]
 
 
-def test_a_query_that_does_not_run_is_converted_all_the_same(shop: Service) -> None:
-    sql = f"SELECT q.n FROM (SELECT count(*) AS n FROM ({CHAIN}) AS c) AS q\nWHERE q.n > 1"
+def test_a_query_that_does_not_run_is_explained_as_far_as_its_joins(shop: Service) -> None:
+    sql = f"SELECT median(c.part) AS n\nFROM ({CHAIN}) AS c"
     answer = shop.post(PATH, {"sql": sql}, 200)
+    assert answer["before"]["data"]["node"] == "Join"
     assert "MultiJoin of 3" in answer["after"]["text"]
-    assert answer["refused"]["code"] == "misplaced-aggregate"
+    assert len(answer["multijoins"]) == 1
+    assert answer["refused"]["code"] == "unsupported-sql"
     assert "line 1, column" in answer["refused"]["message"]
     assert answer["plan"] is answer["added_cost"] is answer["normalised"] is None
     assert answer["orders"] == answer["stores"] == answer["shared_with"] == []
+
+
+def test_a_query_whose_joins_do_not_run_is_refused(shop: Service) -> None:
+    sql = f"SELECT q.n FROM (SELECT count(*) AS n FROM ({CHAIN}) AS c) AS q\nWHERE q.n > 1"
+    (error,) = shop.post(PATH, {"sql": sql}, 422)["errors"]
+    assert (error["code"], error["line"]) == ("misplaced-aggregate", 1)
 
 
 def test_the_mark_of_a_text_file_is_no_part_of_a_statement(shop: Service) -> None:
@@ -123,6 +136,8 @@ def test_other_meanings_are_refused_everywhere(shop: Service, dialect: str, sql:
         ({"sql": "SELECT FROM orders"}, "malformed-sql", "sql", None),
         ({"sql": "SELECT o.id\nFROM ordersss o"}, "unknown-stream", "sql", (2, 6)),
         ({"sql": "SELECT id\nFROM orders WHERE nope > 1"}, "unknown-column", "sql", (2, 19)),
+        ({"sql": "SELECT o.totl FROM orders o"}, "unknown-column", "sql", (1, 8)),
+        ({"sql": PAIR.replace("o.order_id", "customer_id")}, "ambiguous-column", "sql", (1, 8)),
         ({"sql": "DROP TABLE orders"}, "unsupported-sql", "sql", None),
         (
             {"sql": "SELECT id FROM orders", "dialect": "klingon"},

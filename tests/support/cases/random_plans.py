@@ -36,7 +36,7 @@ from anabranch_contract.queries.mirs import (
 )
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.aside import SetAside
-from anabranch_planner.cost.users import Users
+from anabranch_planner.cost.timing import Users
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.running import plan_of

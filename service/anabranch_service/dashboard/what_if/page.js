@@ -57,10 +57,9 @@ function showAnswer(explained, planned, base) {
   at("after-note").textContent = count
     ? `${count} multi-way ${count === 1 ? "join" : "joins"}, of ${multijoins.map((j) => j.inputs.length).join(", ")} inputs`
     : "no three inputs are joined without anything between them";
+  at("replaced").replaceChildren(...multijoins.flatMap((j) => j.replaces).map((text) => make("li", { text })));
   for (const side of ["after", "before"]) {
-    at(side).replaceChildren(
-      explained[side] ? drawPlan(explained[side]) : make("p", { className: "empty", text: "This statement has no plan to show." }),
-    );
+    at(side).replaceChildren(drawPlan(explained[side]));
   }
 }
 

@@ -1,0 +1,94 @@
+"""Typed expressions as SQL text of Spark's dialect, with the fewest parentheses.
+
+>>> from anabranch_contract.queries.types import parse_type
+>>> k = Column("o", "k", parse_type("bigint"))
+>>> text_of(Call("mul", (Call("add", (k, k), k.type), k), k.type))
+'(o.k + o.k) * o.k'
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from anabranch_contract.durations import format_duration
+from anabranch_contract.queries.expressions import OPERATIONS, Call, Column, Expr, Literal
+from anabranch_contract.queries.types import TypeKind
+
+_SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Infix operations, the loosest first; all operations of one entry bind alike, left to right.
+_LOOSEST_FIRST = (
+    {"or"}, {"and"}, {"not"}, {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "like", "in",
+    "is_null", "is_not_null"}, {"add", "sub"}, {"mul", "div", "mod"}, {"neg"},
+)  # fmt: skip
+_BINDING = {op: level for level, ops in enumerate(_LOOSEST_FIRST) for op in ops}
+_COMPARISON = _BINDING["eq"]
+
+
+def text_of(expr: Expr) -> str:
+    """The text of ``expr``; the name of a column without an alias is a text already."""
+    if isinstance(expr, Column):
+        return f"{quoted(expr.alias)}.{quoted(expr.name)}" if expr.alias else expr.name
+    if isinstance(expr, Literal):
+        return _literal(expr)
+    symbol, level = OPERATIONS[expr.op], _BINDING.get(expr.op)
+    args = [text_of(arg) for arg in expr.args]
+    if level is None:
+        return _function(expr, symbol, args)
+    # AND and OR are associative, comparisons do not chain, other chains begin at the left.
+    chained = expr.op in ("and", "or")
+    bound = [
+        f"({text})"
+        if _level(arg) < level + (not chained and (place > 0 or level == _COMPARISON))
+        else text
+        for place, (arg, text) in enumerate(zip(expr.args, args, strict=True))
+    ]
+    if expr.op in ("is_null", "is_not_null"):
+        return f"{bound[0]} {symbol}"
+    if expr.op == "in":
+        return f"{bound[0]} IN ({', '.join(args[1:])})"
+    if len(bound) == 1:
+        return f"{symbol} {bound[0]}"
+    return f" {symbol} ".join(bound)
+
+
+def conjuncts(expr: Expr) -> list[Expr]:
+    """The operands of a chain of AND."""
+    if isinstance(expr, Call) and expr.op == "and":
+        return [c for arg in expr.args for c in conjuncts(arg)]
+    return [expr]
+
+
+def quoted(name: str) -> str:
+    """A name, in backticks if it is more than letters, digits and underscores."""
+    return name if _SIMPLE.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def _level(expr: Expr) -> int:
+    return _BINDING.get(expr.op, len(_BINDING)) if isinstance(expr, Call) else len(_BINDING)
+
+
+def _function(expr: Call, symbol: str, args: list[str]) -> str:
+    if expr.op == "cast":
+        return f"CAST({args[0]} AS {expr.type.upper()})"
+    if expr.op == "case":
+        pairs = zip(args[::2], args[1::2], strict=False)
+        branches = " ".join(f"WHEN {when} THEN {then}" for when, then in pairs)
+        otherwise = f" ELSE {args[-1]}" if len(args) % 2 else ""
+        return f"CASE {branches}{otherwise} END"
+    return f"{symbol}({', '.join(args)})"
+
+
+def _literal(literal: Literal) -> str:
+    value, kind = literal.value, literal.type.kind
+    if value is None or not isinstance(value, int) or isinstance(value, bool):
+        return f"X{literal}" if value is not None and kind is TypeKind.BINARY else str(literal)
+    if kind is TypeKind.INTERVAL:
+        return f"INTERVAL '{format_duration(value)}'"
+    if kind is TypeKind.DATE:
+        return f"DATE '{(_EPOCH + timedelta(days=value)).date()}'"
+    if kind in (TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ):
+        moment = (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
+        return f"{kind.upper()} '{moment}'"
+    return str(value)

@@ -1,0 +1,63 @@
+"""Tables and conditions as a tree of binary joins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from anabranch_planner.logical.nodes import CROSS, INNER, Condition, Exchange, Filter, Join, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def join_tree(items: Sequence[Node], conditions: Iterable[Condition]) -> Node:
+    """The inner join of ``items`` from left to right; cross products as late as possible.
+
+    Every condition is in the lowest join that has its tables; a filter over all joins has the
+    others, if the last join is no inner join.
+    """
+    open_conditions = list(conditions)
+    current, *rest = items
+    while rest:
+        here = current.aliases
+        near = (i for i in rest if any(_links(c, here, i.aliases) for c in open_conditions))
+        right = next(near, rest[0])
+        rest.remove(right)
+        own, open_conditions = within(open_conditions, here | right.aliases)
+        current = joined(current, right, INNER if own else CROSS, own)
+    if not open_conditions:
+        return current
+    if isinstance(current, Join) and current.kind in (INNER, CROSS):
+        return replace(current, kind=INNER, conditions=(*current.conditions, *open_conditions))
+    return Filter((current,), tuple(open_conditions))
+
+
+def joined(left: Node, right: Node, kind: str, conditions: Sequence[Condition]) -> Join:
+    """A join with both sides exchanged by the keys of the equalities between them, if any."""
+    keys: list[tuple[str, str]] = []
+    for condition in conditions:
+        if condition.sides is not None and condition.tables & right.aliases:
+            (one, mine), (_, theirs) = condition.sides
+            keys.append((mine, theirs) if one in left.aliases else (theirs, mine))
+    if keys:
+        left = Exchange((left,), tuple(k for k, _ in keys))
+    right = Exchange((right,), tuple(k for _, k in keys))
+    return Join((left, right), kind, tuple(conditions))
+
+
+def within(
+    conditions: Iterable[Condition], tables: frozenset[str]
+) -> tuple[list[Condition], list[Condition]]:
+    """The conditions that read ``tables`` and no others, and the rest."""
+    inside: list[Condition] = []
+    outside: list[Condition] = []
+    for condition in conditions:
+        own = condition.tables and condition.tables <= tables
+        (inside if own else outside).append(condition)
+    return inside, outside
+
+
+def _links(condition: Condition, one: frozenset[str], other: frozenset[str]) -> bool:
+    tables = condition.tables
+    return bool(tables & one and tables & other) and tables <= one | other

@@ -1,0 +1,237 @@
+"""The logical plan of a bound query: its joins as binary joins, and the operators after them.
+
+The plan is made of what is planned: relations with their filters, equalities as written, closed
+time bounds. So it needs no reader of SQL of its own, and its joins are those that run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_contract.durations import format_duration
+from anabranch_contract.queries.expressions import Call, Column, Expr, Output, columns, substitute
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START
+from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
+from anabranch_planner.logical.joins import join_tree, joined
+from anabranch_planner.logical.nodes import (
+    Aggregate,
+    Condition,
+    Exchange,
+    Filter,
+    Item,
+    Limit,
+    Node,
+    Project,
+    Scan,
+    Sort,
+)
+from anabranch_planner.normal.time_bounds import irredundant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Stream
+    from anabranch_contract.queries.views import Sort as Order
+    from anabranch_contract.queries.views import View
+
+
+def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
+    """The plan of ``query`` with binary joins, in the order of FROM; without output columns it is
+    the joins alone.
+    """
+    names = _short_names([m.alias for m in query.members])
+    joins = _Joins(query, streams, names)
+    below = {o.name: joins.aliased(o.expr) for o in query.projection}
+    if query.outer is None or query.left is None:
+        plan = joins.tree()
+    else:
+        plan = _outer_joins(_Joins(query.left, streams, names), [(joins, query.outer.kind)])
+        below = {o.name: _over(o.expr, below) for o in query.outer.projection}
+    if query.view is not None:
+        return _post_join(plan, query.view, below)
+    return _projected(plan, [Output(name, expr) for name, expr in below.items()])
+
+
+def _short_names(aliases: Sequence[str]) -> dict[str, str]:
+    """Alias -> its name without the queries around it, if no other alias has the same."""
+    short = [alias.rpartition(".")[2] for alias in aliases]
+    return {a: s if short.count(s) == 1 else a for a, s in zip(aliases, short, strict=True)}
+
+
+class _Joins:
+    """The tables and conditions of one join, by the user's aliases in short."""
+
+    def __init__(
+        self, query: JoinQuery, streams: Mapping[str, Stream], names: Mapping[str, str]
+    ) -> None:
+        self.query = query
+        self.alias_of = {m.label: names[m.alias] for m in query.members}
+        self.streams = {m.label: streams[query.relation_of(m.label).stream] for m in query.members}
+        self.derived = {(stream, text): expr for stream, text, expr in query.derived}
+
+    def aliased(self, expr: Expr) -> Expr:
+        """``expr`` with aliases in place of labels."""
+        return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
+
+    def tree(self) -> Node:
+        """The tables under their filters, joined."""
+        return join_tree([self.table(label) for label in self.query.labels], self.conditions())
+
+    def filters(self, label: Label) -> list[Condition]:
+        """The filter of a table, by conjuncts."""
+        alias = self.alias_of[label]
+        return [_condition(_of_alias(e, alias)) for e in self.query.relation_of(label).filter]
+
+    def table(self, label: Label) -> Node:
+        """A table under its filter."""
+        scan = Scan((), self.streams[label].name, self.alias_of[label])
+        filters = self.filters(label)
+        return Filter((scan,), tuple(filters)) if filters else scan
+
+    def conditions(self) -> list[Condition]:
+        """The conditions over several tables."""
+        found = []
+        for equality in self.query.predicates:
+            one, other = self._side(equality.left), self._side(equality.right)
+            tables = frozenset((one[0], other[0]))
+            found.append(Condition(f"{one[1]} = {other[1]}", tables, (one, other)))
+        found += [_condition(self.aliased(expr)) for expr in self.query.residuals]
+        return found + self._time_bounds()
+
+    def _side(self, ref: AttrRef) -> tuple[str, str]:
+        alias = self.alias_of[ref.label]
+        derived = self.derived.get((self.streams[ref.label].name, ref.attribute))
+        if derived is None:
+            return alias, f"{quoted(alias)}.{quoted(ref.attribute)}"
+        return alias, text_of(_of_alias(derived, alias))
+
+    def _time_bounds(self) -> list[Condition]:
+        bounds, labels = irredundant(self.query.bounds), self.query.labels
+        found = []
+        for i, one in enumerate(labels):
+            for j in range(i + 1, len(labels)):
+                text = _between(self._time(one), self._time(labels[j]), bounds[i][j], bounds[j][i])
+                tables = frozenset((self.alias_of[one], self.alias_of[labels[j]]))
+                found += [Condition(text, tables)] if text else []
+        return found
+
+    def _time(self, label: Label) -> str:
+        """The event time of a table; only streams with one have time bounds."""
+        return f"{quoted(self.alias_of[label])}.{quoted(self.streams[label].event_time or '')}"
+
+
+def _of_alias(expr: Expr, alias: str) -> Expr:
+    return substitute(expr, lambda c: Column(alias, c.name, c.type))
+
+
+def _condition(expr: Expr) -> Condition:
+    """A condition that is no equality of two tables, as it stands in a conjunction."""
+    text = text_of(expr)
+    if isinstance(expr, Call) and expr.op == "or":
+        text = f"({text})"
+    return Condition(text, frozenset(c.alias for c in columns(expr)))
+
+
+def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str:
+    """``other - one <= ahead`` and ``one - other <= behind``; empty if neither is bounded."""
+    if ahead is not None and behind is not None:
+        return f"{other} BETWEEN {_moved(one, -behind)} AND {_moved(one, ahead)}"
+    if ahead is not None:
+        return f"{other} <= {_moved(one, ahead)}"
+    return "" if behind is None else f"{one} <= {_moved(other, behind)}"
+
+
+def _moved(time: str, micros: int) -> str:
+    sign = "-" if micros < 0 else "+"
+    return f"{time} {sign} INTERVAL '{format_duration(abs(micros))}'" if micros else time
+
+
+def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
+    """Outer joins over left rows.
+
+    Args:
+        left: the join of left rows.
+        steps: pairs of left rows and a partner, and the kind of join, in order; the join's
+            conditions are those of the pairs that no earlier join has.
+    """
+    plan, tables = left.tree(), set(left.alias_of.values())
+    known = {c.text for label in left.query.labels for c in left.filters(label)}
+    known |= {c.text for c in left.conditions()}
+    for pairs, kind in steps:
+        (partner,) = (label for label, alias in pairs.alias_of.items() if alias not in tables)
+        conditions = pairs.conditions()
+        for label in pairs.query.labels:
+            conditions += pairs.filters(label) if label != partner else []
+        on = [c for c in conditions if c.text not in known]
+        plan = joined(plan, pairs.table(partner), kind, on)
+        tables.add(pairs.alias_of[partner])
+        known |= {c.text for c in on}
+    return plan
+
+
+# --- post-join operators -------------------------------------------------------------------------
+
+
+def _over(expr: Expr, terms: Mapping[str, Expr]) -> Expr:
+    return substitute(expr, lambda c: terms[c.name])
+
+
+def _projected(plan: Node, outputs: Iterable[Output]) -> Node:
+    items = tuple(Item(text_of(o.expr), o.name) for o in outputs)
+    return Project((plan,), items) if items else plan
+
+
+def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
+    """The operators of ``view`` over joined rows, whose columns are ``below``."""
+    terms = dict(below)
+    if view.grouped:
+        keys = {name: below[name] for name, _ in view.keys} | _window(view, below)
+        calls = _calls(view, below)
+        texts = tuple(map(text_of, keys.values()))
+        source = Exchange((plan,), texts) if texts else plan
+        plan = Aggregate((source,), texts, tuple(call.name for call in calls.values()))
+        terms = {**keys, **calls}
+    if view.having is not None:
+        kept = conjuncts(_over(view.having, terms))
+        plan = Filter((plan,), tuple(map(_condition, kept)))
+    plan = _projected(plan, [Output(o.name, _over(o.expr, terms)) for o in view.projection])
+    if view.order:
+        shown = {o.expr: quoted(o.name) for o in reversed(view.projection)}
+        by = [_direction(s, shown.get(s.expr) or text_of(_over(s.expr, terms))) for s in view.order]
+        plan = Sort((plan,), tuple(by))
+    if view.limit is None and not view.offset:
+        return plan
+    count = "" if view.limit is None else str(view.limit)
+    return Limit((plan,), count, str(view.offset or ""))
+
+
+def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
+    if view.window is None:
+        return {}
+    window = view.window
+    lengths = [window.length, window.slide, *([window.start] if window.start else [])]
+    said = ", ".join([text_of(below[window.column]), *(f"'{format_duration(n)}'" for n in lengths)])
+    kinds = dict(view.group_keys)
+    ends = {WINDOW_START: "start", WINDOW_END: "end"}
+    return {name: Column("", f"window({said}).{end}", kinds[name]) for name, end in ends.items()}
+
+
+def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
+    """Aggregates by name; a total is the aggregate of those of all groups."""
+    found: dict[str, Column] = {}
+    for call in view.aggregates:
+        inside = "*" if call.column is None else text_of(below[call.column])
+        distinct = "DISTINCT " if call.distinct else ""
+        found[call.name] = Column("", f"{call.function}({distinct}{inside})", call.type)
+    for total in view.totals:
+        text = f"{total.function}({found[total.aggregate].name}) OVER ()"
+        found[total.name] = Column("", text, total.type)
+    return found
+
+
+def _direction(order: Order, text: str) -> str:
+    nulls = "" if order.nulls_first != order.descending else (
+        " NULLS FIRST" if order.nulls_first else " NULLS LAST"
+    )  # fmt: skip
+    return text + (" DESC" if order.descending else "") + nulls
