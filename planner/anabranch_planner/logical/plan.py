@@ -40,14 +40,19 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     """The plan of ``query`` with binary joins, in the order of FROM; without output columns it is
     the joins alone.
     """
-    names = _short_names([m.alias for m in query.members])
-    joins = _Joins(query, streams, names)
-    below = {o.name: joins.aliased(o.expr) for o in query.projection}
-    if query.outer is None or query.left is None:
-        plan = joins.tree()
+    parts = (query, *query.others)
+    names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
+    joins = [_Joins(part, streams, names) for part in parts]
+    below = {o.name: one.aliased(o.expr) for one in joins for o in one.query.projection}
+    outer = query.outer
+    if outer is None or query.left is None:
+        plan = joins[0].tree()
     else:
-        plan = _outer_joins(_Joins(query.left, streams, names), [(joins, query.outer.kind)])
-        below = {o.name: _over(o.expr, below) for o in query.outer.projection}
+        kinds = [one.kind for one in outer.look_ups] or [outer.kind]
+        plan = _outer_joins(_Joins(query.left, streams, names), zip(joins, kinds, strict=True))
+        if outer.where:
+            plan = Filter((plan,), tuple(_condition(_over(e, below)) for e in outer.where))
+        below = {o.name: _over(o.expr, below) for o in outer.projection}
     if query.view is not None:
         return _post_join(plan, query.view, below)
     return _projected(plan, [Output(name, expr) for name, expr in below.items()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import sqlglot
 
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.joins import Stream, StreamKind, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.logical.nodes import Join, MultiJoin, Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import Rule, multi_joins
@@ -130,6 +131,27 @@ SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k ORDER BY a.x, b.y DESC, a.k NULL
 def test_results_are_those_of_the_statement(sql: str, small: duckdb.DuckDBPyConnection) -> None:
     assert results(small, sql)
     compared(small, sql, STREAMS)
+
+
+LOOK_UPS = """
+SELECT a.x, b.y FROM a LEFT JOIN b ON a.k = b.k AND b.y > 1 AND a.x > 1
+SELECT a.x, b.y, d.w FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN d ON d.k = b.y
+SELECT a.x, d.w, b.y FROM a LEFT JOIN d ON a.k = d.k LEFT JOIN b ON b.k = a.x WHERE d.w IS NULL
+SELECT a.x FROM a LEFT ANTI JOIN b ON a.k = b.k AND b.y < a.x
+SELECT a.x, c.z, b.s FROM a JOIN c ON a.k = c.k LEFT JOIN b ON b.k = c.k AND b.s = a.s
+SELECT b.y, count(*) AS n FROM a LEFT JOIN b ON a.k = b.k GROUP BY b.y
+"""
+
+
+@pytest.mark.parametrize("sql", LOOK_UPS.strip().splitlines())
+def test_look_ups_are_outer_joins(sql: str, small: duckdb.DuckDBPyConnection) -> None:
+    tables = {
+        name: replace(
+            STREAMS[name], kind=StreamKind.TABLE, event_time=None, lateness=None, retain=None
+        )
+        for name in "bd"
+    }
+    compared(small, sql, {**STREAMS, **tables})
 
 
 @pytest.mark.parametrize("seed", range(60))
