@@ -62,15 +62,14 @@ class EdgeStatistics:
             probes stood for, whether an index spared looking at them or not.
         hits: those among ``pairs`` whose keys agree. Rows of the same batch are left out of
             both, because only some of them arrived before the probing tuple.
-        found: those of ``probes`` that have one or more of ``matches``; 0 in documents of earlier
-            releases.
-        calls: how many times tuples were sent, each time any number of them; likewise.
-        looked: segments that were looked into, summed over the tuples; likewise.
-        made: matches that passed the rule's time bounds and residuals; likewise.
+        found: those of ``probes`` that have one or more of ``matches``.
+        calls: how many times tuples were sent, each time any number of them.
+        looked: segments that were looked into, summed over the tuples.
+        made: matches that passed the rule's time bounds and residuals.
         sent, sent_bytes: tuples that were sent to other hosts in order to be probed with, one that
-            went to several of them as often, and their bytes (Arrow, not compressed); likewise.
+            went to several of them as often, and their bytes (Arrow, not compressed).
         asked, dropped: tuples for which it was asked ahead whether they can come to anything, and
-            those that can't (``ProbeRule.ahead``), which are none of ``probes``; likewise.
+            those that can't (``ProbeRule.ahead``), which are none of ``probes``.
     """
 
     probes: int = 0
@@ -155,9 +154,8 @@ class StoreStatistics:
     Attributes:
         keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
             (of what has been stored since the store began, and never more than ``rows``).
-            Empty in documents of earlier releases.
-        reads: index -> its reads during the epoch; likewise.
-        mir: the relation or intermediate result that it holds; likewise.
+        reads: index -> its reads during the epoch.
+        mir: the relation or intermediate result that it holds.
     """
 
     rows: int
@@ -173,7 +171,7 @@ class StreamStatistics:
     """One stream during one epoch.
 
     Attributes:
-        input, late, invalid, ahead: tuples (ahead: too far in the future; 0 in earlier releases).
+        input, late, invalid, ahead: tuples (ahead: too far in the future).
         seconds: wall time from the epoch's first batch to the end of its last.
         event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
             time between the least and the greatest); None without event time.
@@ -261,8 +259,7 @@ class FrequentValues:
             same.
         error: by how much a share may be too low (0..1). So a value that is not listed has no
             greater share. Shares are not too high.
-        null_arriving, null_stored: the shares of NULL among the same tuples, which no value has;
-            0 in documents of earlier releases.
+        null_arriving, null_stored: the shares of NULL among the same tuples, which no value has.
     """
 
     hashes: tuple[int, ...] = ()
@@ -288,12 +285,11 @@ class Snapshot:
         spans: stream -> microseconds between the least and the greatest event time so far.
         steps: measurements of sub-joins on edges, of this epoch and, faded, of earlier ones
             (``join_samples`` of the runtime).
-        measured: stream -> what it did in this epoch; absent from documents of earlier releases.
-        on_hosts: hosts that the newest batch ran on; 1 in documents of earlier releases.
+        measured: stream -> what it did in this epoch.
+        on_hosts: hosts that the newest batch ran on.
         locality: the share of arriving tuples, by bytes, that find their partitions on the host on
-            which they arrive; None: not known, as in documents of earlier releases.
-        values: relation -> key attribute -> its frequent values; absent from documents of earlier
-            releases.
+            which they arrive; None: not known.
+        values: relation -> key attribute -> its frequent values.
     """
 
     epoch: int

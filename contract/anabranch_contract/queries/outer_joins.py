@@ -49,8 +49,6 @@ class OuterJoin:
             than any of these sums. The least of them is the deadline.
         partner: the stream whose watermark passes deadlines.
         projection: over the columns of pairs; those of the partner are NULL where there is none.
-        by_batch: whether left rows are told apart by the batch in which they came to be, as
-            rations need it. Documents of earlier releases do not have it.
     """
 
     kind: JoinKind
@@ -58,4 +56,3 @@ class OuterJoin:
     times: tuple[tuple[str, int], ...]
     partner: str
     projection: tuple[Output, ...]
-    by_batch: bool = False

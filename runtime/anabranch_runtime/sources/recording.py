@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
 
-KIND = Kind("conversion", "recording", 1)
+KIND = Kind("conversion", "recording")
 #: Rows per record batch of a converted recording.
 RUN = 1 << 16
 

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 _LOG = structlog.get_logger("anabranch.runtime")
 
 #: The document that says of which store a directory is a cache.
-ORIGIN = Kind("origin", "store", 1)
+ORIGIN = Kind("origin", "store")
 #: The one that has the pipeline's id (``claim``).
-IDENTITY = Kind("identity", "pipeline", 1)
+IDENTITY = Kind("identity", "pipeline")
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 #: Results that tasks have put where the driver takes them from.
 _STAGED = "staging/"
@@ -264,7 +264,7 @@ class Mirrored(Durable):
         self._settle()
         if self._lease is not None:
             self._lease.check()
-        self._put(self._name(path), kind.spelled(kind.version, body).encode())
+        self._put(self._name(path), kind.spelled(body).encode())
         if path.parent.name == "manifest":
             reach(Point.COMMITTING)
         Durable.write(self, path, kind, body)

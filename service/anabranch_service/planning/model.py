@@ -37,5 +37,5 @@ def cost_model(
 
 
 def substreams_in(explain: Mapping[str, Any]) -> tuple[Substreams, ...]:
-    """How a published plan tells tuples apart; nothing where an earlier release published it."""
+    """Substreams of a published plan."""
     return read_substreams(explain.get("substreams", ()))

@@ -112,14 +112,14 @@ def stream_out(
 
 
 def _source_out(record: StreamRecord) -> SourceOut:
-    """A source; plain secrets that an earlier release has taken are masked."""
+    """A source, with its secrets masked."""
     source = record.source
     path = None if source.path is None else masked_text(source.path)
     return SourceOut.of(source, path=path, options=masked_options(source.options))
 
 
 def sink_out(sink: SinkRecord) -> SinkRecord:
-    """A sink; plain secrets that an earlier release has taken are masked."""
+    """A sink, with its secrets masked."""
     if not sink.options and sink.path is None:
         return sink
     path = None if sink.path is None else masked_text(sink.path)

@@ -58,17 +58,16 @@ class StreamRecord(Closed, StreamProperties):
             None: never.
         ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
         latest: key columns: only the latest of the tuples that agree in them take part; none: all
-            do. Absent from records of earlier releases.
+            do.
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
-            (live) and the stream's event times; None: any number. Absent from records of earlier
-            releases, whose streams go on without.
+            (live) and the stream's event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
             0: only as long as queries need.
         kind: of a table ``latest`` is its key, and ``retain`` None.
         registration: distinguishes a stream from an earlier one of the same name and definition,
-            which was deleted; empty in records of earlier releases.
+            which was deleted.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
-            runtime reads it itself, and in records of earlier releases until they are renewed.
+            runtime reads it itself.
         accepted_rejects: rejected tuples that an operator has accepted.
     """
 
@@ -89,12 +88,8 @@ class StreamRecord(Closed, StreamProperties):
     accepted_rejects: int = 0
 
     def same_definition(self, other: StreamRecord) -> bool:
-        """Whether both say the same of the stream, whenever they were registered.
-
-        What a record of an earlier release does not know is no difference.
-        """
-        unknown = {"ahead_of_clock", "ahead_of_stream"} - other.model_fields_set
-        names = ("registration", "reading", "accepted_rejects", *unknown)
+        """Whether both say the same of the stream, whenever they were registered."""
+        names = ("registration", "reading", "accepted_rejects")
         same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other
 
@@ -117,7 +112,7 @@ class QueryRecord(Closed):
         sql, query: exactly one is given: the statement, or the structured document.
         window: a duration for all aliases, or alias -> duration.
         priority: where input has to be rationed; greater is more important.
-        slo: what it needs; nothing in records of earlier releases.
+        slo: its service level objectives.
         removed_at: when it was withdrawn.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
@@ -126,9 +121,8 @@ class QueryRecord(Closed):
         past: whether its results over what is stored already are wanted as well. ``resumed``: it
             goes on where an earlier run was paused, which has given these.
         relaxed: alias -> the filter (expressions) of the store that it shares with queries that
-            want more. Absent in records of earlier releases.
-        sharing_decided: whether that has been decided (``planning.sharing``); earlier releases did
-            when they registered a query.
+            want more.
+        sharing_decided: whether that has been decided (``planning.sharing``).
     """
 
     id: str
@@ -277,9 +271,9 @@ class EpochRecord(PublishedEpoch):
     """An epoch as it was published.
 
     Attributes:
-        footprint: the plan's steps and stores, for comparison with later plans; None in epochs
-            that an older version published.
-        plan: a digest of them, of the queries and of the parallelism; None likewise.
+        footprint: the plan's steps and stores, for comparison with later plans; None where it is
+            kept apart (:class:`PlanDetails`).
+        plan: a digest of them, of the queries and of the parallelism; None before it is made.
     """
 
     footprint: dict[str, Any] | None = None

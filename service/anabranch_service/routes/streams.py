@@ -182,7 +182,7 @@ async def patch_stream(
             changed = changed.model_copy(
                 update={"source": source.model_copy(update={"options": options})}
             )
-            changed = check_stream(changed, ctx.settings, plain=False)
+            changed = check_stream(changed, ctx.settings)
         _check_lateness(changed)
         changed.to_stream()
         return changed
