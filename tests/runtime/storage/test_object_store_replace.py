@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.storage.conditional import ChangedError, Version, open_conditional
+from anabranch_runtime.storage.object_store import ChangedError, Version, open_remote
 from tests.support.surroundings.s3 import s3_server, uri
 
 if TYPE_CHECKING:
@@ -33,27 +33,27 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_an_object_is_made_once_and_replaced_by_who_has_read_it(address: str) -> None:
-    one, other = open_conditional(address), open_conditional(address)
+    one, other = open_remote(address), open_remote(address)
     assert one.read("a/b.json") is None
-    first = one.put("a/b.json", b"1", None)
+    first = one.replace("a/b.json", b"1", None)
     with pytest.raises(ChangedError):
-        other.put("a/b.json", b"2", None)
+        other.replace("a/b.json", b"2", None)
     found = other.read("a/b.json")
     assert found == (b"1", first)
-    second = other.put("a/b.json", b"2", found[1])
+    second = other.replace("a/b.json", b"2", found[1])
     with pytest.raises(ChangedError):
-        one.put("a/b.json", b"3", first)
+        one.replace("a/b.json", b"3", first)
     assert one.read("a/b.json") == (b"2", second)
     with pytest.raises(ChangedError):
-        one.put("new", b"3", first)
+        one.replace("new", b"3", first)
 
 
 def test_who_finds_what_it_would_write_has_written_it(address: str) -> None:
-    store = open_conditional(address)
-    first = store.put("x", b"1", None)
-    assert store.put("x", b"1", None) == first
-    second = store.put("x", b"2", first)
-    assert store.put("x", b"2", first) == second
+    store = open_remote(address)
+    first = store.replace("x", b"1", None)
+    assert store.replace("x", b"1", None) == first
+    second = store.replace("x", b"2", first)
+    assert store.replace("x", b"2", first) == second
 
 
 def test_of_many_writers_one_succeeds_each_time(address: str) -> None:
@@ -61,14 +61,16 @@ def test_of_many_writers_one_succeeds_each_time(address: str) -> None:
     rounds, writers = 5, 4
 
     def write(number: int) -> int:
-        store, refused = open_conditional(address), 0
+        store, refused = open_remote(address), 0
         rng = random.Random(number)
         for turn in range(rounds):
             while True:
                 found: tuple[bytes, Version] | None = store.read("log")
                 content, known = (b"", None) if found is None else found
                 try:
-                    store.put("log", content + f"{number}.{turn}.{rng.random()} ".encode(), known)
+                    store.replace(
+                        "log", content + f"{number}.{turn}.{rng.random()} ".encode(), known
+                    )
                     break
                 except ChangedError:
                     refused += 1
@@ -76,14 +78,23 @@ def test_of_many_writers_one_succeeds_each_time(address: str) -> None:
 
     with ThreadPoolExecutor(writers) as pool:
         refused = sum(pool.map(write, range(writers)))
-    found = open_conditional(address).read("log")
+    found = open_remote(address).read("log")
     assert found is not None
     names = [".".join(word.split(".")[:2]) for word in found[0].decode().split()]
     assert sorted(names) == sorted(f"{n}.{t}" for n in range(writers) for t in range(rounds))
     assert refused > 0
 
 
-def test_a_store_without_conditional_writes_is_refused() -> None:
-    with pytest.raises(PipelineError, match="can't be replaced only as it was read") as caught:
-        open_conditional("hdfs://host:8020/state")
-    assert caught.value.code == "no-conditional-writes"
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("hdfs://host:8020/state", "names no bucket or folder"),
+        ("gs://bucket/x?endpoint_override=host", "no option endpoint_override"),
+        ("s3://key:secret@bucket/x?bad=1", "no option bad, only region"),
+    ],
+)
+def test_other_stores_and_options_are_refused(uri: str, said: str) -> None:
+    with pytest.raises(PipelineError, match=said) as caught:
+        open_remote(uri)
+    assert caught.value.code == "bad-object-store"
+    assert "secret" not in str(caught.value)
