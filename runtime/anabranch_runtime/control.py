@@ -233,8 +233,7 @@ class Control:
     def report_boundary(self, boundary: Boundary) -> None:
         """Report that an epoch has ended (or that the runtime has started)."""
         if boundary.snapshot is not None:
-            text = json.dumps(boundary.snapshot, sort_keys=True)
-            self._redis.set(self.keys.statistics(boundary.epoch), pack(text))
+            self._redis.set(self.keys.statistics(boundary.epoch), pack(boundary.snapshot))
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
     def report_samples(self, samples: dict[str, str]) -> None:

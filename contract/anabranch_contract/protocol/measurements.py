@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, Part, Step
+from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -51,7 +52,7 @@ class JoinSample:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeStatistics:
+class EdgeStatistics(Summed):
     """One edge during one epoch.
 
     Attributes:
@@ -86,41 +87,6 @@ class EdgeStatistics:
     asked: int = 0
     dropped: int = 0
 
-    def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
-        return EdgeStatistics(
-            self.probes + other.probes,
-            self.matches + other.matches,
-            self.seconds + other.seconds,
-            self.pairs + other.pairs,
-            self.hits + other.hits,
-            self.found + other.found,
-            self.calls + other.calls,
-            self.looked + other.looked,
-            self.made + other.made,
-            self.sent + other.sent,
-            self.sent_bytes + other.sent_bytes,
-            self.asked + other.asked,
-            self.dropped + other.dropped,
-        )
-
-    def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
-        """The counts since ``earlier``, which is of the same edge and epoch."""
-        return EdgeStatistics(
-            self.probes - earlier.probes,
-            self.matches - earlier.matches,
-            self.seconds - earlier.seconds,
-            self.pairs - earlier.pairs,
-            self.hits - earlier.hits,
-            self.found - earlier.found,
-            self.calls - earlier.calls,
-            self.looked - earlier.looked,
-            self.made - earlier.made,
-            self.sent - earlier.sent,
-            self.sent_bytes - earlier.sent_bytes,
-            self.asked - earlier.asked,
-            self.dropped - earlier.dropped,
-        )
-
     @property
     def nanoseconds(self) -> int:
         """``seconds`` in whole nanoseconds."""
@@ -128,7 +94,7 @@ class EdgeStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(Summed):
     """Rows written over some time: into stores, or as results.
 
     Attributes:
@@ -140,11 +106,6 @@ class Writes:
     writes: int = 0
     rows: int = 0
     seconds: float = 0.0
-
-    def __add__(self, other: Writes) -> Writes:
-        return Writes(
-            self.writes + other.writes, self.rows + other.rows, self.seconds + other.seconds
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
@@ -52,11 +51,15 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Boundary(Message):
-    """The end of an epoch (``epoch = -1``: the runtime has started)."""
+    """The end of an epoch (``epoch = -1``: the runtime has started).
+
+    Attributes:
+        snapshot: the text of the epoch's :class:`~.measurements.Snapshot`.
+    """
 
     epoch: int
     next_batch: int
-    snapshot: dict[str, Any] | None = None
+    snapshot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

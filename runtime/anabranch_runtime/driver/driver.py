@@ -324,7 +324,7 @@ class Driver:
             found = without_batches(found)
         changed = self._samples.changed()
         self.control.report_samples({name: s.dumps() for name, s in changed.items()})
-        boundary = Boundary(epoch, self.state.next_batch, codec.to_json(found))
+        boundary = Boundary(epoch, self.state.next_batch, codec.dumps(found))
         reach(Point.BOUNDARY)
         self.control.report_boundary(boundary)
 

@@ -881,7 +881,7 @@ def read_snapshot(boundary: Boundary) -> Snapshot | None:
     if boundary.snapshot is None:
         return None
     try:
-        return codec.from_json(boundary.snapshot, Snapshot)
+        return codec.loads(boundary.snapshot, Snapshot)
     except codec.Malformed as cause:
         raise _corrupt(f"statistics of epoch {boundary.epoch}", cause) from cause
 

@@ -205,7 +205,7 @@ class _Attendant(threading.Thread):
             if boundary.epoch + 1 in self._service.done:
                 continue
             if boundary.snapshot is not None:
-                self._service.snapshot = codec.from_json(boundary.snapshot, Snapshot)
+                self._service.snapshot = codec.loads(boundary.snapshot, Snapshot)
             self._service.publish(boundary.epoch + 1)
 
 
