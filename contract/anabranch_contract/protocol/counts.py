@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Self
 
@@ -13,13 +14,17 @@ class Summed:
     __slots__ = ()
 
     def __add__(self, other: Self) -> Self:
-        values = _values(type(self))
-        return type(self)(*map(operator.add, values(self), values(other)))
+        return self._with(operator.add, other)
 
     def __sub__(self, earlier: Self) -> Self:
         """Return the counts since ``earlier``."""
-        values = _values(type(self))
-        return type(self)(*map(operator.sub, values(self), values(earlier)))
+        return self._with(operator.sub, earlier)
+
+    def _with(self, how: Callable[[Any, Any], Any], other: Self) -> Self:
+        kind: Any = type(self)
+        values = _values(kind)
+        made: Self = kind(*map(how, values(self), values(other)))
+        return made
 
 
 @cache
