@@ -29,7 +29,9 @@ from anabranch_contract.codec import Message
 from anabranch_contract.plans import batch_reads, patches, ruleset
 from anabranch_contract.plans.rations import PaidBatches, RationedBatches
 from anabranch_contract.protocol import progress
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.rest.access import AuditRecord
+from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_planner.cost import footprint
 from anabranch_runtime.sources import recording
 from anabranch_runtime.sources.ingest import landing
@@ -61,8 +63,8 @@ FORMATS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 #: Records of the service in Redis.
 RECORDS = (
-    *(records.StreamRecord, records.QueryRecord, records.PlanningRecord, records.EpochRecord),
-    *(records.PlanDetails, records.Explanation, records.KeptRevision, records.KeptSummary),
+    *(StreamRecord, records.QueryRecord, records.PlanningRecord, records.EpochRecord),
+    *(records.PlanDetails, records.Explanation, records.KeptRevision, KeptSummary),
     *(approvals.HeldPlan, approvals.Refusals, history.HistoryPoint, TokenRecord, AuditRecord),
 )
 

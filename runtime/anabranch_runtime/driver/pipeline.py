@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from anabranch_runtime.control import Control, StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
+    from anabranch_runtime.control import Control
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.planned import PlannedReader

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.connectors.sinks import SinkSpec
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
 
 
 def resolve(path: str) -> str:

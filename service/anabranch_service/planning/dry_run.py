@@ -12,6 +12,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.plans import (
@@ -45,7 +46,7 @@ from anabranch_service.planning.request import (
 )
 from anabranch_service.planning.what_if import FULL, SUMMARY
 from anabranch_service.planning.work import Work, go_on
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, usable_streams

@@ -12,6 +12,7 @@ import structlog
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
@@ -48,13 +49,7 @@ from anabranch_service.planning.what_if import (
 from anabranch_service.planning.widths import with_exchange
 from anabranch_service.planning.work import go_on
 from anabranch_service.registry.lifecycle import going_on, to_plan
-from anabranch_service.registry.records import (
-    EpochRecord,
-    Explanation,
-    PlanningRecord,
-    QueryRecord,
-    StreamRecord,
-)
+from anabranch_service.registry.records import EpochRecord, Explanation, PlanningRecord, QueryRecord
 from anabranch_service.registry.slo import freshness_of
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store

@@ -14,6 +14,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, of_out
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_contract.queries.runs import query_of
@@ -40,7 +41,7 @@ from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.source_status import Sources
 
 #: Query -> its floor, and whether the present budget breaks it.

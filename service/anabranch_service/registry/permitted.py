@@ -14,9 +14,9 @@ from anabranch_contract.connectors.reserved_keys import (
 )
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
-from anabranch_service.registry.records import StreamRecord
 from anabranch_service.settings import Settings
 
 

@@ -12,6 +12,7 @@ import structlog
 
 from anabranch_contract import codec
 from anabranch_contract.errors import PlannerError, QueryError
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.passes import parse_sql, parse_structured, read_sql
@@ -19,7 +20,7 @@ from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.unresolved import Unresolved
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 
 _LOG = structlog.get_logger(__name__)
 

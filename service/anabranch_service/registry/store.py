@@ -35,6 +35,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import CHANGES_KEPT, Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.samples import StreamSample
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
@@ -58,7 +59,6 @@ from anabranch_service.registry.records import (
     PlanDetails,
     PlanningRecord,
     QueryRecord,
-    StreamRecord,
 )
 from anabranch_service.registry.search import Listed, listed
 from anabranch_service.registry.source_status import Sources

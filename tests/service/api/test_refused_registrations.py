@@ -15,9 +15,10 @@ import pytest
 
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import SourceRecord, StreamRecord
 from anabranch_contract.rest.access import Role
 from anabranch_contract.rest.queries import SinkRecord
-from anabranch_service.registry.records import QueryRecord, SourceRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR
 from tests.support.worlds.access import Guarded, bearer

@@ -9,7 +9,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source
 
 if TYPE_CHECKING:
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
 
 
 def understood(record: StreamRecord) -> StreamRecord:

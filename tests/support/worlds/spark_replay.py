@@ -24,8 +24,9 @@ from anabranch_contract import codec
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.spark_settings import is_local
-from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.driver.pipeline import Pipeline

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_runtime.sources.ingest.evaluate import Evaluation
     from anabranch_runtime.state.journal import Journal
     from anabranch_runtime.state.manifest import State

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.errors import StructuredError
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
 
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 #: How much an ingest batch brings where the source's options don't say.

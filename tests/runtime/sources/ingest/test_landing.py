@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.feeds import plan
