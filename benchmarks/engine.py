@@ -156,7 +156,7 @@ class Engine:
         known = None if last is None or last.snapshot is None else last.snapshot
         if known is None:
             return NoStatistics()
-        found = codec.from_json(known, Snapshot)
+        found = codec.loads(known, Snapshot)
         if self.blind:
             found = replace(found, steps=(), values={})
         batches = float(max(found.total_batches, 1))

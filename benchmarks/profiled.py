@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch_client.replay.oracle import Active, compare
 from anabranch_client.replay.tpch import QUERIES
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
 from benchmarks.engine import Engine

@@ -141,7 +141,7 @@ class _World:
             },
             distincts=dict.fromkeys(self.streams, keys),
         )
-        document = codec.to_json(snapshot) if self.epoch >= 0 else None
+        document = codec.dumps(snapshot) if self.epoch >= 0 else None
         boundary = Boundary(self.epoch, 100 * (self.epoch + 1), document)
         self.server.rpush(self.keys.boundaries, boundary.dumps())
         self.epoch += 1

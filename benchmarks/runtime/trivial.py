@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sources.recorded import FORMAT, RecordedSource, source_options
 from anabranch_runtime.sources.recording import convert
 from anabranch_runtime.spark.session import spark_session, warm_up

@@ -1,8 +1,7 @@
 """Frozen values as JSON documents and back: one codec for rulesets, state and protocol.
 
 A dataclass is an object of its fields by name, a :class:`Row` the list of its fields in order.
-Reading checks every type, fills in what documents of earlier releases lack from the fields'
-defaults, and passes over fields that it does not know, which a later release may have written.
+Reading checks every type. Absent fields have their defaults; unknown fields are passed over.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Message:
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:
-        """Return the value that :meth:`dumps` wrote, in this release or another one.
+        """Return the value that :meth:`dumps` wrote.
 
         Raises:
             Malformed: the text is no such document.

@@ -26,7 +26,7 @@ def pack(text: str) -> str:
 
 
 def unpack(kept: str) -> str:
-    """The text of which ``kept`` is kept; what an earlier release has kept is the text itself.
+    """The text that :func:`pack` packed.
 
     Raises:
         ValueError: it is damaged.

@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 import zlib
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 import redis
 import redis.exceptions
 import structlog
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
+from anabranch_contract import codec
 from anabranch_contract.codec import Malformed
 from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.errors import RulesetError
@@ -34,8 +35,8 @@ from anabranch_contract.protocol.keys import (
     Keys,
 )
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.decoding import patched, read_ruleset
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
@@ -60,45 +61,11 @@ POLL = 0.01
 RETRIES, RETRY_CAP = 14, 0.5
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class ColumnRecord(_Wire):
-    """A stream's column as registered."""
-
-    name: str
-    type: str
-
-
-class SourceRecord(_Wire):
-    """Where a stream comes from: a recording, or any streaming source of Spark."""
-
-    format: str = "recorded"
-    path: str | None = None
-    options: dict[str, str] = Field(default_factory=dict)
-    rows_per_batch: int | None = None
-
-
-class StreamRecord(_Wire):
-    """A stream as registered with the service."""
-
-    name: str
-    columns: tuple[ColumnRecord, ...]
-    event_time: str | None = None
-    source: SourceRecord = SourceRecord()
-    registration: str = ""
-    reading: dict[str, Any] | None = None
-    site: str = ""
-    retain: int | None = 0
-    kind: StreamKind = StreamKind.STREAM
-    version: int = 1
-
-
-class QueryRecord(_Wire):
+@dataclass(frozen=True, slots=True)
+class _Expiry:
     """The part of a registered query that the runtime reads."""
 
-    expires_at: AwareDatetime | None = None
+    expires_at: datetime | None = None
 
 
 class Control:
@@ -234,8 +201,7 @@ class Control:
     def report_boundary(self, boundary: Boundary) -> None:
         """Report that an epoch has ended (or that the runtime has started)."""
         if boundary.snapshot is not None:
-            text = json.dumps(boundary.snapshot, sort_keys=True)
-            self._redis.set(self.keys.statistics(boundary.epoch), pack(text))
+            self._redis.set(self.keys.statistics(boundary.epoch), pack(boundary.snapshot))
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
     def report_samples(self, samples: dict[str, str]) -> None:
@@ -386,7 +352,7 @@ class Control:
             texts = self._redis.hgetall(queries)
             self._ends = {}
         self._ends |= {
-            name: QueryRecord.model_validate_json(text).expires_at
+            name: codec.loads(text, _Expiry).expires_at
             for name, text in texts.items()
             if text is not None
         }

@@ -31,7 +31,6 @@ from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.lease import Lease
-from anabranch_service.registry.renewal import renew_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
@@ -96,12 +95,10 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         telling = asyncio.create_task(emitter.run(), name="lineage")
         recording = asyncio.create_task(recorder.run(), name="history")
         forgetting = asyncio.create_task(forgetter.run(), name="ended")
-        renewing = asyncio.create_task(renew_streams(store), name="renewal")
         watching = asyncio.create_task(health.watch(app.state.context), name="health")
         try:
             yield
         finally:
-            renewing.cancel()
             telling.cancel()
             recording.cancel()
             forgetting.cancel()

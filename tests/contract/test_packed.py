@@ -1,4 +1,4 @@
-"""Long texts are kept compressed, and those of earlier releases are read."""
+"""Long texts are kept compressed."""
 
 from __future__ import annotations
 

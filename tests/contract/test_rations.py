@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -59,12 +58,6 @@ def test_a_schedule_travels_as_text() -> None:
     floors = (Floor(QueryId("q"), 0.9, 0.7),)
     full = replace(SCHEDULE, floors=floors)
     assert RationSchedule.loads(full.dumps()) == full
-
-
-def test_a_schedule_of_an_earlier_release_has_no_floors() -> None:
-    document = json.loads(SCHEDULE.dumps())
-    del document["floors"]
-    assert RationSchedule.loads(json.dumps(document)) == SCHEDULE
 
 
 def test_a_floor_is_broken_below_what_it_needs() -> None:

@@ -335,6 +335,4 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
 def last_snapshot(control: Control) -> Snapshot | None:
     """The statistics of the epoch that has ended last."""
     last: Boundary | None = control.last_boundary()
-    return (
-        None if last is None or last.snapshot is None else codec.from_json(last.snapshot, Snapshot)
-    )
+    return None if last is None or last.snapshot is None else codec.loads(last.snapshot, Snapshot)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
 
-KIND = Kind("backend", "backend", 1, sealed=1)
+KIND = Kind("backend", "backend")
 _ANEW = "give this operator a folder of its own, or remove what is in this one"
 
 

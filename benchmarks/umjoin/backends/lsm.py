@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.storage.segment import IndexKey
     from benchmarks.umjoin.backends.interface import Found, TableSpec
 
-KIND = Kind("backend-manifest", "state", 1, sealed=1)
+KIND = Kind("backend-manifest", "state")
 #: Shares of the memory limit: one over these.
 _BATCH, _MERGE = 4, 2
 #: Bytes per row and index while a merge sorts an index: entries before, between and after, buckets.

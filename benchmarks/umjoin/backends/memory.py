@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from benchmarks.umjoin.backends.interface import I32, Ints, TableSpec
 
 MAGIC = b"ANBLOG01"
-KIND = Kind("log", "state", 1, sealed=1)
+KIND = Kind("log", "state")
 _RECORD = struct.Struct("<QIH")
 _BLOCK_BITS = 16
 _BLOCK = 1 << _BLOCK_BITS

@@ -92,8 +92,6 @@ class RedisServer:
 def prepare(folder: Path, log: Path, *, durable: bool, port: int | None = None) -> RedisServer:
     """A server that keeps its data in ``folder``, on ``port`` or any free one.
 
-    A folder of an earlier release, without a password, gets one; its data stay.
-
     Raises:
         ProcessError: the folder can't be written.
     """

@@ -62,8 +62,6 @@ def check_source_access(
     options: Mapping[str, str],
     policy: AccessPolicy,
     resolve: Resolve,
-    *,
-    plain: bool = True,
 ) -> str | None:
     """Refuse a source that asks for what is not allowed; returns the resolved path, if any.
 
@@ -71,22 +69,19 @@ def check_source_access(
         format: of the source. ``path``, ``options``: as registered.
         policy: what is allowed.
         resolve: follows links and ``..`` of a path of this machine.
-        plain: whether plain secrets and relative paths are refused; not those of a record of an
-            earlier release.
 
     Raises:
         AccessError: naming the option, what is allowed, and the flag that would allow it.
     """
     _check_format("source", format, SOURCES, policy)
     _check_sizes("source", options)
-    check_secrets("source", format, path, options, plain=plain)
+    check_secrets("source", format, path, options)
     if format not in ("redis-stream", "files"):
         _check_names("source", format, options, SOURCE_OPTIONS.get(format), _OWN_SOURCE)
     _check_values("source", format, options, policy, resolve)
     if path is None:
         return None
-    if plain:
-        check_full(path, "source.path")
+    check_full(path, "source.path")
     found = check_path(path, policy, resolve, "source.path")
     if format in ("recorded", "files") and parse_path(path).scheme != "file":
         raise _bad("source.path", "this is no path of this machine", "give a directory's path")
@@ -101,13 +96,11 @@ def check_sink_access(
     options: Mapping[str, str],
     policy: AccessPolicy,
     resolve: Resolve,
-    *,
-    plain: bool = True,
 ) -> str | None:
     """Refuse a sink that asks for what is not allowed; as :func:`check_source_access`."""
     _check_format("sink", format, SINKS, policy)
     _check_sizes("sink", options)
-    check_secrets("sink", format, path, options, plain=plain)
+    check_secrets("sink", format, path, options)
     known = {**FILE_SINK_OPTIONS, **TABLE_SINK_OPTIONS}.get(format)
     if format not in ("redis-stream", "count"):
         _check_names("sink", format, options, known, _OWN_SINK)

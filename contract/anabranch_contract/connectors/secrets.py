@@ -62,21 +62,18 @@ def takes_secret(format: str, option: str) -> bool:
     return format not in _WITHOUT and _SECRET_NAME.search(option) is not None
 
 
-def check_secrets(
-    kind: str, format: str, path: str | None, options: Mapping[str, str], *, plain: bool = True
-) -> None:
+def check_secrets(kind: str, format: str, path: str | None, options: Mapping[str, str]) -> None:
     """Refuse plain secrets, and references where no secret belongs.
 
     Args:
         kind: ``source`` or ``sink``: whose variables may be named.
-        plain: whether plain secrets are refused; a record of an earlier release may have some.
 
     Raises:
         AccessError: naming the option, never its value.
     """
     prefix = f"ANABRANCH_{kind.upper()}_"
     remedy = f"write ${{{prefix}<NAME>}} and set that variable for the runtime"
-    if path is not None and ("${" in path or (plain and is_secret("", path))):
+    if path is not None and ("${" in path or is_secret("", path)):
         raise AccessError(
             f"secret-in-{kind}", "the path holds a secret", field=f"{kind}.path", remedy=remedy
         )
@@ -87,7 +84,7 @@ def check_secrets(
             continue
         if "${" in value:
             _check_references(prefix, format, name, value, field)
-        if plain and is_secret(name, value):
+        if is_secret(name, value):
             raise AccessError(
                 f"secret-in-{kind}",
                 f"option {name!r} holds a secret that everybody who can list registrations could"
@@ -166,7 +163,7 @@ def masked_text(text: str) -> str:
 
 
 def masked_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options as they may be shown: plain secrets of earlier releases are masked.
+    """Options as they may be shown: plain secrets are masked.
 
     Expressions of columns are shown as they are: ``column.token`` names a column.
     """
@@ -187,7 +184,7 @@ def resolved(
     Raises:
         AccessError: a variable is not set, or a reference stands where no secret belongs.
     """
-    check_secrets(kind, format, None, options, plain=False)
+    check_secrets(kind, format, None, options)
 
     def value(match: re.Match[str]) -> str:
         found = environ.get(match[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
 from anabranch_contract.errors import PlannerError
@@ -90,25 +90,6 @@ class SinkSpec:
     def option(self, name: str) -> str | None:
         """An option's value; names are compared without regard to case, as Spark does."""
         return next((v for k, v in self.options if k.lower() == name.lower()), None)
-
-    def to_json(self) -> str | dict[str, Any]:
-        """The wire form: a name where the format says all, which is what earlier releases read."""
-        if self == SinkSpec(self.format):
-            return self.format
-        return {
-            "format": self.format,
-            "options": dict(self.options),
-            "path": self.path,
-            "mode": self.mode,
-        }
-
-    @staticmethod
-    def from_json(doc: str | dict[str, Any]) -> SinkSpec:
-        """The sink that :meth:`to_json` wrote, in this release or an earlier one."""
-        if isinstance(doc, str):
-            return SinkSpec(doc)
-        options = tuple(sorted(doc.get("options", {}).items()))
-        return SinkSpec(doc["format"], options, doc.get("path"), doc.get("mode", "append"))
 
 
 def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract import codec
-from anabranch_contract.errors import StreamError
-from anabranch_contract.queries import expressions
 from anabranch_contract.queries.expressions import Column, Expr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch_contract.errors import StructuredError
 
 #: The options that are not the format's own.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
@@ -59,22 +56,6 @@ def format_options(options: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in options.items() if k not in ours and not k.startswith(COLUMN)}
 
 
-def refusal_to_json(cause: StructuredError) -> dict[str, Any]:
-    """Return what takes the document's place where a registration can't be understood."""
-    return {
-        "refused": cause.code,
-        "message": cause.detail,
-        "field": cause.field,
-        "remedy": cause.remedy,
-    }
-
-
 def from_json(doc: Mapping[str, Any]) -> SparkSource:
-    """Return the source of a document of this release or an earlier one.
-
-    Raises:
-        StreamError: the registration could not be understood.
-    """
-    if "refused" in doc:
-        raise StreamError(doc["refused"], doc["message"], field=doc["field"], remedy=doc["remedy"])
-    return codec.from_json(expressions.marked(doc), SparkSource)
+    """Return the source of a document."""
+    return codec.from_json(doc, SparkSource)

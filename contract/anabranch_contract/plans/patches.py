@@ -75,8 +75,8 @@ def loads(text: str) -> Patch:
             raise RulesetError(
                 "unknown-version",
                 f"patch version {shown} is not supported",
-                remedy=f"this release reads patches of version {VERSION}: upgrade the runtime "
-                "before the service",
+                remedy=f"the runtime reads version {VERSION}: run service and runtime of one "
+                "release",
             )
         return Patch.loads(text)
     except codec.Malformed as cause:

@@ -14,14 +14,7 @@ from typing import Any, get_args, get_type_hints
 from anabranch_contract import codec
 from anabranch_contract.codec import Raw
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.ruleset import (
-    RULES,
-    VERSION,
-    QuerySpec,
-    Ruleset,
-    loads,
-    read_query,
-)
+from anabranch_contract.plans.ruleset import RULES, Ruleset, loads
 
 _NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
 #: A section's name -> the field of :class:`Ruleset`, and the type of its rows.
@@ -86,8 +79,6 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
         RulesetError: as ``ruleset.from_json`` does.
     """
     document = Document.of(text)
-    if bytes(document.scalars.get("version", b"")) != str(VERSION).encode():
-        return Decoded(loads(text))
     # All but the rows is read as ever.
     empty = loads(Document({name: [] for name in document.sections}, document.scalars).text())
     rows: dict[str, dict[bytes, Any]] = {}
@@ -106,10 +97,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
 def _read(name: str, texts: list[bytes]) -> list[Any]:
     """Rows of a section."""
     kind: Any = _FIELDS[name][1]
-    body = b"[" + b",".join(texts) + b"]"
     try:
-        if kind is QuerySpec:
-            return list(map(read_query, codec.loads(body, list[dict[str, Any]])))
-        return codec.loads(body, list[kind])
-    except (KeyError, TypeError, AttributeError, codec.Malformed) as cause:
+        return codec.loads(b"[" + b",".join(texts) + b"]", list[kind])
+    except codec.Malformed as cause:
         raise RulesetError("bad-ruleset", f"malformed ruleset: {name}: {cause!r}") from cause

@@ -26,7 +26,6 @@ from anabranch_contract import codec
 from anabranch_contract.codec import Row
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.queries import expressions
 from anabranch_contract.queries.expressions import Expr, Output
 from anabranch_contract.queries.joins import (
     AttrRef,
@@ -44,12 +43,7 @@ from anabranch_contract.queries.views import View
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Version 1 had bare names for sinks, and neither backfills nor what streams do when idle; in
-#: version 2 a query's bounds never changed, as no stream had a ttl; in version 3 none kept the
-#: latest per key; in version 4 queries were joins only; up to version 5
-#: expressions did not name the kinds of their terms; up to version 6 all tuples of a start took
-#: the same orders, no probe looked ahead, and no value was hot.
-VERSION, _UNMARKED = 7, 5
+VERSION = 1
 
 StoreId = NewType("StoreId", str)
 Edge = NewType("Edge", str)
@@ -212,11 +206,9 @@ class StoreSpec:
             keeps every column of its stream and lists none.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
-        kept: the combinations that it keeps (MIR only); None: all. Absent in documents of earlier
-            releases.
-        hot: values whose new rows are dealt to several hosts, sorted; absent in documents of
-            earlier releases. It is no part of the layout: it may change with every ruleset and
-            revision, and the store's id with it does not.
+        kept: the combinations that it keeps (MIR only); None: all.
+        hot: values whose new rows are spread over several hosts, sorted. No part of the layout: it
+            may change with every ruleset and revision, while the store's id stays.
     """
 
     id: StoreId
@@ -259,9 +251,9 @@ class ProbeRule:
         fill: for an MIR the order in which its members are probed one by one where no
             container of the MIR covers an epoch: base probes that together replace the MIR.
         substreams: the substreams of ``start`` whose tuples take the probe, where it is the first
-            of its order; empty: all of them. Absent in documents of earlier releases.
+            of its order; empty: all of them.
         ahead: what has to be there for a tuple to be of any use behind the probe: tuples for which
-            it is not are dropped first. Likewise absent.
+            it is not are dropped first.
     """
 
     edge: Edge
@@ -347,13 +339,12 @@ class QuerySpec:
         members: (alias, label, relation) in FROM order.
         retention: per member, microseconds that a tuple must be kept relative to each other
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
-        sink: where its results go. Documents of earlier releases name the format only.
+        sink: where its results go.
         view: its post-join part; the changes of the view go to the sink, not the joined rows.
-        outer: what is made of its results and those of the query that is ``left_of`` it; likewise.
+        outer: what is made of its results and those of the query that is ``left_of`` it.
         freshness: how old the members under some labels may be when a result is emitted
-            (microseconds of event time); absent in documents of earlier releases.
-        past: whether results of what it can see from before its activation are emitted as well;
-            likewise.
+            (microseconds of event time).
+        past: whether results of what it can see from before its activation are emitted as well.
     """
 
     id: QueryId
@@ -385,10 +376,10 @@ class Ruleset:
     Attributes:
         derived: key expressions that are not plain columns: (stream, text, expression).
         sketches: attribute combinations per relation whose distinct counts are to be measured.
-        backfill_rules: at most one per MIR store; absent in documents of earlier releases.
-        latest_rules: one per stream that queries read and that keeps the latest; likewise.
-        substreams: at most one per start; likewise.
-        revision: 0 for the ruleset with which the epoch begins, then 1, 2, ...; likewise.
+        backfill_rules: at most one per MIR store.
+        latest_rules: one per stream that queries read and that keeps the latest.
+        substreams: at most one per start.
+        revision: 0 for the ruleset with which the epoch begins, then 1, 2, ...
     """
 
     epoch: int
@@ -569,54 +560,26 @@ def to_json(ruleset: Ruleset) -> dict[str, Any]:
 
 
 def from_json(doc: dict[str, Any]) -> Ruleset:
-    """Return the ruleset that :func:`to_json` wrote, in this release or an earlier one.
+    """Return the ruleset that :func:`to_json` wrote.
 
     Raises:
         RulesetError: an unknown version, or a malformed document.
     """
     written = doc.get("version")
-    if not isinstance(written, int) or not 1 <= written <= VERSION:
+    if written != VERSION:
         raise RulesetError(
             "unknown-version",
             f"ruleset version {written!r} is not supported",
-            remedy=f"this release reads versions up to {VERSION}: upgrade the runtime before the "
-            "service",
+            remedy=f"the runtime reads version {VERSION}: run service and runtime of one release",
         )
-    if written <= _UNMARKED:
-        doc = expressions.marked(doc)
     try:
-        found = {RULES[kind]: rules for kind, rules in doc["rules"].items() if kind in RULES}
-        found["queries"] = list(map(_with_sink, doc["queries"]))
-        return codec.from_json({**doc, **found, "version": VERSION}, Ruleset)
+        rules = {RULES[kind]: rules for kind, rules in doc["rules"].items() if kind in RULES}
+        return codec.from_json({**doc, **rules}, Ruleset)
     except (KeyError, TypeError, AttributeError, codec.Malformed) as cause:
         raise RulesetError("bad-ruleset", f"malformed ruleset: {cause!r}") from cause
 
 
-def query_to_json(query: QuerySpec) -> dict[str, Any]:
-    """Return one query of a wire document."""
-    return cast("dict[str, Any]", codec.to_json(_wire_query(query)))
-
-
-def query_from_json(doc: dict[str, Any]) -> QuerySpec:
-    """Return the query that :func:`query_to_json` wrote, in this release or an earlier one."""
-    return read_query(expressions.marked(doc))
-
-
-def read_query(doc: dict[str, Any]) -> QuerySpec:
-    """Return the query that :func:`query_to_json` wrote in this release."""
-    return codec.from_json(_with_sink(doc), QuerySpec)
-
-
 def _wire(ruleset: Ruleset) -> dict[str, Any]:
     doc = codec.fields(ruleset)
-    doc["queries"] = list(map(_wire_query, ruleset.queries))
     doc["rules"] = {kind: doc.pop(name) for kind, name in RULES.items()}
     return doc
-
-
-def _wire_query(query: QuerySpec) -> dict[str, Any]:
-    return {**codec.fields(query), "sink": query.sink.to_json()}
-
-
-def _with_sink(doc: dict[str, Any]) -> dict[str, Any]:
-    return {**doc, "sink": codec.to_json(SinkSpec.from_json(doc["sink"]))}

@@ -18,8 +18,7 @@ class ViewRows(Message):
     Attributes:
         total: how many there are; ``rows`` are the first of them.
         rows: as JSON objects.
-        batch: the last one whose joined rows are in it, -1 before the first; None in documents of
-            earlier releases, which have nothing of what follows.
+        batch: the last one whose joined rows are in it, -1 before the first.
         withheld, owed, blind, completeness: of the joined rows as of that batch, as in
             :class:`Activation`.
         partial: what does not hold for all joined rows, where some are missing.
@@ -33,7 +32,7 @@ class ViewRows(Message):
     total: int
     columns: tuple[str, ...]
     rows: tuple[str, ...]
-    batch: int | None = None
+    batch: int
     withheld: float = 0.0
     owed: float = 0.0
     blind: int = 0
@@ -130,9 +129,8 @@ class Activation(Message):
             ``"always"``) or never over full history that was missed (``"never"``).
         results: results emitted so far.
         failure: why it has failed, with ``expired_batch`` the batch in which it did; None as long
-            as it has not, and in documents of earlier releases.
-        retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``) by
-            which this activation goes; None in documents of earlier releases.
+            as it has not.
+        retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
         earlier: the activations before this one, oldest first: each ended, with ``results`` as
             they stood then, where a stream's ttl changed the matrix. None of them has any itself.
         withheld: how many results rations have withheld so far, estimated from those that were
@@ -140,11 +138,10 @@ class Activation(Message):
         blind: how often a goal was given nothing in a batch, of which there is no estimate.
         owed: how many withheld results are still to be made good, estimated likewise; none of them
             is in ``withheld`` or ``blind``. ``caught_up``: how many have been, all in ``results``.
-        left_out: of a query with a view, where joined rows have been withheld for good; absent in
-            documents of earlier releases.
-        past: of a query that emits results of the past as well; likewise.
+        left_out: of a query with a view, where joined rows have been withheld for good.
+        past: of a query that emits results of the past as well.
         missed: alias -> tuples of its stream that arrived before those that it sees and were not
-            stored, where they may be missing in results; likewise.
+            stored, where they may be missing in results.
     """
 
     activated_batch: int
@@ -177,7 +174,7 @@ class Activation(Message):
 
     @property
     def gaps(self) -> tuple[LeftOut, ...]:
-        """``left_out``, or everything where an earlier release has withheld results."""
+        """``left_out``; everything where withheld results have no noted span."""
         if not self.left_out and (self.withheld or self.blind):
             return (LeftOut(),)
         return self.left_out

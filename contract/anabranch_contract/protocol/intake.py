@@ -119,7 +119,7 @@ class StreamIntake:
         seconds: how long the oldest of them has been waiting.
         lost: as in ``unread``.
         error: why the stream is not read at present; None: it is.
-        unread: what could not be read and was recorded; none in documents of the release before.
+        unread: what could not be read and was recorded.
     """
 
     waiting: int = 0

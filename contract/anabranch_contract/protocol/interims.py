@@ -146,18 +146,17 @@ class Interim(Message):
     Attributes:
         until: when it ended, seconds since 1970.
         seconds: its length by a clock that does not jump.
-        epoch, ruleset_epoch, revision: of its last batch (``revision``: of that epoch's ruleset; 0
-            in documents of the release before).
+        epoch, ruleset_epoch, revision: of its last batch (``revision``: of that epoch's ruleset).
         next_batch: the first batch after it. ``batches``: how many it had.
         arrivals: relation -> tuples that arrived, after the local filter.
         steps: those on which something probed, sorted.
         stores: store -> its size.
-        asks: whether the runtime waits for an answer (``revisions``); likewise.
-        inserts: of all tasks into all stores, backfills left out; likewise.
-        results: of all tasks and queries; likewise.
-        merges: of segments, by all hosts: how many, rows rewritten, CPU seconds; likewise.
-        rationed: whether a batch of it withheld tuples from probes; likewise.
-        drifted: what has changed with its first batch, which is why it ended early; likewise.
+        asks: whether the runtime waits for an answer (``revisions``).
+        inserts: of all tasks into all stores, backfills left out.
+        results: of all tasks and queries.
+        merges: of segments, by all hosts: how many, rows rewritten, CPU seconds.
+        rationed: whether a batch of it withheld tuples from probes.
+        drifted: what has changed with its first batch, which is why it ended early.
         rulesets: (epoch, revision) of the rulesets that its batches went by, ascending.
     """
 

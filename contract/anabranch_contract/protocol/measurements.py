@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, Part, Step
+from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -53,7 +54,7 @@ class JoinSample:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeStatistics:
+class EdgeStatistics(Summed):
     """One edge during one epoch.
 
     Attributes:
@@ -64,15 +65,14 @@ class EdgeStatistics:
             probes stood for, whether an index spared looking at them or not.
         hits: those among ``pairs`` whose keys agree. Rows of the same batch are left out of
             both, because only some of them arrived before the probing tuple.
-        found: those of ``probes`` that have one or more of ``matches``; 0 in documents of earlier
-            releases.
-        calls: how many times tuples were sent, each time any number of them; likewise.
-        looked: segments that were looked into, summed over the tuples; likewise.
-        made: matches that passed the rule's time bounds and residuals; likewise.
+        found: those of ``probes`` that have one or more of ``matches``.
+        calls: how many times tuples were sent, each time any number of them.
+        looked: segments that were looked into, summed over the tuples.
+        made: matches that passed the rule's time bounds and residuals.
         sent, sent_bytes: tuples that were sent to other hosts in order to be probed with, one that
-            went to several of them as often, and their bytes (Arrow, not compressed); likewise.
+            went to several of them as often, and their bytes (Arrow, not compressed).
         asked, dropped: tuples for which it was asked ahead whether they can come to anything, and
-            those that can't (``ProbeRule.ahead``), which are none of ``probes``; likewise.
+            those that can't (``ProbeRule.ahead``), which are none of ``probes``.
     """
 
     probes: int = 0
@@ -89,41 +89,6 @@ class EdgeStatistics:
     asked: int = 0
     dropped: int = 0
 
-    def __add__(self, other: EdgeStatistics) -> EdgeStatistics:
-        return EdgeStatistics(
-            self.probes + other.probes,
-            self.matches + other.matches,
-            self.seconds + other.seconds,
-            self.pairs + other.pairs,
-            self.hits + other.hits,
-            self.found + other.found,
-            self.calls + other.calls,
-            self.looked + other.looked,
-            self.made + other.made,
-            self.sent + other.sent,
-            self.sent_bytes + other.sent_bytes,
-            self.asked + other.asked,
-            self.dropped + other.dropped,
-        )
-
-    def __sub__(self, earlier: EdgeStatistics) -> EdgeStatistics:
-        """The counts since ``earlier``, which is of the same edge and epoch."""
-        return EdgeStatistics(
-            self.probes - earlier.probes,
-            self.matches - earlier.matches,
-            self.seconds - earlier.seconds,
-            self.pairs - earlier.pairs,
-            self.hits - earlier.hits,
-            self.found - earlier.found,
-            self.calls - earlier.calls,
-            self.looked - earlier.looked,
-            self.made - earlier.made,
-            self.sent - earlier.sent,
-            self.sent_bytes - earlier.sent_bytes,
-            self.asked - earlier.asked,
-            self.dropped - earlier.dropped,
-        )
-
     @property
     def nanoseconds(self) -> int:
         """``seconds`` in whole nanoseconds."""
@@ -131,7 +96,7 @@ class EdgeStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(Summed):
     """Rows written over some time: into stores, or as results.
 
     Attributes:
@@ -144,11 +109,6 @@ class Writes:
     rows: int = 0
     seconds: float = 0.0
 
-    def __add__(self, other: Writes) -> Writes:
-        return Writes(
-            self.writes + other.writes, self.rows + other.rows, self.seconds + other.seconds
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
@@ -157,9 +117,8 @@ class StoreStatistics:
     Attributes:
         keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
             (of what has been stored since the store began, and never more than ``rows``).
-            Empty in documents of earlier releases.
-        reads: index -> its reads during the epoch; likewise.
-        mir: the relation or intermediate result that it holds; likewise.
+        reads: index -> its reads during the epoch.
+        mir: the relation or intermediate result that it holds.
     """
 
     rows: int
@@ -175,7 +134,7 @@ class StreamStatistics:
     """One stream during one epoch.
 
     Attributes:
-        input, late, invalid, ahead: tuples (ahead: too far in the future; 0 in earlier releases).
+        input, late, invalid, ahead: tuples (ahead: too far in the future).
         seconds: wall time from the epoch's first batch to the end of its last.
         event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
             time between the least and the greatest); None without event time.
@@ -263,8 +222,7 @@ class FrequentValues:
             same.
         error: by how much a share may be too low (0..1). So a value that is not listed has no
             greater share. Shares are not too high.
-        null_arriving, null_stored: the shares of NULL among the same tuples, which no value has;
-            0 in documents of earlier releases.
+        null_arriving, null_stored: the shares of NULL among the same tuples, which no value has.
     """
 
     hashes: tuple[int, ...] = ()
@@ -290,12 +248,11 @@ class Snapshot:
         spans: stream -> microseconds between the least and the greatest event time so far.
         steps: measurements of sub-joins on edges, of this epoch and, faded, of earlier ones
             (``join_samples`` of the runtime).
-        measured: stream -> what it did in this epoch; absent from documents of earlier releases.
-        on_hosts: hosts that the newest batch ran on; 1 in documents of earlier releases.
+        measured: stream -> what it did in this epoch.
+        on_hosts: hosts that the newest batch ran on.
         locality: the share of arriving tuples, by bytes, that find their partitions on the host on
-            which they arrive; None: not known, as in documents of earlier releases.
-        values: relation -> key attribute -> its frequent values; absent from documents of earlier
-            releases.
+            which they arrive; None: not known.
+        values: relation -> key attribute -> its frequent values.
     """
 
     epoch: int

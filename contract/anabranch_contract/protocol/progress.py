@@ -29,13 +29,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.table_progress import TableProgress
+
+#: Version of all documents in Redis: registry records and messages of service and runtime.
+VERSION = 1
 
 
 class Mode(StrEnum):
@@ -50,11 +52,15 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Boundary(Message):
-    """The end of an epoch (``epoch = -1``: the runtime has started)."""
+    """The end of an epoch (``epoch = -1``: the runtime has started).
+
+    Attributes:
+        snapshot: the text of the epoch's :class:`~.measurements.Snapshot`.
+    """
 
     epoch: int
     next_batch: int
-    snapshot: dict[str, Any] | None = None
+    snapshot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +71,14 @@ class Heartbeat(Message):
         run: the id of this run of the runtime, the same as in :class:`Progress`.
         pid, host: its process.
         state: ``starting`` until its main loop runs, then ``working``.
+        version: :data:`VERSION` of its release.
     """
 
     run: str
     pid: int
     host: str
     state: str = "working"
+    version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,40 +182,33 @@ class Progress(Message):
 
     Attributes:
         state: ``starting``, ``running``, ``idle``, ``stopped`` or ``failed``.
-        run: the id of the run of the runtime that wrote this; empty in documents of the release
-            before.
+        run: the id of the run of the runtime that wrote this.
         committed: batches committed so far (the next batch's number).
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
-        ruleset_epoch, revision: which published ruleset the running epoch goes by; no revision in
-            documents of the release before.
-        revisions: of this run; likewise.
+        ruleset_epoch, revision: which published ruleset the running epoch goes by.
+        revisions: of this run.
         refused_revision: why the last one was refused; empty: none was.
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": those that
             no query which begins now would see.
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
-            supersede others; none in documents of the release before.
+            supersede others.
         results: query -> results so far; of a view and of an outer join: joined rows.
         shown: view -> rows that it has, outer join -> rows that it has given; every one that is
             active is there, from the first report of a run on.
         probes: epoch -> tuples probed so far in it.
         exhausted: whether every recorded source has been read to its end.
         intake: stream -> how its input stands, for streams that the runtime reads itself or that
-            can't be read; none in documents of the release before.
-        row_limit: rows that the next batch may bring of such streams; None: any number, and in
-            documents of the release before.
+            can't be read.
+        row_limit: rows that the next batch may bring of such streams; None: any number.
         private_bytes: private memory that the last batch's tasks took together, at most;
-            memory_limit: what it should be less than, None: any number; neither in documents of the
-            release before.
-        sinks: query -> why its sink does not take its results; none in documents of the release
-            before.
-        backfill: store whose past is being computed -> the part that is done; none in documents
-            of the release before.
-        rationing: how probes are rationed; they are not in documents of the release before.
-        results_home: the results directory; empty in documents of the release before.
-        telemetry: what monitoring asks; nothing in documents of the release before.
-        sites: those of the executors of the last batch; none where tasks share a state directory,
-            and in documents of the release before.
+            memory_limit: what it should be less than, None: any number.
+        sinks: query -> why its sink does not take its results.
+        backfill: store whose past is being computed -> the part that is done.
+        rationing: how probes are rationed.
+        results_home: the results directory.
+        telemetry: the figures for monitoring.
+        sites: those of the executors of the last batch; none where tasks share a state directory.
         tables: table -> its rows.
     """
 

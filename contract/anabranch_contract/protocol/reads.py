@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from anabranch_contract.protocol.counts import Summed
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(Summed):
     """Counts over some time, of a store or of one of its indexes.
 
     A tuple that is sent to a store meets each of its segments in one of six ways. The first three
@@ -41,9 +43,6 @@ class Reads:
     filtered: int = 0
     looked: int = 0
 
-    def __add__(self, other: Reads) -> Reads:
-        return Reads(*(getattr(self, name) + getattr(other, name) for name in _NAMES))
-
     @property
     def hit_rate(self) -> float | None:
         """The share of the tuples that found a partner."""
@@ -64,9 +63,6 @@ class Reads:
         """Of all segments, those that were passed over without being asked."""
         passed = self.by_batch + self.by_partition + self.by_time
         return _share(passed, passed + self.filtered + self.looked)
-
-
-_NAMES = tuple(field.name for field in fields(Reads))
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -8,7 +8,7 @@ whole life (``docs/state.md``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from anabranch_contract.codec import Message, Row
 from anabranch_contract.protocol.reads import Reads
@@ -39,7 +39,7 @@ class IndexReport:
     entries: int
     bytes: int
     filter_bytes: int
-    reads: Reads = field(default_factory=Reads)
+    reads: Reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,8 @@ class StoreReport:
         levels: the same by level, smallest first.
         expired_below: per member, event time (microseconds) below which rows may be gone.
         backfill: whether its past is being computed.
-        ttl: per member, its stream's in microseconds; None: it has none. Empty in documents of
-            earlier releases.
-        disk_bytes: its share, by bytes, of the files that its segments lie in. 0, as there are no
-            ``indexes``, in documents of earlier releases.
+        ttl: per member, its stream's in microseconds; None: it has none.
+        disk_bytes: its share, by bytes, of the files that its segments lie in.
     """
 
     store: str
@@ -86,9 +84,9 @@ class StoreReport:
     levels: tuple[LevelReport, ...]
     expired_below: tuple[int | None, ...]
     backfill: bool
-    ttl: tuple[int | None, ...] = ()
-    disk_bytes: int = 0
-    indexes: tuple[IndexReport, ...] = ()
+    ttl: tuple[int | None, ...]
+    disk_bytes: int
+    indexes: tuple[IndexReport, ...]
 
     @property
     def reads(self) -> Reads:
@@ -159,8 +157,7 @@ class StateReport(Message):
     """All stores, and what keeping them has cost.
 
     Attributes:
-        next_batch, epoch, ruleset_epoch, revision: where the pipeline stands; no revision in
-            documents of the release before.
+        next_batch, epoch, ruleset_epoch, revision: where the pipeline stands.
         bytes: of all segments of the newest state.
         packs: files that it names. ``disk_bytes``: of these files, which may still hold segments
             that have been merged or dropped.
@@ -180,4 +177,4 @@ class StateReport(Message):
     merged_bytes: int
     write_amplification: float | None
     stores: tuple[StoreReport, ...]
-    revision: int = 0
+    revision: int

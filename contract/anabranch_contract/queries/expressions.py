@@ -75,8 +75,7 @@ class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
 class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
     """A constant. Dates are days, timestamps and intervals microseconds (ints), binary is hex.
 
-    A float is finite, since JSON has no other. In documents decimals are text, and so were floats
-    in those of earlier releases.
+    A float is finite, since JSON has no other. In documents decimals are text.
     """
 
     value: Value
@@ -87,7 +86,7 @@ class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
         if isinstance(value, str) and self.type.kind is TypeKind.DECIMAL:
             force_setattr(self, "value", Decimal(value))
         elif isinstance(value, str) and self.type.kind in FLOATING:
-            force_setattr(self, "value", float(value))
+            raise ValueError(f"{value!r} is no value of a literal of type {self.type}")
         if isinstance(self.value, float) and not isfinite(self.value):
             raise ValueError(f"{value} is no value of a literal")
 
@@ -171,29 +170,3 @@ def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
     if isinstance(expr, Call):
         return Call(expr.op, tuple(substitute(a, replace) for a in expr.args), expr.type)
     return expr
-
-
-def _finite(term: dict[str, Any]) -> dict[str, Any]:
-    """Return a term; a literal that is no finite number, which earlier releases had, as a cast."""
-    floating = term["term"] == "literal" and term["type"] in FLOATING
-    if not floating or str(term["literal"]).lstrip("-") not in ("inf", "nan"):
-        return term
-    text = {**term, "type": "string"}
-    return {"term": "call", "op": "cast", "args": [text], "type": term["type"]}
-
-
-def marked(document: Any) -> Any:
-    """Return ``document`` of any release with ``term`` in every term that it holds.
-
-    Documents did not have it up to version 5 of rulesets.
-    """
-    if isinstance(document, list):
-        return [marked(part) for part in document]
-    if not isinstance(document, dict):
-        return document
-    found = {name: marked(part) for name, part in document.items()}
-    if "type" in found and "term" not in found:
-        for name, term in (("column", "column"), ("literal", "literal"), ("op", "call")):
-            if name in found:
-                return _finite({**found, "term": term})
-    return found

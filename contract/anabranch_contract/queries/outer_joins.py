@@ -90,8 +90,6 @@ class OuterJoin:
             than any of these sums. The least of them is the deadline.
         partner: the stream whose watermark passes deadlines.
         projection: over the columns of pairs; those of the partner are NULL where there is none.
-        by_batch: whether left rows are told apart by the batch in which they came to be, as
-            rations need it. Documents of earlier releases do not have it.
         look_ups: the joins with tables, in order; empty: a join with a stream. Of look-ups the
             fields ``kind`` and ``partner`` are those of the first, and there are no ``times``.
         where: conditions on results of look-ups, over the columns that ``projection`` may read.
@@ -102,6 +100,5 @@ class OuterJoin:
     times: tuple[tuple[str, int], ...]
     partner: str
     projection: tuple[Output, ...]
-    by_batch: bool = False
     look_ups: tuple[LookUp, ...] = ()
     where: tuple[Expr, ...] = ()

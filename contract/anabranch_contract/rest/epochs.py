@@ -21,9 +21,8 @@ class PublishedEpoch(Closed, PlanFigures):
         statistics_epoch: the epoch whose statistics were used; None: nothing was measured yet.
         assumed: relations whose cardinality was unknown, so that the cost model assumed one.
         estimated: relations that were new, so that their share of a sample of their stream was
-            taken -> that share. Absent from records of earlier releases.
-        ahead: what was forecast of the next period; None: nothing, costs are of all history, as in
-            records of earlier releases.
+            taken -> that share.
+        ahead: what was forecast of the next period; None: nothing, costs are of all history.
         fallback: empty, or why the plan is not what the chosen optimiser would have given.
         rejected: queries that could not be planned for this epoch.
         switching_cost: what changing to this plan from the epoch before was charged, beside
@@ -81,8 +80,7 @@ class KeptSummary(PlanFigures):
     """What is kept of an epoch for lists, beside its record.
 
     Attributes:
-        plan: a digest of the queries, the steps and the stores: equal ones are the same plan. None
-            of epochs that an older version published.
+        plan: a digest of the queries, the steps and the stores: equal ones are the same plan.
         changes: against the epoch published before; None: there is nothing to compare with.
     """
 

@@ -100,9 +100,8 @@ class NormalisedInfo(Closed):
     """How the planner understood a query.
 
     Attributes:
-        view: the post-join operators; ``output`` are its columns then. Absent in records of
-            earlier releases.
-        outer: the post-join outer, semi or anti join; likewise.
+        view: the post-join operators; ``output`` are its columns then.
+        outer: the post-join outer, semi or anti join.
         bounds: the finite entries of the closed difference matrix.
         unbounded: aliases whose tuples have to be kept for ever.
         notes: possible surprises, in sentences.

@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     JsonValue,
     field_validator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -63,10 +62,7 @@ Past = Annotated[
 
 
 class SinkRecord(Closed):
-    """Where results go (``docs/sinks.md``).
-
-    Records and requests of earlier releases call the format ``type``.
-    """
+    """Where results go (``docs/sinks.md``)."""
 
     format: str = Field(
         default="parquet",
@@ -77,13 +73,6 @@ class SinkRecord(Closed):
     options: dict[str, SinkOption] = Field(default_factory=dict, max_length=100)
     path: str | None = Field(default=None, min_length=1, max_length=4096)
     mode: Literal["append"] = "append"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _type_is_format(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "type" in value and "format" not in value:
-            return {"format" if k == "type" else k: v for k, v in value.items()}
-        return value
 
     def to_sink(self) -> SinkSpec:
         """The planner's view of it."""

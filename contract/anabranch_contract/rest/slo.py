@@ -13,10 +13,7 @@ _Alias = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Slo(Closed):
-    """The service level objectives of a query (``docs/semantics.md``, "Rations").
-
-    Records of earlier releases have none.
-    """
+    """The service level objectives of a query (``docs/semantics.md``, "Rations")."""
 
     latency: Duration | None = Field(
         default=None,

@@ -179,7 +179,6 @@ class Sides:
                 Output(name, substitute(e, lambda c: Column("", names[c], c.type)))
                 for name, e in shown
             ),
-            by_batch=True,
         )
         left_columns = tuple((names[c], c) for c in left)
         return OuterPlan((*left_columns, *((names[c], c) for c in right)), left_columns, outer)

@@ -46,8 +46,8 @@ def fit(
     """The constants that explain these measurements best; all else as ``known``.
 
     Args:
-        steps: of one step and period each; those without calls (of earlier releases) or without
-            CPU time are left out.
+        steps: of one step and period each; those without calls or CPU
+            time are left out.
         inserts, merges: of one period each; likewise.
         known: what the constants are taken to be before.
     """

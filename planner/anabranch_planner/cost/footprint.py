@@ -48,7 +48,7 @@ class StepKey:
         start: the label that arrived.
         before, after: the sub-joins before and after the step.
         target, members: the store that is probed, and the labels that it fills.
-        substream: which of the tuples that arrive; 0 in documents of earlier releases.
+        substream: which of the tuples that arrive.
     """
 
     start: Label
@@ -126,14 +126,7 @@ def to_json(found: Footprint) -> dict[str, Any]:
     return {
         "version": VERSION,
         "steps": sorted(
-            [
-                k.start,
-                k.before,
-                k.after,
-                k.target,
-                list(k.members),
-                *([k.substream] if k.substream else []),
-            ]
+            [k.start, k.before, k.after, k.target, list(k.members), k.substream]
             for k in found.steps
         ),
         "copies": [
@@ -155,7 +148,7 @@ def from_json(document: Mapping[str, Any]) -> Footprint:
             "unknown-version",
             f"the footprint has version {version!r}, not {VERSION}",
             field="version",
-            remedy="a newer version of the planner wrote it",
+            remedy="another release of the planner wrote it",
         )
     try:
         return Footprint(
@@ -166,9 +159,9 @@ def from_json(document: Mapping[str, Any]) -> Footprint:
                     MirId(_text(after)),
                     MirId(_text(target)),
                     tuple(Label(_text(m)) for m in members),
-                    *map(int, substream),
+                    int(substream),
                 )
-                for start, before, after, target, members, *substream in document["steps"]
+                for start, before, after, target, members, substream in document["steps"]
             ),
             copies=frozenset(
                 (MirId(_text(mir)), None if attribute is None else _attribute(*attribute))

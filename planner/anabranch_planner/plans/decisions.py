@@ -35,7 +35,7 @@ class Decisions:
     footprint: Footprint
     backfills: tuple[Backfill, ...] = ()
     substreams: tuple[Substreams, ...] = ()
-    hot: Mapping[str, tuple[HotValue, ...]] = field(default_factory=dict)
+    hot: dict[str, tuple[HotValue, ...]] = field(default_factory=dict)
 
 
 def decisions_of(ruleset: Ruleset, prints: Footprint, backfills: tuple[Backfill, ...]) -> Decisions:

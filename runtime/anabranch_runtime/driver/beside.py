@@ -46,7 +46,6 @@ _NOTHING: Mapping[str, Any] = {
     "shown": {},
     "written": {},
     "left_rows": {},
-    "never_rationed": frozenset(),
 }
 #: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
 CHECKPOINTS = ".views-checkpoints"
@@ -168,11 +167,6 @@ class Beside:
     def left_rows(self) -> dict[str, LeftRows]:
         """As ``Views.left_rows``."""
         found: dict[str, LeftRows] = self._call("left_rows")
-        return found
-
-    def never_rationed(self) -> frozenset[str]:
-        """As ``Views.never_rationed``."""
-        found: frozenset[str] = self._call("never_rationed")
         return found
 
     def drain(self) -> None:

@@ -325,7 +325,7 @@ class Driver:
             found = without_batches(found)
         changed = self._samples.changed()
         self.control.report_samples({name: s.dumps() for name, s in changed.items()})
-        boundary = Boundary(epoch, self.state.next_batch, codec.to_json(found))
+        boundary = Boundary(epoch, self.state.next_batch, codec.dumps(found))
         reach(Point.BOUNDARY)
         self.control.report_boundary(boundary)
 
@@ -503,9 +503,7 @@ class Driver:
             reach(Point.CHOOSING)
             logs = prefixes(self.settings.state, self.choices.logs)
             self._durable.keep(logs, self.choices.logs)
-            never = frozenset() if self.views is None else self.views.never_rationed()
-            never |= looking_up(ruleset)
-            rations = self.rationer.rations(surviving(ruleset, self.state), never)
+            rations = self.rationer.rations(surviving(ruleset, self.state), looking_up(ruleset))
             if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
                 rations = ()
             owed = bool(rations) and self.rationer.catches_up
@@ -519,12 +517,10 @@ class Driver:
             )
             self.choices.record(number, choice)
             reach(Point.CHOSEN)
-        elif choice.offsets not in (None, offsets):
+        elif choice.offsets != offsets:
             self.rewound = True
             raise PipelineError("rewound", f"batch {number} was begun with other offsets")
         else:
-            # A journal of an earlier release does not have them.
-            choice = replace(choice, offsets=offsets)
             ruleset = self.rulesets.get(choice.ruleset)
         self.cycle = replace(self.cycle, epoch=choice.epoch)
         return choice, surviving(ruleset, self.state)

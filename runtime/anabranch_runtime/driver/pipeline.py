@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from anabranch_runtime.control import Control, StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
+    from anabranch_runtime.control import Control
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.sources.planned import PlannedReader
@@ -212,7 +213,7 @@ class Pipeline:
             apart = Apart(cluster.cache, self.settings.object_store)
         ingest = Ingest(session, self.settings.state, local, self.settings.access, apart)
         records = self.control.streams()
-        ingest.upgrade(driver.state, driver.choices, records, self._unless_stopped)
+        ingest.committed(driver.state, driver.choices)
         health = SourceHealth(self.control, ingest)
         heart.working()
         try:
@@ -256,11 +257,6 @@ class Pipeline:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         meeting = Meeting(host, port, conf.get("spark.driver.bindAddress"))
         return Cluster(meeting, self.settings.cache_directory)
-
-    def _unless_stopped(self) -> None:
-        """Raise if a stop is requested."""
-        if self.control.stop_requested():
-            raise PipelineError("stopped", "asked to stop before the first batch")
 
     def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
         """Let Spark write the sinks that only it can, and start maintaining views."""

@@ -40,7 +40,7 @@ class Settings:
             Not in step mode, where batches don't depend on how fast they run.
         memory_limit: bytes of private memory that the workers of a host may take together; None:
             any number. See ``task.memory``.
-        object_store: address of a store in which the state is durable, as ``pyarrow.fs`` has them;
+        object_store: address of a store in which the state is durable (``storage.object_store``);
             the state directory is then a cache of it. None: the directory is all there is.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
             ``storage.cache``.

@@ -30,7 +30,8 @@ from anabranch_runtime.sources.recording import check_recording
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from anabranch_runtime.control import Control, StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
+    from anabranch_runtime.control import Control
     from anabranch_runtime.sources.ingest.queries import Ingest
 
 #: Seconds that a Redis server may take to answer a trial.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import Relation, RelationId, Stream, StreamName
+    from anabranch_contract.queries.joins import Relation, RelationId, Stream
     from anabranch_runtime.state.manifest import State
 
 
@@ -50,7 +50,6 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         for name, q in state.queries.items()
     }
     of_tables = tables(ruleset)
-    limited = frozenset(s.name for s in ruleset.streams if s.ttl is not None)
     fresh: list[QuerySpec] = []
     # All joins of a query see the same tuples, so they restart together.
     anew = {
@@ -58,7 +57,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         for query in ruleset.queries
         if (known := queries.get(query.id)) is not None
         and (
-            not _same_bounds(known, query, relations, limited)
+            known.retention != query.retention
             or any(relations[r].stream in forgotten for _, _, r in query.members)
         )
     }
@@ -67,7 +66,6 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         if known is None or known.expired_batch is not None:
             queries[query.id] = _activate(state, query, relations, of_tables)
         elif (query.left_of or query.id) not in anew:
-            queries[query.id] = replace(known, retention=query.retention)
             continue
         else:
             queries[query.id] = _anew(known, _activate(state, query, relations, of_tables))
@@ -109,22 +107,6 @@ def serves(store: StoreState, relation: Relation) -> bool:
         and store.streams[0] == relation.stream
         and set(store.filter) <= {str(f) for f in relation.filter}
     )
-
-
-def _same_bounds(
-    known: Activation,
-    query: QuerySpec,
-    relations: dict[Any, Relation],
-    limited: frozenset[StreamName],
-) -> bool:
-    """Whether an activation goes by the very bounds that its query has now.
-
-    One of an earlier release does not say what its bounds were, but no stream had a ttl then;
-    ``limited`` are those that have one now.
-    """
-    if known.retention is None:
-        return not any(relations[r].stream in limited for _, _, r in query.members)
-    return known.retention == query.retention
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkSpec
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ class Delivery:
 
     def describe(self) -> str:
         """The text that :meth:`from_text` needs beside the files."""
-        return json.dumps({"query": self.query, "batch": self.batch, "sink": self.sink.to_json()})
+        return codec.dumps({"query": self.query, "batch": self.batch, "sink": self.sink})
 
     @staticmethod
     def from_text(text: str, files: tuple[Path, ...]) -> Delivery:
         """The delivery that :meth:`describe` described."""
         doc = json.loads(text)
-        return Delivery(doc["query"], SinkSpec.from_json(doc["sink"]), doc["batch"], files)
+        return Delivery(doc["query"], codec.from_json(doc["sink"], SinkSpec), doc["batch"], files)

@@ -136,7 +136,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     for file in group:
         with pq.ParquetFile(file) as found:
             if not found.schema_arrow.equals(schema):
-                # Of releases that wrote other columns, or of somebody else: they stay.
+                # Files with other columns are somebody else's: they stay.
                 writer.close()
                 draft.unlink()
                 return

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from anabranch_contract.queries.views import change_columns
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
-from anabranch_runtime.sinks import outer_rows, view_inputs
+from anabranch_runtime.sinks import outer_rows
 from anabranch_runtime.storage.partial import fetcher
 
 if TYPE_CHECKING:
@@ -114,9 +114,7 @@ class ParquetSink:
             batch = batch_of(file)
             if batch is None or batch < next_batch:
                 continue
-            # Earlier releases named versions of views like batches.
-            if not view_inputs.home_of(results, file.parent.name).exists():
-                self._stale.setdefault(batch, []).append(file)
+            self._stale.setdefault(batch, []).append(file)
 
     def publish(
         self, batch: int, staged: Iterable[tuple[str, int, Path]]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_contract.queries.joins import Stream
-    from anabranch_runtime.control import StreamRecord
 
 
 def planned_marks(streams: Iterable[Stream]) -> dict[str, str]:

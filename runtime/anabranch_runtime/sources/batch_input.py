@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_contract.queries.joins import Stream
-    from anabranch_runtime.control import StreamRecord
     from anabranch_runtime.sources.dealing import Weight
     from anabranch_runtime.sources.feed import Feed, UnreadNote
     from anabranch_runtime.sources.planned import Planned

@@ -37,8 +37,9 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import StreamKind
-from anabranch_runtime.control import StreamRecord, connection
+from anabranch_runtime.control import connection
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
 from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares

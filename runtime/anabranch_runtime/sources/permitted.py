@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.connectors.sinks import SinkSpec
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
 
 
 def resolve(path: str) -> str:
@@ -39,7 +39,7 @@ def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str)
     options = dict(source.options)
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(options).keys, namespace)
-    return check_source_access(source.format, source.path, options, policy, resolve, plain=False)
+    return check_source_access(source.format, source.path, options, policy, resolve)
 
 
 def permitted_sink(
@@ -54,7 +54,7 @@ def permitted_sink(
         AccessError: it needs what is not allowed, or a variable is not set.
     """
     options = dict(sink.options)
-    path = check_sink_access(sink.format, sink.path, options, policy, resolve, plain=False)
+    path = check_sink_access(sink.format, sink.path, options, policy, resolve)
     stream = sink.option("stream")
     if sink.format == REDIS_STREAM and stream is not None:
         check_sink_key(stream, namespace)

@@ -25,10 +25,10 @@ from anabranch_runtime.storage.documents import Kind, read_document, write_docum
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
 
-KIND = Kind("conversion", "recording", 1)
+KIND = Kind("conversion", "recording")
 #: Rows per record batch of a converted recording.
 RUN = 1 << 16
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from anabranch_contract.connectors.sources import RedisStreamOptions
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
     from anabranch_runtime.sources.loads import Load
 

@@ -9,7 +9,6 @@ packs at most one is committed.
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -66,6 +65,15 @@ class Order:
     since: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The reply to an :class:`Order`: the ``error`` of a task, or the fields of :class:`Merged`."""
+
+    error: dict[str, Any] | None
+    segment: Segment | None = None
+    seconds: float = 0.0
+
+
 def take_orders(office: PostOffice, context: BatchContext) -> None:
     """Let ``office`` take orders of merges, in the cache that ``context`` has as its root."""
 
@@ -93,17 +101,18 @@ def ask(location: str, token: str, work: Compaction) -> Merged:
     order = Order(
         work.pack, parts, layout.ruleset.id, layout.stores[parts[0].store], dict(work.since)
     )
-    action = flight.Action(REQUEST, json.dumps(codec.to_json(order)).encode())
+    action = flight.Action(REQUEST, codec.dumps(order).encode())
     try:
         (found,) = client_of(location).do_action(action, call_options(token, PATIENCE))
     except (pa.ArrowException, OSError):
         forget_client(location)
         raise
-    answer: dict[str, Any] = json.loads(found.body.to_pybytes())
-    error = first_cause([answer["error"]] if "error" in answer else [])
+    answer = codec.loads(found.body.to_pybytes(), Answer)
+    error = first_cause([answer.error] if answer.error is not None else [])
     if error is not None:
         raise error
-    return Merged(codec.from_json(answer["segment"], Segment), answer["seconds"])
+    assert answer.segment is not None
+    return Merged(answer.segment, answer.seconds)
 
 
 def by_owner(
@@ -157,7 +166,7 @@ def _compacted(cache: str, work: Compaction) -> Merged | StateError:
 
 
 def _merged(context: BatchContext, body: bytes) -> bytes:
-    order = codec.from_json(json.loads(body), Order)
+    order = codec.loads(body, Order)
     url, namespace = context.redis_url, context.namespace
     layout = Layout(
         task_ruleset(context.root, url, namespace, order.ruleset), {order.store.id: order.store}
@@ -169,8 +178,7 @@ def _merged(context: BatchContext, body: bytes) -> bytes:
                 Compaction(context.root, order.pack, merge, layout, order.since, objects)
             )
     except StateError as error:
-        return json.dumps({"error": complaint(error, "its host", Path(context.root))}).encode()
+        return codec.dumps(Answer(complaint(error, "its host", Path(context.root)))).encode()
     finally:
         _LATELY.set()
-    answer = {"segment": codec.to_json(found.segment), "seconds": found.seconds}
-    return json.dumps(answer).encode()
+    return codec.dumps(Answer(None, found.segment, found.seconds)).encode()

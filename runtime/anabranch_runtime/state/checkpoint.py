@@ -204,8 +204,7 @@ def decide(
     text = _begun(choices, next_batch)
     if text is not None and seen.offsets.get(next_batch) != text:
         write[f"offsets/{next_batch}"] = text
-    # A choice without offsets is one of an earlier release: that batch keeps what it has.
-    kept = next_batch if choices.get(next_batch) is not None else last
+    kept = last if text is None else next_batch
     remove += [f"offsets/{b}" for b in seen.offsets if b > kept]
     remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not is_commit(t)]
     if not is_json(seen.metadata):

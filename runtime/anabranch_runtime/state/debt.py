@@ -62,7 +62,7 @@ class OwedBatches:
         reached: stream -> the greatest event time that had arrived by the end of the last of them.
         starts: what is left of their rows; None: nothing has been paid yet.
         past: whether they are the batches before the activation of the queries, with which nothing
-            was withheld; absent in manifests of earlier releases.
+            was withheld.
     """
 
     first: int

@@ -7,9 +7,8 @@ back to before it: so a batch means the same input and the same rules however of
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import Ration
@@ -22,8 +21,7 @@ from anabranch_runtime.storage.durable import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Version 1 had no checksum; up to version 2 no ruleset was a revision, up to 3 nothing rationed.
-KIND = Kind("journal", "choices", 4)
+KIND = Kind("journal", "choices")
 #: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
 #: before: a checkpoint that is made anew needs the offsets at which a batch begins.
 REMEMBERED = 5
@@ -47,17 +45,14 @@ class Choice:
     """By what a batch goes.
 
     Attributes:
-        offsets: Spark's offset log entry, as text; None where it is not known (no Spark, or a
-            choice recorded by an earlier release).
+        offsets: Spark's offset log entry, as text; None where it is not known (no Spark).
         logs: what the sources' logs had then (``state.logs``).
-        left_out: feed -> what of its input the batch leaves out, known once its tasks are done;
-            absent from journals of earlier releases.
-        rations: of goals whose share of tuples is less than 1; likewise. ``owed``: whether what
+        left_out: feed -> what of its input the batch leaves out, known once its tasks are done.
+        rations: of goals whose share of tuples is less than 1. ``owed``: whether what
             they withhold is to be made good.
         load: by what the budget of rations was chosen; None: not known, or there is none.
         costs: stream -> expected seconds of probing per tuple, by which input is dealt to tasks.
-            Numbers of tuples hang on the deal, and what rations withhold on the numbers. Absent
-            from journals of earlier releases.
+            Numbers of tuples hang on the deal, and what rations withhold on the numbers.
     """
 
     epoch: int
@@ -128,35 +123,13 @@ class Journal:
         """Make ``choice`` durable; returns once it is."""
         known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
         known = dict(sorted(known.items())[-REMEMBERED:])
-        body = [{"batch": b, **asdict(c), "ruleset": str(c.ruleset)} for b, c in known.items()]
-        self._durable.write(self._path, KIND, body)
+        self._durable.write(self._path, KIND, list(known.items()))
         self._known, self.damage = known, None
 
 
 def _read(path: Path) -> dict[int, Choice]:
-    """The journal at ``path``; version 1 was one bare choice without a checksum."""
-    try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(document, dict) and set(document) == {"batch", "epoch", "ruleset"}:
-            return {
-                int(document["batch"]): Choice(
-                    int(document["epoch"]), RulesetId(int(document["ruleset"]))
-                )
-            }
-    except (OSError, ValueError, TypeError) as cause:
-        raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause
     body = read_document(path, KIND)
-    return {
-        c["batch"]: Choice(
-            c["epoch"],
-            RulesetId.parse(str(c["ruleset"])),
-            c["offsets"],
-            {name: (length, crc) for name, (length, crc) in c["logs"].items()},
-            {name: codec.from_json(left, LeftOut) for name, left in c.get("left_out", {}).items()},
-            codec.from_json(c.get("rations", []), tuple[Ration, ...]),
-            c.get("owed", False),
-            None if c.get("load") is None else codec.from_json(c["load"], KnownLoad),
-            c.get("costs", {}),
-        )
-        for c in body
-    }
+    try:
+        return dict(codec.from_json(body, tuple[tuple[int, Choice], ...]))
+    except codec.Malformed as cause:
+        raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import RationedBatches
@@ -25,7 +23,7 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.debt import Debt
-from anabranch_runtime.state.measures import StreamMeter, pack
+from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.spelling import Speller
@@ -41,12 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: Version 1 had none of the fields that are said to be absent from manifests of earlier releases;
-#: up to version 3 a query had one activation, up to version 4 no stream kept the latest per key, up
-#: to version 5 no tuple was ahead, up to version 6 no ruleset's stream was an empty object, up to
-#: version 7 no ruleset had been revised, up to version 8 nothing was owed,
-#: up to version 9 no past was, and no row was elsewhere than in its home partition.
-KIND = Kind("manifest", "state", 10, sealed=3)
+KIND = Kind("manifest", "state")
 #: Manifests kept beside the newest one.
 KEPT = 2
 #: Seconds for which a task waits for its batch's manifest, and between two looks.
@@ -66,9 +59,8 @@ class StoreState:
         segments: live segments.
         expired_below: per member, one more than the greatest event time dropped so far
             (microseconds); None where nothing was.
-        backfill: for an MIR store whose past is being computed, how far that has come; absent
-            from manifests of earlier releases.
-        dealt: values of which rows may be elsewhere than in their home partitions; likewise.
+        backfill: for an MIR store whose past is being computed, how far that has come.
+        dealt: values of which rows may be elsewhere than in their home partitions.
     """
 
     spec: StoreSpec
@@ -130,8 +122,6 @@ class StreamState:
         admitted: (batch, tuples before it that were neither late nor ahead nor invalid) at epoch
             starts, newest last, as far as it is asked for, like ``history``.
         versions: of a table of which something was read.
-
-    The last six are absent from manifests of earlier releases.
     """
 
     spec: Stream | None = None
@@ -195,32 +185,30 @@ class State:
         ruleset_epoch, revision: the ruleset that it goes by (:attr:`ruleset`).
         edges: counts since batches go by that ruleset, in the current epoch.
         reads: store -> index -> lookups in the current epoch; ``reads_before``:
-            in earlier ones. Absent from manifests of earlier releases.
+            in earlier ones.
         meters: what each stream did in the current epoch. ``ran``: when (seconds since 1970) its
             first batch began and its last one was folded in; None before the first.
         sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
             (:mod:`anabranch_runtime.state.measures`).
         values: relation -> key attribute -> its frequent values
-            (:mod:`anabranch_runtime.state.values`); absent from manifests of earlier releases.
+            (:mod:`anabranch_runtime.state.values`).
         steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from those of the
             current epoch before its ruleset was revised.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
-            known (no Spark, or a manifest of an earlier release).
-        clock: the last batch's reading (``epochs.idleness``); absent from manifests of earlier
-            releases.
+            known (no Spark).
+        clock: the last batch's reading (``epochs.idleness``).
         feeds: id of a feed -> where it is held and what of it was not read, of feeds that have had
-            either; absent from manifests of earlier releases.
+            either.
         written: bytes of all segments that batches have ever written, and that merges have
-            (backfills left out); counted from 0 where a manifest of an earlier release has neither.
+            (backfills left out).
         rationed: the newest batches that withheld tuples from probes, oldest first
-            (``sinks.ledger`` has all); absent from manifests of earlier releases.
-        debt: which of what was withheld is still to be made good; likewise.
+            (``sinks.ledger`` has all).
+        debt: which of what was withheld is still to be made good.
         placement: which host has which partition, where hosts share nothing but the object store;
             ``hosts``: those that took part in the last batch, with so many ``tasks``.
         load: number of partitions (as text) -> CPU seconds of probes by partition, of earlier
             epochs less and less (``epochs.placing``). ``demand``: host -> that number -> bytes by
-            partition of tuples that arrived there and are wanted in it, likewise. These
-            five are absent from manifests of earlier releases.
+            partition of tuples that arrived there and are wanted in it, likewise.
     """
 
     next_batch: int = 0
@@ -334,7 +322,7 @@ class Manifests:
         """Every manifest that is there, newest first: its state, or what is wrong with it.
 
         Raises:
-            StateError: ``unknown-version``: a later release has been at work here.
+            StateError: ``unknown-version``: another release has been at work here.
         """
         found: list[tuple[Path, State | StateError]] = []
         for path in reversed(self._names()):
@@ -489,39 +477,6 @@ def read_manifest(path: Path) -> State:
     """
     body = read_document(path, KIND)
     try:
-        return _decode(body)
-    except (KeyError, TypeError, ValueError, AttributeError, codec.Malformed) as cause:
+        return codec.from_json(body, State)
+    except codec.Malformed as cause:
         raise StateError("damaged-manifest", f"{path} is no state: {cause!r}") from cause
-
-
-def _decode(doc: dict[str, Any]) -> State:
-    """Read a manifest of this release or an earlier one."""
-    sketches = {
-        relation: {key: _sketch(kept) for key, kept in keys.items()}
-        for relation, keys in doc["sketches"].items()
-    }
-    edges = {edge: _named(counts, EdgeStatistics) for edge, counts in doc["edges"].items()}
-    streams = {name: {**s, "spec": s["spec"] or None} for name, s in doc["streams"].items()}
-    changed: dict[str, Any] = {"sketches": sketches, "edges": edges, "streams": streams}
-    if doc.get("debt", {}).get("starts"):
-        # The first manifests with debts had what was left of the oldest beside them.
-        first, *others = doc["debt"]["batches"]
-        begun = {**first, "starts": doc["debt"]["starts"]}
-        changed["debt"] = {**doc["debt"], "batches": [begun, *others]}
-    for which in ("reads", "reads_before"):
-        changed[which] = {
-            store: {index: _named(counts, Reads) for index, counts in by_index.items()}
-            for store, by_index in doc.get(which, {}).items()
-        }
-    return codec.from_json({**doc, **changed}, State)
-
-
-def _sketch(kept: str | dict[str, list[int]]) -> str:
-    """A packed sketch; manifests of earlier releases list the hashes."""
-    return kept if isinstance(kept, str) else pack(np.array(kept["hashes"], np.uint64))
-
-
-def _named(counts: dict[str, Any] | list[Any], kind: type[Any]) -> dict[str, Any]:
-    """Counts by name; manifests of earlier releases list them, or the first of them."""
-    names = (field.name for field in fields(kind))
-    return counts if isinstance(counts, dict) else dict(zip(names, counts, strict=False))

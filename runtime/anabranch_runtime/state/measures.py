@@ -45,7 +45,7 @@ class StreamMeter:
     """One stream during one epoch, or one batch in one task.
 
     Attributes:
-        input, late, invalid, ahead: tuples; of none ahead in manifests of earlier releases.
+        input, late, invalid, ahead: tuples.
         min_tau, max_tau: least and greatest event time that was not late, or at all.
         since: greatest event time before the epoch; None: nothing had been seen.
         delays: tuples by :func:`delay_class`; shorter than the classes where the rest are 0.

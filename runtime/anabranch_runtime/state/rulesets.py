@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_runtime.control import Control
 
-#: Version 1 had whole rulesets only.
-KIND = Kind("ruleset", "ruleset", 2, sealed=2)
+KIND = Kind("ruleset", "ruleset")
 #: Rulesets kept besides those in use.
 SPARE = 2
 
@@ -154,7 +153,7 @@ def kept_ruleset(root: Path, name: RulesetId) -> Ruleset | None:
     """The ruleset that ``name`` is the id of, if the state directory has it.
 
     Raises:
-        StateError: the file, or that of its base, is damaged or of a later release.
+        StateError: the file, or that of its base, is damaged or of another release.
         RulesetError: it is a patch of another base.
     """
     path = _path(root / "rulesets", name)
@@ -187,7 +186,7 @@ def _shorter(base: RulesetId, base_text: str, text: str) -> str | None:
     """A patch that makes exactly ``text``; None: there is none that is worth it."""
     try:
         patch = difference(base, base_text, text)
-        # As spelled by others, or by an earlier release, it is not what a patch makes.
+        # As spelled by others it is not what a patch makes.
         applied(base_text, patch)
     except RulesetError:
         return None

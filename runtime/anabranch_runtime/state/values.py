@@ -78,8 +78,7 @@ class KeyValues:
         hashes: of the values, packed (``measures.pack``), in the order in which they were found;
             ``texts``: for people.
         figures: of the values, packed doubles, a row each (:data:`COUNT` and so on).
-        nulls, recent_nulls: of ``tuples`` and ``recent`` those with a NULL key. Manifests of
-            earlier releases have none: NULLs are counted from then on.
+        nulls, recent_nulls: of ``tuples`` and ``recent`` those with a NULL key.
     """
 
     tuples: int = 0

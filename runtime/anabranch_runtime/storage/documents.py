@@ -1,10 +1,9 @@
 """Documents on disk that are whole or noticed not to be, and appear at once or not at all.
 
 A document is one JSON object, ``{"version": v, "crc": c, "<key>": body}``; ``c`` is the CRC-32 of
-the body in its canonical spelling (sorted keys, no blanks), continued from that of the version in
-kinds and versions that are sealed. It is written beside its place,
-synced, renamed into place, and its directory is synced, so that after a loss of power the name
-leads to the old document or to the new one.
+the version and of the body in its canonical spelling (sorted keys, no blanks), so a flipped bit of
+either is noticed. It is written beside its place, synced, renamed into place, and its directory is
+synced, so that after a loss of power the name leads to the old document or to the new one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.codec import dumps, to_json
+from anabranch_contract.codec import to_json
 from anabranch_runtime.errors import StateError
 
 if TYPE_CHECKING:
@@ -36,38 +35,34 @@ class Kind:
     Attributes:
         noun: what it is called in messages and error codes.
         key: the body's key.
-        version: the version that is written; it and earlier ones are read.
-        sealed: the first version whose number is in the checksum (one flipped bit makes a 2 of a
-            3); None: not yet.
+        version: the only version that is written and read.
     """
 
     noun: str
     key: str
-    version: int
-    sealed: int | None = None
+    version: int = 1
 
-    def seed(self, version: int) -> int:
-        """The checksum that that of a document's body continues."""
-        is_sealed = self.sealed is not None and version >= self.sealed
-        return zlib.crc32(str(version).encode()) if is_sealed else 0
+    def crc(self, body: bytes) -> int:
+        """The checksum of the version and of a body's canonical text."""
+        return zlib.crc32(body, zlib.crc32(str(self.version).encode()))
 
-    def spelled(self, version: int, body: Any) -> str:
+    def spelled(self, body: Any) -> str:
         """The whole text of a document."""
         text = canonical(body)
-        crc = zlib.crc32(text.encode(), self.seed(version))
-        return f'{{"version":{version},"crc":{crc},"{self.key}":{text}}}'
+        crc = self.crc(text.encode())
+        return f'{{"version":{self.version},"crc":{crc},"{self.key}":{text}}}'
 
 
 def write_document(path: Path, kind: Kind, body: Any) -> None:
     """Put a document in the place of ``path``; returns once it is durable."""
-    write_durably(path, kind.spelled(kind.version, body))
+    write_durably(path, kind.spelled(body))
 
 
 def read_document(path: Path, kind: Kind) -> Any:
     """The body of the document at ``path``.
 
     Raises:
-        StateError: ``damaged-<noun>``, or ``unknown-version`` for a document of a later release.
+        StateError: ``damaged-<noun>``, or ``unknown-version`` for a document of another release.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -77,33 +72,24 @@ def read_document(path: Path, kind: Kind) -> Any:
         raise StateError(
             f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {_said(cause)}"
         ) from cause
-    if not isinstance(written, int) or not 1 <= written <= kind.version:
-        raise StateError(
-            "unknown-version",
-            f"{path} has version {written!r}; this release reads {kind.noun} documents up to "
-            f"version {kind.version}",
-            remedy="start the release that wrote the state, or a later one",
-        )
-    if text != kind.spelled(written, body):
+    if written != kind.version:
+        raise unknown_version(path, written, kind.version)
+    if text != kind.spelled(body):
         raise StateError(f"damaged-{kind.noun}", f"{path} does not match its checksum")
     return body
 
 
 def read_text(path: Path, kind: Kind) -> str:
-    """The text of the body of the document at ``path``, as whoever wrote it has spelled it; of an
-    earlier version the canonical one of this release's codec.
+    """The text of the body of the document at ``path``, as it was written.
 
     Raises:
         StateError: as :func:`read_document` does.
     """
-    with contextlib.suppress(OSError):
-        text = path.read_bytes()
-        found = _HEAD.match(text)
-        if found is not None and int(found["version"]) == kind.version:
-            body = text[found.end() : -1]
-            if zlib.crc32(body, kind.seed(kind.version)) == int(found["crc"]):
-                return body.decode()
-    return dumps(read_document(path, kind))
+    try:
+        return read_exactly(path, kind, checksum(path)).decode()
+    except (OSError, ValueError) as cause:
+        read_document(path, kind)
+        raise StateError(f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {cause}") from cause
 
 
 def checksum(path: Path) -> int:
@@ -133,7 +119,7 @@ def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
     if found is None or int(found["crc"]) != crc:
         raise ValueError(f"{path} has another {kind.noun}")
     body = text[found.end() : -1]
-    if zlib.crc32(body, kind.seed(int(found["version"]))) != crc:
+    if int(found["version"]) != kind.version or kind.crc(body) != crc:
         raise ValueError(f"{path} does not match its checksum")
     return body
 
@@ -176,6 +162,15 @@ def sync_directory(directory: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def unknown_version(path: object, written: object, version: int) -> StateError:
+    """The refusal of a file in ``path`` whose format has another version than ``version``."""
+    return StateError(
+        "unknown-version",
+        f"{path} has version {written!r}, not {version}",
+        remedy="start the release that wrote the state, or begin with an empty state directory",
+    )
 
 
 def _said(cause: Exception) -> str:

@@ -28,11 +28,10 @@ import structlog
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
-from anabranch_runtime.storage.conditional import ChangedError, open_conditional
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
 from anabranch_runtime.storage.lease import Lease, taken
 from anabranch_runtime.storage.leftovers import Listed, leftovers
-from anabranch_runtime.storage.object_store import Remote, open_remote
+from anabranch_runtime.storage.object_store import ChangedError, Remote, open_remote
 from anabranch_runtime.storage.verify import (
     Verify,
     each_pack,
@@ -45,15 +44,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from anabranch_runtime.storage.conditional import Conditional, Version
+    from anabranch_runtime.storage.object_store import Version
     from anabranch_runtime.storage.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
 #: The document that says of which store a directory is a cache.
-ORIGIN = Kind("origin", "store", 1)
+ORIGIN = Kind("origin", "store")
 #: The one that has the pipeline's id (``claim``).
-IDENTITY = Kind("identity", "pipeline", 1)
+IDENTITY = Kind("identity", "pipeline")
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 #: Results that tasks have put where the driver takes them from.
 _STAGED = "staging/"
@@ -184,7 +183,6 @@ class Mirrored(Durable):
 
     remote: Remote
     limit: int | None = None
-    _store: Conditional = field(init=False)
     _lease: Lease | None = None
     #: Document -> its version in the store, as it was read or written last.
     _versions: dict[str, Version] = field(default_factory=dict)
@@ -200,9 +198,6 @@ class Mirrored(Durable):
     _tidying: Future[None] | None = None
     #: Objects of the store at the start, and their sizes.
     _there: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._store = open_conditional(self.remote.uri)
 
     @property
     def uri(self) -> str | None:
@@ -264,7 +259,7 @@ class Mirrored(Durable):
         self._settle()
         if self._lease is not None:
             self._lease.check()
-        self._put(self._name(path), kind.spelled(kind.version, body).encode())
+        self._put(self._name(path), kind.spelled(body).encode())
         if path.parent.name == "manifest":
             reach(Point.COMMITTING)
         Durable.write(self, path, kind, body)
@@ -438,7 +433,7 @@ class Mirrored(Durable):
         """Fetch documents that differ, set aside those that the store does not have."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         for name in there:
-            found, path = self._read(name), self.root / name
+            found, path = self.remote.read(name), self.root / name
             if found is None:
                 continue
             content, self._versions[name] = found
@@ -477,9 +472,6 @@ class Mirrored(Durable):
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _read(self, name: str) -> tuple[bytes, Version] | None:
-        return self.remote.attempt("read", name, lambda: self._store.read(name))
-
     def _put(self, name: str, content: bytes) -> None:
         """Replace a document that is as this process knows it, or make one.
 
@@ -488,9 +480,7 @@ class Mirrored(Durable):
         """
         known = self._versions.get(name)
         try:
-            self._versions[name] = self.remote.attempt(
-                "written", name, lambda: self._store.put(name, content, known)
-            )
+            self._versions[name] = self.remote.replace(name, content, known)
         except ChangedError:
             raise taken(self.remote, f"the process that has written {name}") from None
 

@@ -3,7 +3,7 @@
 The lease is an object that names its owner and when it was last renewed. It is taken where there is
 none, where its owner has given it up or has not renewed it for ``STALE`` seconds, or where its
 owner was a process over the same state directory of the same host: that one has gone, since this
-one holds the directory's lock. It changes only as it was read (``conditional``): of several that
+one holds the directory's lock. It changes only as it was read (``object_store``): of several that
 take it one has it, and who has lost it finds out when it renews it.
 
 It decides who goes on, not what is right: documents change only as they were read, too, so a
@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.storage.conditional import ChangedError, open_conditional
+from anabranch_runtime.storage.object_store import ChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from anabranch_runtime.storage.conditional import Conditional, Version
-    from anabranch_runtime.storage.object_store import Remote
+    from anabranch_runtime.storage.object_store import Remote, Version
 
 NAME = "lease.json"
 #: Seconds between two renewals, and after which a lease that was not renewed may be taken. Clocks
@@ -62,12 +61,8 @@ class Lease:
     root: Path
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _ended: threading.Event = field(default_factory=threading.Event)
-    _store: Conditional = field(init=False)
     #: The lease as it was read or written last.
     _known: Version | None = None
-
-    def __post_init__(self) -> None:
-        self._store = open_conditional(self.remote.uri)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -126,14 +121,11 @@ class Lease:
         host, process = os.uname().nodename, os.getpid()
         moment = time.time() if when is None else when
         content = json.dumps(asdict(Owner(self.id, host, str(self.root), process, moment))).encode()
-        known = self._known
-        self._known = self.remote.attempt(
-            "written", NAME, lambda: self._store.put(NAME, content, known)
-        )
+        self._known = self.remote.replace(NAME, content, self._known)
 
     def _read(self) -> tuple[Owner | None, Version | None]:
         """Who holds it, nobody where it is not known; and which version says so."""
-        found = self.remote.attempt("read", NAME, lambda: self._store.read(NAME))
+        found = self.remote.read(NAME)
         if found is None:
             return None, None
         try:

@@ -1,110 +1,119 @@
-"""An object store: named immutable bytes below one prefix, over any file system of ``pyarrow.fs``.
+"""An object store by ``obstore``: named bytes below one prefix, of S3, of GCS or in a directory.
 
-An object appears whole or not at all. S3 and GCS promise that of a put; in a directory an object is
-written beside its place and moved there. What fails is tried again a few times, unless it was
-refused, and then names the object and what to do.
+An object appears whole or not at all. Two drivers may run for one pipeline: started by mistake,
+paused and waked up, or with clocks that differ. So what either has read it may replace as long as
+nobody else has, and what was not there it may make (:meth:`Remote.replace`): ``If-Match`` and
+``If-None-Match`` of S3 and GCS. In a directory the same is done while it is locked; an object is
+written beside its place there, synced and moved.
+
+What fails is tried again a few times, unless it was refused, and then names the object and what to
+do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import os
+import shutil
 import time
 import uuid
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-import pyarrow as pa
-from pyarrow import fs
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import GCSStore, LocalStore, S3Store
 
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.storage.documents import sync_directory
 from anabranch_runtime.storage.leftovers import Listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from obstore.store import ObjectStore
 
     T = TypeVar("T")
 
-#: File systems whose puts are atomic, and those where a move is.
-_ATOMIC, _MOVING = ("s3", "gcs"), ("local",)
-#: Seconds to wait between attempts, beside what the file system's own client tries.
+#: Seconds to wait between attempts, beside what the client tries by itself in each of them.
 PAUSES = (0.1, 0.5, 2.0)
-#: Bytes that go through memory at once.
-BLOCK = 1 << 22
+_RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
+#: Bytes of one request: one must not take longer than half a minute.
+BLOCK = 1 << 23
 #: Endings of names that are not complete objects.
 _PARTIAL = ".partial"
-#: Messages of a store that answers and refuses; trying again does not help.
-_REFUSALS = (
-    "ACCESS_DENIED",
-    "INVALID_ACCESS_KEY_ID",
-    "SIGNATURE_DOES_NOT_MATCH",
-    "INVALID_CLIENT_TOKEN_ID",
-    "UNRECOGNIZED_CLIENT",
-    "MISSING_AUTHENTICATION_TOKEN",
-    "TOKEN_EXPIRED",
-    "ExpiredToken",
-    "NO_SUCH_BUCKET",
-    "HTTP status 401",
-    "HTTP status 403",
-    "Permission denied",
-    "PERMISSION_DENIED",
-    "UNAUTHENTICATED",
-    "Unauthenticated",
-    "Permission: ",
-    "No space left",
-    "Read-only file system",
-)
-
-
+#: Messages of a store that answers and refuses, and codes of a disk that does; trying again does
+#: not help.
+_REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
+_REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 #: Codes of errors of a store itself, not of what is in it.
 UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
+class ChangedError(Exception):
+    """Somebody else has written the object."""
+
+
+class Version(NamedTuple):
+    """Identity of an object's content: the store's tag and number, or the digest of a file."""
+
+    tag: str | None
+    number: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The objects below ``base``; names are relative to it, with slashes.
+    """The objects of a store; names are relative to its prefix, with slashes.
 
     Attributes:
         uri: by which other processes open the same; it may hold credentials.
+        where: the store for messages: without credentials.
+        folder: the directory that it is, if it is one.
     """
 
     uri: str
-    files: fs.FileSystem
-    base: str
-
-    @property
-    def where(self) -> str:
-        """The store for messages: without credentials."""
-        return f"{self.files.type_name}:{self.base}"
+    where: str
+    store: ObjectStore
+    prefix: str
+    folder: Path | None = None
 
     def put(self, name: str, content: bytes) -> None:
         """Make ``name`` be ``content``; returns once it is durable."""
-        self.attempt("written", name, lambda: self._write(name, pa.BufferReader(content)))
+        self._attempt("written", name, lambda: self._write(name, content))
 
     def upload(self, name: str, file: Path) -> None:
         """Make ``name`` have what ``file`` has."""
+        self._attempt("written", name, lambda: self._write(name, file))
 
-        def write() -> None:
-            with pa.OSFile(str(file), "rb") as source:
-                self._write(name, source)
+    def replace(self, name: str, content: bytes, known: Version | None) -> Version:
+        """Make ``name`` be ``content`` if it is what is ``known`` (None: if it is not there).
 
-        self.attempt("written", name, write)
+        Raises:
+            ChangedError: it is something else, and not ``content`` either.
+        """
+        replace = self._replace if self.folder is None else self._replace_file
+        return self._attempt("written", name, lambda: replace(name, content, known))
+
+    def read(self, name: str) -> tuple[bytes, Version] | None:
+        """The content of ``name`` and its version; None where it is not there."""
+        return self._attempt("read", name, lambda: self._read(name))
 
     def get(self, name: str) -> bytes | None:
         """The content of ``name``; None where it is not there."""
-
-        def read() -> bytes:
-            with self.files.open_input_stream(self._path(name)) as stream:
-                content: bytes = stream.read()
-                return content
-
-        try:
-            return self.attempt("read", name, read)
-        except FileNotFoundError:
-            return None
+        found = self.read(name)
+        return None if found is None else found[0]
 
     def download(self, name: str, file: Path) -> None:
         """Write what ``name`` has to ``file``.
@@ -113,23 +122,12 @@ class Remote:
             FileNotFoundError: it is not there.
             OSError: ``file`` can't be written.
         """
-
-        def read() -> None:
-            with self.files.open_input_stream(self._path(name)) as stream:
-                with _here():
-                    sink = file.open("wb")
-                try:
-                    while block := stream.read(BLOCK):
-                        with _here():
-                            sink.write(block)
-                finally:
-                    with _here():
-                        sink.close()
-
-        try:
-            self.attempt("read", name, read)
-        except _HereError as error:
-            raise error.cause from error
+        size = self.size(name)
+        if size is None:
+            raise FileNotFoundError(name)
+        with file.open("wb") as sink:
+            for start in range(0, size, BLOCK):
+                sink.write(self.part(name, start, min(BLOCK, size - start)))
 
     def part(self, name: str, offset: int, length: int) -> bytes:
         """Some bytes of ``name``; fewer where it ends before.
@@ -137,19 +135,20 @@ class Remote:
         Raises:
             FileNotFoundError: it is not there.
         """
-
-        def read() -> bytes:
-            with self.files.open_input_file(self._path(name)) as file:
-                content: bytes = file.read_at(length, offset)
-                return content
-
-        return self.attempt("read", name, read)
+        path = self._path(name)
+        return self._attempt(
+            "read",
+            name,
+            lambda: bytes(obstore.get_range(self.store, path, start=offset, length=length)),
+        )
 
     def size(self, name: str) -> int | None:
         """The bytes of ``name``; None where it is not there."""
-        info = self.attempt("read", name, lambda: self.files.get_file_info(self._path(name)))
-        size: int | None = info.size if info.type is fs.FileType.File else None
-        return size
+        with contextlib.suppress(FileNotFoundError):
+            return self._attempt(
+                "read", name, lambda: obstore.head(self.store, self._path(name))["size"]
+            )
+        return None
 
     def names(self) -> dict[str, int]:
         """Every object -> its size in bytes."""
@@ -158,45 +157,88 @@ class Remote:
     def listed(self, folder: str = "") -> list[Listed]:
         """The objects whose names begin with ``folder``, which ends with a slash."""
         place = self._path(folder).rstrip("/")
-        selector = fs.FileSelector(place, recursive=True, allow_not_found=True)
-        found = self.attempt("listed", folder, lambda: self.files.get_file_info(selector))
-        prefix = self.base.rstrip("/") + "/"
+        found = self._attempt(
+            "listed", folder, lambda: list(obstore.list(self.store, place).collect())
+        )
         return [
-            Listed(info.path.removeprefix(prefix), info.size, info.mtime_ns / 1e9)
-            for info in found
-            if info.type is fs.FileType.File and _PARTIAL not in info.path
+            Listed(
+                one["path"].removeprefix(self._path("")),
+                one["size"],
+                one["last_modified"].timestamp(),
+            )
+            for one in found
+            if _PARTIAL not in one["path"]
         ]
 
     def delete(self, name: str) -> None:
         """Delete ``name`` if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            self.attempt("deleted", name, lambda: self.files.delete_file(self._path(name)))
+            self._attempt("deleted", name, lambda: obstore.delete(self.store, self._path(name)))
 
     def _path(self, name: str) -> str:
-        return f"{self.base.rstrip('/')}/{name}"
+        return f"{self.prefix}/{name}" if self.prefix else name
 
-    def _write(self, name: str, source: pa.NativeFile) -> None:
-        final = self._path(name)
-        if self.files.type_name in _ATOMIC:
-            with self.files.open_output_stream(final) as stream:
-                _copy(source, stream)
-            return
-        partial = f"{final}.{uuid.uuid4().hex}{_PARTIAL}"
-        self.files.create_dir(final.rpartition("/")[0], recursive=True)
+    def _read(self, name: str) -> tuple[bytes, Version] | None:
         try:
-            with self.files.open_output_stream(partial) as stream:
-                _copy(source, stream)
-            if self.files.type_name == "local":
-                _sync(Path(partial))
-            self.files.move(partial, final)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self.files.delete_file(partial)
-            raise
-        if self.files.type_name == "local":
-            sync_directory(Path(final).parent)
+            found = obstore.get(self.store, self._path(name))
+            content = bytes(found.bytes())
+        except FileNotFoundError:
+            return None
+        return content, _version(found.meta) if self.folder is None else _digest(content)
 
-    def attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
+    def _write(self, name: str, content: bytes | Path) -> None:
+        if self.folder is None:
+            obstore.put(self.store, self._path(name), content)
+            return
+        final = self.folder / name
+        partial = final.with_name(f"{final.name}.{uuid.uuid4().hex}{_PARTIAL}")
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("wb") as file:
+                if isinstance(content, Path):
+                    with content.open("rb") as source:
+                        shutil.copyfileobj(source, file)
+                else:
+                    file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(final)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_directory(final.parent)
+
+    def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
+        """A request whose answer was lost has written ``content``: who finds that there has written
+        it.
+        """
+        mode: Any = "create"
+        if known is not None:
+            given = (("e_tag", known.tag), ("version", known.number))
+            mode = {name: value for name, value in given if value is not None}
+        try:
+            return _version(obstore.put(self.store, self._path(name), content, mode=mode))
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
+            there = self._read(name)
+            if there is not None and there[0] == content:
+                return there[1]
+            raise ChangedError(name) from error
+
+    def _replace_file(self, name: str, content: bytes, known: Version | None) -> Version:
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        number = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            there = self._read(name)
+            if there is None or there[0] != content:
+                if (None if there is None else there[1]) != known:
+                    raise ChangedError(name)
+                self._write(name, content)
+        finally:
+            os.close(number)
+        return _digest(content)
+
+    def _attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
         """What ``call`` gives, tried again a few times where it raises ``OSError``.
 
         Raises:
@@ -204,12 +246,14 @@ class Remote:
         """
         for pause in (*PAUSES, None):
             try:
-                return call()
+                with _errors():
+                    return call()
             except OSError as error:
                 if isinstance(error, FileNotFoundError) and verb != "written":
                     raise
-                message = f"{self._path(name)} can't be {verb}: {error}"
+                message = f"{self.where}/{name} can't be {verb}: {error}"
                 refused = isinstance(error, PermissionError | FileNotFoundError)
+                refused = refused or error.errno in _REFUSED
                 if refused or any(text in str(error) for text in _REFUSALS):
                     raise StateError(
                         "store-refused",
@@ -237,14 +281,42 @@ def open_remote(uri: str) -> Remote:
         PipelineError: ``bad-object-store``: it names none, or one of an unknown kind.
     """
     try:
-        files, base = fs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError, ValueError, TypeError) as cause:
+        parts = urlsplit(uri)
+        name, path = parts.hostname or "", unquote(parts.path).strip("/")
+        options = dict(parse_qsl(parts.query))
+        if parts.scheme == "s3" and name:
+            return Remote(uri, f"s3:{name}/{path}", _s3(parts, options), path)
+        if options:
+            raise ValueError(f"it has no option {min(options)}")
+        if parts.scheme in ("gs", "gcs") and name:
+            store: ObjectStore = GCSStore(name, retry_config=_RETRIES)
+            return Remote(uri, f"gcs:{name}/{path}", store, path)
+        if parts.scheme in ("file", "") and parts.path.startswith("/") and path:
+            return Remote(uri, f"local:/{path}", LocalStore(), path, Path("/", path))
+    except (ValueError, BaseError) as cause:
         raise _bad(uri, str(cause)) from cause
-    if files.type_name not in (*_ATOMIC, *_MOVING):
-        raise _bad(uri, f"in a file system of kind {files.type_name!r} no write is atomic")
-    if not base.strip("/"):
-        raise _bad(uri, "it names no bucket or folder")
-    return Remote(uri, files, base)
+    raise _bad(uri, "it names no bucket or folder")
+
+
+def _s3(parts: SplitResult, options: Mapping[str, str]) -> ObjectStore:
+    known = ("region", "scheme", "endpoint_override")
+    if others := options.keys() - {*known}:
+        raise ValueError(f"it has no option {min(others)}, only {', '.join(known)}")
+    config = dict[str, Any]()
+    if parts.username and parts.password:
+        config["access_key_id"] = unquote(parts.username)
+        config["secret_access_key"] = unquote(parts.password)
+    if "region" in options:
+        config["region"] = options["region"]
+    scheme = options.get("scheme", "https")
+    if "endpoint_override" in options:
+        config["endpoint"] = f"{scheme}://{options['endpoint_override']}"
+    return S3Store(
+        parts.hostname or "",
+        config=cast("Any", config),
+        client_options={"allow_http": scheme == "http"},
+        retry_config=_RETRIES,
+    )
 
 
 def _bad(uri: str, why: str) -> PipelineError:
@@ -261,30 +333,21 @@ def _bad(uri: str, why: str) -> PipelineError:
     )
 
 
-class _HereError(Exception):
-    """A file of this machine can't be written, of which the store knows nothing."""
-
-    def __init__(self, cause: OSError) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
 @contextlib.contextmanager
-def _here() -> Iterator[None]:
+def _errors() -> Iterator[None]:
+    """Turn errors of the library into those of the operating system."""
     try:
         yield
-    except OSError as error:
-        raise _HereError(error) from error
+    except BaseError as error:
+        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        # The rest is the library's internal representation.
+        message = str(error).split("\n\nDebug source")[0]
+        raise (PermissionError if refused else OSError)(message) from error
 
 
-def _copy(source: pa.NativeFile, sink: pa.NativeFile) -> None:
-    while block := source.read(BLOCK):
-        sink.write(block)
+def _version(found: Mapping[str, Any]) -> Version:
+    return Version(found.get("e_tag"), found.get("version"))
 
 
-def _sync(file: Path) -> None:
-    number = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+def _digest(content: bytes) -> Version:
+    return Version(hashlib.sha256(content).hexdigest())

@@ -1,20 +1,19 @@
 """Segments: immutable runs of a store's rows, in pack files that every worker memory-maps.
 
-On-disk format, version 2. A *pack* is what one task of one batch wrote at one level:
+On-disk format, version 1. A *pack* is what one task of one batch wrote at one level:
 
     8 bytes   magic ``ANBPACK1``
     blobs     each aligned to 64 bytes
-    footer    JSON: {"version": 2, "segments": [descriptor, ...]}
+    footer    JSON: {"version": 1, "segments": [descriptor, ...]}
     8 bytes   little-endian length of the footer
     4 bytes   little-endian CRC-32 of the footer
     8 bytes   magic ``ANBPACK1``
 
 A file without the closing magic was never finished and is garbage. A segment is a range of blobs:
 one Arrow IPC stream with a single uncompressed record batch (so columns are read in place), and
-per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32, ``filter`` uint64;
-version 1 has no ``filter``). Every blob's
-CRC-32 is in the descriptor and is checked at the pipeline's start (``storage.verify``) and whenever
-the segment is merged; probes trust it, but for the file's length.
+per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32, ``filter``
+uint64). Every blob's CRC-32 is in the descriptor and is checked at the pipeline's start
+(``storage.verify``) and whenever the segment is merged; probes trust it, but for the file's length.
 
 Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
 time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"ANBPACK1"
-VERSION = 2
+VERSION = 1
 ALIGNMENT = 64
 #: So few rows are copied once more: to write them column by column takes longer than that.
 _FEW = 1 << 14
@@ -80,8 +79,8 @@ class Segment:
         tau_min, tau_max: per member (microseconds); empty without event times.
         level: how often its rows have been merged.
         data: blob of the record batch.
-        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and, since
-            version 2, the filter).
+        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and
+            filter).
     """
 
     store: str
@@ -94,7 +93,7 @@ class Segment:
     tau_max: tuple[int | None, ...]
     level: int
     data: Blob
-    indexes: tuple[tuple[str, bool, tuple[Blob, ...]], ...]
+    indexes: tuple[tuple[str, bool, tuple[Blob, Blob, Blob, Blob]], ...]
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -342,13 +341,13 @@ class SegmentReader:
                 found = build_index(key_vector(columns(), key.types))
             else:
                 _, unique, blobs = stored
-                hashes, rows, starts, *screen = (self._buffer.slice(o, n) for o, n, _ in blobs)
+                hashes, rows, starts, screen = (self._buffer.slice(o, n) for o, n, _ in blobs)
                 found = HashIndex(
                     np.frombuffer(hashes, np.uint64),
                     np.frombuffer(rows, np.uint32),
                     np.frombuffer(starts, np.uint32),
                     unique,
-                    np.frombuffer(screen[0] if screen else b"", np.uint64),
+                    np.frombuffer(screen, np.uint64),
                 )
             # Tasks may share a reader; whoever comes second has to take what the first has found,
             # because addresses of it are handed out.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.documents import unknown_version
 from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
 if TYPE_CHECKING:
@@ -136,13 +137,8 @@ def _footer(
     if zlib.crc32(footer) != int.from_bytes(tail[8:12], "little"):
         raise _damaged(path, "its footer does not match its checksum")
     document = json.loads(footer)
-    if document["version"] not in range(1, VERSION + 1):
-        raise StateError(
-            "unknown-version",
-            f"{path} has version {document['version']}; this release reads versions "
-            f"up to {VERSION}",
-            remedy="start the release that wrote the state, or a later one",
-        )
+    if document["version"] != VERSION:
+        raise unknown_version(path, document["version"], VERSION)
     return frozenset(codec.from_json(s, Segment) for s in document["segments"]), start
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,22 +82,8 @@ class EdgeMeter:
 
     @property
     def counts(self) -> EdgeStatistics:
-        """What has been counted so far."""
-        return EdgeStatistics(
-            self.probes,
-            self.matches,
-            self.seconds,
-            self.pairs,
-            self.hits,
-            self.found,
-            self.calls,
-            self.looked,
-            self.made,
-            self.sent,
-            self.sent_bytes,
-            self.asked,
-            self.dropped,
-        )
+        """The counts so far."""
+        return EdgeStatistics(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)

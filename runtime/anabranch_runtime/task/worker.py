@@ -15,7 +15,6 @@ hosts that keep them, partial results to those that have what they are probed wi
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections import defaultdict
 from contextlib import closing, contextmanager
@@ -359,11 +358,10 @@ class _Task:
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
-            message = json.dumps(codec.to_json(written))
             share = self.exchange if self.traffic is None else self.traffic.share
-            messages = share(message)
+            messages = share(codec.dumps(written))
         for message in messages:
-            self.live.add(codec.from_json(doc, Segment) for doc in json.loads(message))
+            self.live.add(codec.loads(message, list[Segment]))
 
     # --- other hosts ---------------------------------------------------------------------------
 

@@ -65,14 +65,11 @@ def all_left(results: Path) -> dict[str, LeftRows]:
     return {file.stem: codec.loads(file.read_bytes(), _Left).total for file in files}
 
 
-def add(file: Path, version: int, rows: int, before: int = 0) -> int:
+def add(file: Path, version: int, rows: int) -> int:
     """How many there are up to ``version``, which adds ``rows``; a version that is made again
     counts once.
-
-    Args:
-        before: how many there were before, where nothing is known of them.
     """
-    last = before
+    last = before = 0
     if file.exists():
         known = json.loads(file.read_text())
         last = known["total"]

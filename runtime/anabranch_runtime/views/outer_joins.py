@@ -10,8 +10,7 @@ the row is made good by a later batch, its pairs may be by another; then it ends
 watermark.
 
 Left rows that came in different batches are different groups, since rations may have withheld pairs
-of one and not of the other (``undecided``). Joins that an earlier release has begun do not tell
-them apart, and are not rationed. Their floor is the clock before the release that brought the row.
+of one and not of the other (``undecided``).
 """
 
 from __future__ import annotations
@@ -64,41 +63,34 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
     outer = query.outer
     assert outer is not None
-    apart = [f"`{BATCH}`"] if outer.by_batch else []
-    declared = (f"`{BATCH}` bigint", f"`{FLOOR}` timestamp") if outer.by_batch else ()
-    frame = released(session, query, source, *declared)
+    frame = released(session, query, source, f"`{BATCH}` bigint", f"`{FLOOR}` timestamp")
     left = [f"`{name}`" for name, _ in outer.left]
+    keys = [*left, f"`{BATCH}`"]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
     # A bound beyond the axis is as good as its end, and its sum with a time does not overflow.
     limits = [f"{micros_of(f'`{n}`')} + {_cut(bound)}" for n, bound in outer.times]
-    floor = (
-        micros_of(FLOOR)
-        if outer.by_batch
-        else "cast(nullif(regexp_extract(_metadata.file_path, '@(-?[0-9]*)/', 1), '') as bigint)"
-    )
+    floor = micros_of(FLOOR)
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
     is_left = f"_metadata.file_name like '{LEFT_PREFIX}%'"
     rows = frame.where(f"{CLOCK} is null")
     folder = "cast(regexp_extract(_metadata.file_path, '/([0-9]+)/[^/]*$', 1) as bigint)"
     # The batch that has found the row is the one in which it came to be.
-    late = f"coalesce({deadline} < {floor}, false)"
-    late = f"({late} and {folder} = `{BATCH}`)" if outer.by_batch else "false"
+    late = f"(coalesce({deadline} < {floor}, false) and {folder} = `{BATCH}`)"
     tagged = never_late(
         rows.where(f"not {late}").selectExpr(
-            *left,
-            *apart,
+            *keys,
             f"{place(f'coalesce(greatest({deadline}, {floor}), {FIRST})')} as {END}",
             f"cast({is_left} as int) as {_LEFT}",
         )
     )
     # A deadline at the clock has not passed: a partner may still have that time.
     clocks = frame.where(f"{CLOCK} is not null").selectExpr(
-        *left, *apart, f"{place(f'{micros_of(CLOCK)} - 1')} as {END}", f"0 as {_LEFT}"
+        *keys, f"{place(f'{micros_of(CLOCK)} - 1')} as {END}", f"0 as {_LEFT}"
     )
     groups = (
         tagged.unionByName(moving(clocks))
         .coalesce(1)
-        .groupBy(*(name.strip("`") for name in (*left, *apart)), END)
+        .groupBy(*(name.strip("`") for name in keys), END)
         .agg(sf.sum(_LEFT).alias(_LEFT), sf.sum(1 - sf.col(_LEFT)).alias(_PAIRS))
     )
     nothing = [
@@ -107,19 +99,17 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
         if f"`{o.name}`" in others
     ]
     at_once = rows.where(late).selectExpr(
-        *left,
-        *apart,
+        *keys,
         *nothing,
         f"cast({is_left} as bigint) as {_LEFT}",
         f"cast({_AT_ONCE} as bigint) as {_PAIRS}",
     )
-    closed = groups.selectExpr(*left, *apart, *nothing, _LEFT, _PAIRS)
+    closed = groups.selectExpr(*keys, *nothing, _LEFT, _PAIRS)
     closed = closed.unionByName(at_once.coalesce(1))
     if outer.kind is not JoinKind.LEFT:
         return closed
     pairs = rows.where(f"not ({is_left})").selectExpr(
-        *left,
-        *apart,
+        *keys,
         *others,
         f"cast(0 as bigint) as {_LEFT}",
         f"cast({_PAIR} as bigint) as {_PAIRS}",

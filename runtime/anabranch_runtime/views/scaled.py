@@ -87,11 +87,7 @@ def _estimated(
         return plain + of("count"), of("count_count")
     if aggregate.function is Function.SUM:
         return plain + of("sum"), of("sum_sum")
-    beside = counts_beside(view).get(aggregate.column)
-    if beside is None:
-        # A view of an earlier release does not count what it averages.
-        return np.full(len(plain), math.nan), np.zeros(len(plain))
-    counted = _numbers(rows[beside])
+    counted = _numbers(rows[counts_beside(view)[aggregate.column]])
     with np.errstate(divide="ignore", invalid="ignore"):
         everything = counted + of("count")
         mean = (np.where(counted > 0, plain, 0.0) * counted + of("sum")) / everything

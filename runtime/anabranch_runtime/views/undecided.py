@@ -159,8 +159,7 @@ class Undecided:
             for name, kind in ration.ranking.columns
             if not ration.ranking.by_batch and (ration.start, name) in names
         )
-        # A label that the query had under an earlier release names no alias, and is never paid.
-        limits = {aliases.get(r.start, r.start): limit(r.share) for r in own}
+        limits = {aliases[r.start]: limit(r.share) for r in own}
         mark = entry.watermarks.get(outer.partner, _BOUNDS.min)
         for batch in range(entry.first, entry.last + 1):
             yield batch, _Withheld(mark, next(keys, None), limits)

@@ -12,7 +12,6 @@ longer and longer pauses, from where Spark's checkpoint says; its joined rows wa
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 import time
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING
 import structlog
 from pyspark.errors import StreamingQueryException
 
-from anabranch_contract.plans.ruleset import query_from_json, query_to_json
+from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import LeftRows, counted
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_runtime.errors import SinkError
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from anabranch_contract.connectors.sinks import SinkKind
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+    from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.activations import Activation, ViewRows
     from anabranch_runtime.sinks.delivery import Write
 
@@ -165,7 +165,7 @@ class Views:
         self._left.update(all_left(self.results))
         self._next_batch = next_batch
         for spec in sorted((self.results / inputs.HOME).glob(f"*/{_SPEC}")):
-            query = query_from_json(json.loads(spec.read_text()))
+            query = codec.loads(spec.read_text(), QuerySpec)
             inputs.forget_from(spec.parent, next_batch)
             kept = self._kept[str(query.id)] = self._taken_up(query, spec.parent)
             kept.known = _known(queries, str(query.id))
@@ -235,14 +235,6 @@ class Views:
         them.
         """
         return self._left.copy()
-
-    def never_rationed(self) -> frozenset[str]:
-        """Outer joins that an earlier release has begun: their left rows are not told apart as
-        rations need it.
-        """
-        with self._changed:
-            specs = [kept.place.query for kept in self._kept.values()]
-        return frozenset(str(q.id) for q in specs if q.outer is not None and not q.outer.by_batch)
 
     def drain(self) -> None:
         """Bring all views up to date.
@@ -414,7 +406,7 @@ class Views:
             query = replace(query, view=with_counts(query.view))
         home = inputs.home_of(self.results, query.id)
         home.mkdir(parents=True, exist_ok=True)
-        write_durably(home / _SPEC, json.dumps(query_to_json(query)))
+        write_durably(home / _SPEC, codec.dumps(query))
         return self._taken_up(query, home)
 
     def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:

@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
-from anabranch_runtime.sinks.parquet import version_file, version_of
+from anabranch_runtime.sinks.parquet import version_file
 from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.views import groups, look_ups, outer_joins
 from anabranch_runtime.views.counts import add, add_left, put, shown_file, written_file
@@ -133,7 +133,7 @@ class Maker:
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
             rows = outer_joins.decided(self.session, query, source)
-            undecided = Undecided(query, self.results) if outer.by_batch else None
+            undecided = Undecided(query, self.results)
             return Work(rows, "append", partial(self._decided, place, outer, undecided))
         assert view is not None
         tables = Tables(place.home / "table", view)
@@ -265,8 +265,7 @@ class Maker:
         staged = place.home / "changes.parquet"
         target = version_file(folder, version)
         if query.sink.kind is SinkKind.PARQUET:
-            for name in (target, folder / f"{version:010d}-00000.parquet"):
-                name.unlink(missing_ok=True)
+            target.unlink(missing_ok=True)
         if not changes.num_rows:
             return
         pq.write_table(changes, staged)
@@ -279,20 +278,8 @@ class Maker:
             if writer is None:
                 raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
             writer(Delivery(str(query.id), query.sink, version, (staged,)))
-        known = written_file(self.results, query.id)
-        # Earlier releases have kept no count.
-        before = 0 if known.exists() else _rows_before(folder, version)
-        total = add(known, version, changes.num_rows, before)
+        total = add(written_file(self.results, query.id), version, changes.num_rows)
         self.follow(str(query.id), version, changes, total)
-
-
-def _rows_before(folder: Path, version: int) -> int:
-    """How many rows the files of earlier versions have."""
-    return sum(
-        pq.read_metadata(file).num_rows
-        for file in folder.glob("*.parquet")
-        if (found := version_of(file)) is not None and found < version
-    )
 
 
 def _finished(view: View, table: pa.Table) -> pa.Table:

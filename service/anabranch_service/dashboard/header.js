@@ -17,14 +17,10 @@ const PAGES = [
   ["/dashboard/settings", "Settings"],
 ];
 
-/** The address that the page of statements had in earlier releases. */
-const FORMER = { "/dashboard/explain": "/dashboard/what-if" };
-
 const path = location.pathname.replace(/(.)\/$/, "$1");
-const here = FORMER[path] ?? path;
 const links = PAGES.map(([href, text]) => {
   const link = make("a", { href, text });
-  if (href === here) link.setAttribute("aria-current", "page");
+  if (href === path) link.setAttribute("aria-current", "page");
   return link;
 });
 const head = document.querySelector("header.top");

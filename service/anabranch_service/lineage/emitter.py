@@ -20,6 +20,7 @@ import structlog
 
 from anabranch_contract.connectors.secrets import masked_text
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import Stream
 from anabranch_service.clock import Clock
 from anabranch_service.lineage.events import EventType, due, event, run_id
@@ -27,7 +28,7 @@ from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.lifecycle import status_of
 from anabranch_service.registry.publication import Publication
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings

@@ -14,11 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import UUID, uuid5
 
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.runs import query_of
 from anabranch_service.lineage.columns import Origin, direct, indirect
 from anabranch_service.registry.lifecycle import Status
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 
 _SPEC = "https://openlineage.io/spec"
 _RUNS = UUID("5b0f1c2e-7d54-4f0c-9b1e-0a6f8c1d2e3f")

@@ -12,6 +12,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Plan
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.plans import (
@@ -40,7 +41,7 @@ from anabranch_service.planning.request import plan_task, read_queries, read_reg
 from anabranch_service.planning.task import FULL, SUMMARY
 from anabranch_service.planning.what_if import explained
 from anabranch_service.planning.work import Work, go_on
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, usable_streams

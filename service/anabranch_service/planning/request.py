@@ -10,6 +10,7 @@ import structlog
 
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_contract.rest.settings import PlanningSettings
@@ -23,11 +24,7 @@ from anabranch_service.planning.task import PlanTask, RunningEpoch
 from anabranch_service.planning.widths import with_exchange
 from anabranch_service.planning.work import go_on
 from anabranch_service.registry.lifecycle import going_on, to_plan
-from anabranch_service.registry.records import (
-    EpochRecord,
-    QueryRecord,
-    StreamRecord,
-)
+from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings

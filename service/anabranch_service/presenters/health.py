@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from anabranch_contract.protocol.intake import Unread
     from anabranch_contract.protocol.progress import Progress
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_contract.rest.epochs import KeptSummary
     from anabranch_contract.rest.queries import MissedOut
     from anabranch_service.registry.approvals import Approvals
-    from anabranch_service.registry.records import StreamRecord
     from anabranch_service.registry.source_status import Sources
 
 OK, WARNING, FAILED = "ok", "warning", "failed"

@@ -14,6 +14,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, of_out
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.outer_joins import JoinKind
@@ -42,7 +43,7 @@ from anabranch_service.presenters.statistics import stream_statistics_out
 from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.source_status import Sources
 
 #: Query -> its floor, and whether the present budget breaks it.
@@ -129,14 +130,14 @@ def _table_out(record: StreamRecord, progress: Progress | None) -> TableOut | No
 
 
 def _source_out(record: StreamRecord) -> SourceOut:
-    """A source; plain secrets that an earlier release has taken are masked."""
+    """A source, with its secrets masked."""
     source = record.source
     path = None if source.path is None else masked_text(source.path)
     return SourceOut.of(source, path=path, options=masked_options(source.options))
 
 
 def sink_out(sink: SinkRecord) -> SinkRecord:
-    """A sink; plain secrets that an earlier release has taken are masked."""
+    """A sink, with its secrets masked."""
     if not sink.options and sink.path is None:
         return sink
     path = None if sink.path is None else masked_text(sink.path)

@@ -27,7 +27,7 @@ def view_rows_out(
 
     Args:
         found: what the runtime has reported; None: nothing yet.
-        activation: says how complete a view is whose rows were reported by an earlier release.
+        activation: says how complete a view without reported rows is.
         scaled: whether to show estimates.
     """
     now = 1.0 if activation is None else activation.completeness
@@ -39,7 +39,7 @@ def view_rows_out(
             total=found.total,
             columns=columns,
             rows=[json.loads(text) for text in found.rows[:limit]],
-            completeness=now if found.batch is None else found.completeness,
+            completeness=found.completeness,
             batch=found.batch,
             withheld=found.withheld,
             owed=found.owed,
@@ -52,7 +52,7 @@ def view_rows_out(
 
 def _estimates(found: ViewRows | None, limit: int) -> dict[str, object]:
     """The fields of an answer that has estimates, or says why it has none."""
-    if found is None or found.batch is None:
+    if found is None:
         return {"unscaled": _UNKNOWN}
     if found.unscaled is not None:
         return {"unscaled": _partial(found.unscaled)}

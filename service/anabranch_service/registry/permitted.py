@@ -14,9 +14,9 @@ from anabranch_contract.connectors.reserved_keys import (
 )
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
-from anabranch_service.registry.records import StreamRecord
 from anabranch_service.settings import Settings
 
 
@@ -25,9 +25,9 @@ def policy_of(settings: Settings) -> AccessPolicy:
     return settings.access.with_server(settings.redis_url)
 
 
-def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True) -> StreamRecord:
+def check_stream(record: StreamRecord, settings: Settings) -> StreamRecord:
     """Refuse columns that contradict each other, a source that can't be read into them, and one
-    that is not allowed; plain secrets of an earlier release's record may stay.
+    that is not allowed.
 
     Returns:
         The record with what the runtime has to know of how Spark reads the source.
@@ -37,7 +37,7 @@ def check_stream(record: StreamRecord, settings: Settings, *, plain: bool = True
     """
     source, columns = record.source, record.to_stream().columns
     policy, resolve = policy_of(settings), os.path.realpath
-    check_source_access(source.format, source.path, source.options, policy, resolve, plain=plain)
+    check_source_access(source.format, source.path, source.options, policy, resolve)
     found = understood(record, columns)
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(source.options).keys, settings.namespace)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime, Field
 
 from anabranch_contract.plans.ruleset import digest
-from anabranch_contract.queries.joins import Stream, StreamKind
-from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
@@ -20,84 +17,6 @@ from anabranch_contract.rest.plans import CpuRecord
 from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
 from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.slo import Slo
-from anabranch_contract.rest.streams import StreamProperties
-
-
-class ColumnRecord(Closed):
-    """One column of a stream; ``type`` is one of Spark's simple type strings, normalised."""
-
-    name: str
-    type: str
-
-
-class SourceRecord(Closed):
-    """Where a stream's tuples come from. The service hands it to the runtime as it is."""
-
-    format: str = "recorded"
-    path: str | None = None
-    options: dict[str, str] = Field(default_factory=dict)
-    rows_per_batch: int | None = None
-
-
-class StreamRecord(Closed, StreamProperties):
-    """A registered stream; ``lateness`` in microseconds, None: unbounded.
-
-    Attributes:
-        idle_timeout: microseconds of silence after which the watermark moves with the others';
-            None: never.
-        ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
-        latest: key columns: only the latest of the tuples that agree in them take part; none: all
-            do. Absent from records of earlier releases.
-        ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
-            (live) and the stream's event times; None: any number. Absent from records of earlier
-            releases, whose streams go on without.
-        retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
-            0: only as long as queries need.
-        kind: of a table ``latest`` is its key, and ``retain`` None.
-        registration: distinguishes a stream from an earlier one of the same name and definition,
-            which was deleted; empty in records of earlier releases.
-        reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
-            runtime reads it itself, and in records of earlier releases until they are renewed.
-        accepted_rejects: rejected tuples that an operator has accepted.
-        version: of a table, one more than the number of times that it was to be read again.
-    """
-
-    name: str
-    columns: tuple[ColumnRecord, ...]
-    event_time: str | None = None
-    lateness: int | None = None
-    idle_timeout: int | None = None
-    ttl: int | None = None
-    latest: tuple[str, ...] = ()
-    ahead_of_clock: int | None = None
-    ahead_of_stream: int | None = None
-    retain: int | None = 0
-    kind: StreamKind = StreamKind.STREAM
-    source: SourceRecord = SourceRecord()
-    registration: str = ""
-    reading: dict[str, Any] | None = None
-    accepted_rejects: int = 0
-    version: int = 1
-
-    def same_definition(self, other: StreamRecord) -> bool:
-        """Whether both say the same of the stream, whenever they were registered.
-
-        What a record of an earlier release does not know is no difference.
-        """
-        unknown = {"ahead_of_clock", "ahead_of_stream"} - other.model_fields_set
-        names = ("registration", "reading", "accepted_rejects", "version", *unknown)
-        same = {name: getattr(other, name) for name in names}
-        return self.model_copy(update=same) == other
-
-    def to_stream(self) -> Stream:
-        """The planner's view of the stream.
-
-        Raises:
-            PlannerError: the definition can't be used.
-        """
-        given = {f.name: getattr(self, f.name) for f in fields(Stream)}
-        columns = tuple((c.name, parse_type(c.type)) for c in self.columns)
-        return Stream(**{**given, "columns": columns})
 
 
 class QueryRecord(Closed):
@@ -108,7 +27,7 @@ class QueryRecord(Closed):
         sql, query: exactly one is given: the statement, or the structured document.
         window: a duration for all aliases, or alias -> duration.
         priority: where input has to be rationed; greater is more important.
-        slo: what it needs; nothing in records of earlier releases.
+        slo: its service level objectives.
         removed_at: when it was withdrawn.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
@@ -117,9 +36,8 @@ class QueryRecord(Closed):
         past: whether its results over what is stored already are wanted as well. ``resumed``: it
             goes on where an earlier run was paused, which has given these.
         relaxed: alias -> the filter (expressions) of the store that it shares with queries that
-            want more. Absent in records of earlier releases.
-        sharing_decided: whether that has been decided (``planning.sharing``); earlier releases did
-            when they registered a query.
+            want more.
+        sharing_decided: whether that has been decided (``planning.sharing``).
     """
 
     id: str

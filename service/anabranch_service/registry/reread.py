@@ -5,9 +5,9 @@ from __future__ import annotations
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.sources import REDIS_STREAM
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_service.errors import Conflict
-from anabranch_service.registry.records import StreamRecord
 
 
 def check_reread(record: StreamRecord, mode: Mode) -> None:

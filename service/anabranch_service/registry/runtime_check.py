@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS
+from anabranch_contract.protocol.progress import VERSION
 from anabranch_service.registry.store import Store
 
 
@@ -12,6 +13,11 @@ async def runtime_check(store: Store) -> str:
     A new pipeline needs none: one is missed as soon as there is a stream, or has been a runtime.
     """
     heartbeat = await store.heartbeat()
+    if heartbeat is not None and heartbeat.version != VERSION:
+        return (
+            f"it reads and writes documents of version {heartbeat.version}, the service those of "
+            f"version {VERSION}: run one release of both"
+        )
     if heartbeat is not None:
         return "ok" if heartbeat.state != "starting" else "it is starting"
     progress = await store.progress()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
-from anabranch_service.registry.records import StreamRecord
+from anabranch_contract.protocol.registered import StreamRecord
 
 #: Streams that a summary names, and characters of each reason in it.
 _NAMED, _REASON = 3, 400

@@ -12,14 +12,15 @@ import structlog
 
 from anabranch_contract import codec
 from anabranch_contract.errors import PlannerError, QueryError
-from anabranch_contract.queries.expressions import Expr, marked
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.passes import parse_sql, parse_structured, read_sql
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.unresolved import Unresolved
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 
 _LOG = structlog.get_logger(__name__)
 
@@ -147,7 +148,7 @@ class NormalForms:
                 self._kept.move_to_end(record.id)
         if entry is not None and entry.holds(record, streams):
             return entry.query
-        relaxed = codec.from_json(marked(record.relaxed), dict[str, list[Expr]])
+        relaxed = codec.from_json(record.relaxed, dict[str, list[Expr]])
         statement = read_statement(record.sql, record.query, record.window)
         query = statement.normalise(record.id, streams, relaxed)
         self.keep(record, query, streams)

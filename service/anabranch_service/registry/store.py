@@ -35,6 +35,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import CHANGES_KEPT, Keys
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.joins import Stream
@@ -57,7 +58,6 @@ from anabranch_service.registry.records import (
     KeptRevision,
     PlanDetails,
     QueryRecord,
-    StreamRecord,
 )
 from anabranch_service.registry.search import Listed, listed
 from anabranch_service.registry.source_status import Sources
@@ -546,7 +546,7 @@ class Store:
         return None if text is None else _lenient(Explanation, f"explanation of {number}", text)
 
     def details_key(self, number: int) -> str:
-        """What is long in the record of an epoch; none of an earlier release's."""
+        """The long part of an epoch's record."""
         return self._own("plans", str(number))
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
@@ -557,9 +557,6 @@ class Store:
     async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
         """Several epochs' summaries in the order of ``numbers``, each with the number of revisions;
         unreadable ones are left out.
-
-        Records are long. They are read only of epochs that a release published which kept no
-        summaries.
         """
         if not numbers:
             return []
@@ -570,21 +567,13 @@ class Store:
             texts, *revised = await pipe.execute()
         found = []
         for number, text, revisions in zip(numbers, texts, revised, strict=True):
-            if text is not None:
-                summary = _lenient(KeptSummary, str(number), text)
-            else:
-                name = self.keys.epoch(number)
-                kept = _unpacked(await _text(self.redis.get(name))) or ""
-                record = _lenient(EpochRecord, name, kept)
-                summary = None if record is None else record.summary()
+            summary = None if text is None else _lenient(KeptSummary, str(number), text)
             if summary is not None:
                 found.append((summary, int(revisions)))
         return found
 
     async def epoch_bytes(self) -> dict[int, int]:
-        """Epoch -> what its record and rulesets take in Redis; those of earlier releases are not
-        known.
-        """
+        """Epoch -> what its record and rulesets take in Redis."""
         found = await _answer(self.redis.hgetall(self.epoch_bytes_key), dict[str, str])
         return {int(number): int(size) for number, size in found.items()}
 
@@ -891,7 +880,7 @@ def read_snapshot(boundary: Boundary) -> Snapshot | None:
     if boundary.snapshot is None:
         return None
     try:
-        return codec.from_json(boundary.snapshot, Snapshot)
+        return codec.loads(boundary.snapshot, Snapshot)
     except codec.Malformed as cause:
         raise _corrupt(f"statistics of epoch {boundary.epoch}", cause) from cause
 

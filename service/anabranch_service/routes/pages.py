@@ -19,8 +19,6 @@ PAGES: Mapping[str, str] = {
     "/": "index.html",
     "/dashboard/batches": "batches/batches.html",
     "/dashboard/epochs": "epochs/epochs.html",
-    # The address of earlier releases.
-    "/dashboard/explain": "what_if/what-if.html",
     "/dashboard/health": "health/health.html",
     "/dashboard/load": "load/load.html",
     "/dashboard/query/{name}": "query_page/query.html",

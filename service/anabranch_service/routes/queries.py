@@ -10,12 +10,12 @@ from typing import Annotated
 from fastapi import Header, Response
 
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryPatch, SinkRecord
+from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryPatch
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
-from anabranch_service.presenters.records import query_out, sink_out
+from anabranch_service.presenters.records import query_out
 from anabranch_service.registry.lifecycle import GOING_ON, status_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.routes.registration import (
@@ -153,11 +153,8 @@ def _kept(text: str, digest: str) -> Response:
             field="Idempotency-Key",
             remedy="use a new key for a new request",
         )
-    answer = kept["body"]
-    # An earlier release has kept plain secrets of sinks as they came.
-    answer["sink"] = sink_out(SinkRecord.model_validate(answer["sink"])).model_dump(mode="json")
     return Response(
-        json.dumps(answer),
+        json.dumps(kept["body"]),
         201,
         {"Location": f"/v1/queries/{kept['id']}", "Idempotency-Replayed": "true"},
         "application/json",

@@ -12,6 +12,7 @@ from anabranch_contract.connectors.secrets import without_secrets
 from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.source_tests import SourceErrorOut, SourceTestOut
 from anabranch_contract.rest.streams import StreamIn
@@ -19,7 +20,6 @@ from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.registry.permitted import policy_of
-from anabranch_service.registry.records import StreamRecord
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.samples.disorder import disorder_of, lateness_for

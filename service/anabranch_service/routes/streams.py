@@ -20,6 +20,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import parse_type
@@ -45,7 +46,7 @@ from anabranch_service.presenters.statistics import sample_out
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
-from anabranch_service.registry.records import ColumnRecord, QueryRecord, SourceRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.reread import check_reread
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.slo import check_freshness
@@ -183,7 +184,7 @@ async def patch_stream(
             changed = changed.model_copy(
                 update={"source": source.model_copy(update={"options": options})}
             )
-            changed = check_stream(changed, ctx.settings, plain=False)
+            changed = check_stream(changed, ctx.settings)
         _check_lateness(changed)
         changed.to_stream()
         return changed

@@ -28,9 +28,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import REDIS_STREAM, Payload, redis_stream_options
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_service.errors import Conflict
-from anabranch_service.registry.records import StreamRecord
 
 #: Rows of one request.
 MOST = 10_000

@@ -36,7 +36,7 @@ SECRETS = {
 
 
 def plant(service: Service, home: Path) -> None:
-    """Secrets in registrations of an earlier release, in logs, and in files."""
+    """Secrets in registrations, in logs, and in files."""
     for name, columns in (("orders", ORDERS), ("customers", CUSTOMERS)):
         body = {"name": name, "columns": dict(columns)}
         service.post("/v1/streams", body)

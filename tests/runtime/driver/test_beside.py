@@ -32,7 +32,7 @@ def test_without_views_there_is_no_process(beside: Beside) -> None:
     known = {child.pid for child in psutil.Process().children()}
     beside.begin(3, {})
     assert (beside.problems(), beside.lag(), beside.shown()) == ({}, {}, {})
-    assert (beside.written(), beside.left_rows(), beside.never_rationed()) == ({}, {}, frozenset())
+    assert (beside.written(), beside.left_rows()) == ({}, {})
     beside.drain()
     beside.close()
     assert {child.pid for child in psutil.Process().children()} == known

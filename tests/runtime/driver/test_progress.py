@@ -10,8 +10,8 @@ from redis import Redis
 
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_runtime.control import StreamRecord
 from anabranch_runtime.driver.progress import ProgressReporter
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.views.counts import add, add_left, put, shown_file

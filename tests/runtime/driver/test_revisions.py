@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis as redis_client
 
+from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.interims import Interim
@@ -336,5 +337,8 @@ def test_statistics_of_an_epoch_have_the_samples_of_all_its_rulesets(
     assert wanted is not None
     assert found is not None
     # The first batch has nothing to look at, so its probes are no sample by themselves.
-    counted = [[(s["pairs"], s["hits"]) for s in steps["steps"]] for steps in (found, wanted)]
+    counted = [
+        [(s["pairs"], s["hits"]) for s in codec.loads(text, dict[str, Any])["steps"]]
+        for text in (found, wanted)
+    ]
     assert counted[0] == counted[1] == [(6.0, 6.0), (6.0, 6.0)]

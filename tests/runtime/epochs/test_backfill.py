@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -24,7 +23,7 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile
-from anabranch_runtime.state.manifest import KIND, Manifests, State
+from anabranch_runtime.state.manifest import Manifests, State
 from anabranch_runtime.state.slices import Source, Throttle, cut
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, segment
@@ -174,18 +173,6 @@ def test_the_gap_is_filled_slice_by_slice_and_then_all_at_once(tmp_path: Path) -
     assert accesses(state, ruleset)[edge].tiles == (Tile(mir, (0, 5)),)
     assert progress(state) == {}
     assert begin(state, ruleset, SLOW) == state
-
-
-def test_manifests_of_earlier_releases_have_no_backfill(tmp_path: Path) -> None:
-    state, _ = introduced()
-    manifests = Manifests(tmp_path)
-    manifests.commit(state)
-    (path,) = (tmp_path / "manifest").glob("*.json")
-    body = json.loads(path.read_text())["state"]
-    for store in body["stores"].values():
-        del store["backfill"]
-    path.write_text(KIND.spelled(1, body))
-    assert Manifests(tmp_path).load() == state
 
 
 def test_without_a_rule_nothing_begins_and_what_has_begun_is_dropped() -> None:

@@ -121,14 +121,6 @@ def test_a_revision_may_have_other_hot_values() -> None:
 def test_rules_say_what_is_hot_in_their_text_and_only_where_there_is_an_attribute() -> None:
     made = hot(0, (4, 3), (2**64 - 1, 2))
     assert rulesets.loads(rulesets.dumps(made)) == made
-    document = rulesets.to_json(made)
-    # A release before has no such field.
-    for store in document["stores"]:
-        del store["hot"]
-    assert (
-        rulesets.from_json({**document, "version": 6}).stores
-        == rules(0, {"q": RS}, parallelism=COUNT).stores
-    )
     for values in (((4, 1),), ((5, 2), (4, 2)), ((4, 2), (4, 3)), ((-1, 2),)):
         with pytest.raises(RulesetError, match="values can't be hot"):
             hot(0, *values)

@@ -101,7 +101,7 @@ def reported(
     snapshots = [b.snapshot for b in boundaries(redis)]
     sample = connection.hget(KEYS.samples, "R")
     assert isinstance(sample, bytes)
-    return sample.decode(), [codec.from_json(s, Snapshot) for s in snapshots if s is not None]
+    return sample.decode(), [codec.loads(s, Snapshot) for s in snapshots if s is not None]
 
 
 def counted(epoch: int) -> tuple[int, int, int, Counter[int]]:
@@ -199,7 +199,7 @@ def test_nulls_of_each_attribute_of_a_key_are_counted(redis: str, tmp_path: Path
     for batch in range(EVERY):
         running.run(batch, run)
     (text,) = [b.snapshot for b in boundaries(redis) if b.snapshot is not None]
-    snapshot = codec.from_json(text, Snapshot)
+    snapshot = codec.loads(text, Snapshot)
     for name, values in some.items():
         found = snapshot.frequent(RelationId("R"), name)
         assert found is not None

@@ -18,8 +18,9 @@ import pytest
 
 from anabranch_contract.plans.batch_reads import BatchReads
 from anabranch_contract.plans.rations import Ranking, RationSchedule
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord, fetch_ruleset
+from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point
 from anabranch_runtime.index.ranks import limit, ranks

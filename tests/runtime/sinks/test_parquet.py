@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ from anabranch_runtime.sinks.parquet import (
     clear_staging,
     write_empty,
 )
-from anabranch_runtime.sinks.view_inputs import home_of
 from tests.support.cases.states import RS, rules
 
 if TYPE_CHECKING:
@@ -91,14 +89,9 @@ def test_versions_of_views_are_no_files_of_batches(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path, 0)
     for number in (6, 7):
         sink.publish(number, [stage(tmp_path, "one", "q", 0, number)])
-    # As this release names versions, and as the one before did.
-    (tmp_path / "q" / "0000000007-00000.parquet").rename(tmp_path / "version.parquet")
-    for view in ("v", "w"):
-        (tmp_path / view).mkdir()
-    shutil.copy(tmp_path / "version.parquet", tmp_path / "v" / "version-0000000008.parquet")
-    shutil.copy(tmp_path / "version.parquet", tmp_path / "w" / "0000000008-00000.parquet")
-    home_of(tmp_path, "w").mkdir(parents=True)
-    (tmp_path / "version.parquet").unlink()
+    (tmp_path / "v").mkdir()
+    written = tmp_path / "q" / "0000000007-00000.parquet"
+    written.rename(tmp_path / "v" / "version-0000000008.parquet")
 
     ParquetSink(tmp_path, 8).publish(8, [stage(tmp_path, "two", "q", 0, 80)])
 
@@ -106,7 +99,6 @@ def test_versions_of_views_are_no_files_of_batches(tmp_path: Path) -> None:
         "q/0000000006-00000.parquet": [6],
         "q/0000000008-00000.parquet": [80],
         "v/version-0000000008.parquet": [7],
-        "w/0000000008-00000.parquet": [7],
     }
 
 

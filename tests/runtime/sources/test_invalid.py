@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from anabranch_contract.protocol.keys import Keys
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of, typed

@@ -21,13 +21,8 @@ import redis
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
-from anabranch_runtime.control import (
-    ColumnRecord,
-    Control,
-    SourceRecord,
-    StreamRecord,
-    fetch_ruleset,
-)
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.batch_input import Sources

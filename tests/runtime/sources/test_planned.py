@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces

@@ -8,7 +8,8 @@ import redis
 
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.keys import Keys
-from anabranch_runtime.control import Control, StreamRecord
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.control import Control
 from anabranch_runtime.sources.back_pressure import FIRST_ROWS
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.rate_limiter import RateLimiter

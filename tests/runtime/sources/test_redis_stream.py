@@ -13,7 +13,7 @@ import redis
 from anabranch_contract.errors import StreamError
 from anabranch_contract.protocol.intake import Intake
 from anabranch_contract.protocol.keys import Keys
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.blocks import read_piece, read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
@@ -317,13 +317,16 @@ def test_lines_that_are_no_tuples_are_counted_one_by_one(server: redis.Redis, ur
     assert sum(invalid.num_rows for _, invalid in found if invalid) == len(bad)
 
 
-def test_wrong_servers_and_keys_are_errors_with_a_remedy(server: redis.Redis, url: str) -> None:
+def test_wrong_servers_and_keys_are_errors_with_a_remedy(
+    server: redis.Redis, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.set(KEY, "text")
     with pytest.raises(SourceError, match="WRONGTYPE") as caught:
         feed(url).waiting(None)
     assert caught.value.remedy
+    monkeypatch.setenv("ANABRANCH_SOURCE_PASSWORD", "secret")
     with pytest.raises(SourceError) as caught:
-        feed("redis://user:secret@127.0.0.1:1/0").waiting(None)
+        feed("redis://user:${ANABRANCH_SOURCE_PASSWORD}@127.0.0.1:1/0").waiting(None)
     assert caught.value.code == "no-server"
     assert "secret" not in str(caught.value)
 

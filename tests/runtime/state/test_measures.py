@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import zlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ from anabranch_runtime.epochs.task_report import SampledRows, TaskReport
 from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
 from anabranch_runtime.index.keys import KeyVector, key_vector
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.manifest import Manifests, State, read_manifest
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -47,7 +45,6 @@ from anabranch_runtime.task.meters import Collector, new_hashes, ranks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -281,21 +278,6 @@ def test_a_snapshot_survives_its_document_and_old_ones_are_read() -> None:
     assert old.edges["R>S"].nanoseconds == 250_000_000
     stream = snapshot.measured["R"]
     assert (stream.arrival_rate, stream.event_rate) == (5.0, 2.25)
-
-
-def test_a_manifest_that_lists_the_hashes_of_its_sketches_is_read(tmp_path: Path) -> None:
-    sketch = pack(np.arange(3, dtype=np.uint64))
-    Manifests(tmp_path).commit(State(next_batch=1, sketches={"R": {"a": sketch}}))
-    path = next((tmp_path / "manifest").iterdir())
-    state = json.loads(path.read_text())["state"]
-    state["sketches"]["R"]["a"] = {"hashes": [0, 1, 2]}
-    for name in ("meters", "ran"):
-        del state[name]
-    body = json.dumps(state, separators=(",", ":"), sort_keys=True)
-    path.write_text(f'{{"version":1,"crc":{zlib.crc32(body.encode())},"state":{body}}}')
-    found = read_manifest(path)
-    assert unpack(found.sketches["R"]["a"]).tolist() == [0, 1, 2]
-    assert (found.meters, found.ran) == ({}, None)
 
 
 def test_bounds_are_small_and_plain() -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract import codec
 from anabranch_contract.plans.rations import Ranking
-from anabranch_contract.plans.ruleset import query_to_json
 from anabranch_contract.protocol.activations import Activation, LeftOut
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
@@ -275,7 +275,7 @@ def test_a_view_of_an_earlier_release_has_no_averages(start: Callable[[str], Vie
     run, rng = start(sql), Random(7)
     run.views.close()
     home = inputs.home_of(run.folder / "results", "v")
-    (home / "query.json").write_text(json.dumps(query_to_json(run.query)))
+    (home / "query.json").write_text(codec.dumps(run.query))
     run.begin()
     one = Sampled(run, rng)
     one.feed(draw_rows(rng, 400, 0), 0.5)

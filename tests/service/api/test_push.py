@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.protocol.intake import Intake, StreamIntake
 from anabranch_contract.protocol.progress import Progress
-from anabranch_runtime.control import StreamRecord
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.redis_stream import redis_feed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +12,6 @@ from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.rest.queries import SinkRecord
-from anabranch_service.registry.records import QueryRecord
 from tests.service.conftest import PAIR
 
 if TYPE_CHECKING:
@@ -42,13 +39,6 @@ def test_a_sink_reaches_the_runtime_by_the_ruleset(shop: Service) -> None:
         "c": SinkSpec("count"),
         "p": SinkSpec(),
     }
-
-
-def test_records_of_earlier_releases_are_read(shop: Service) -> None:
-    shop.post("/v1/queries", {"id": "old", "sql": PAIR, "sink": {"type": "count"}})
-    kept = json.loads(str(shop.redis.hget(shop.keys.queries, "old")))
-    kept["sink"] = {"type": "count"}
-    assert QueryRecord.model_validate(kept).sink == SinkRecord(format="count")
 
 
 @pytest.mark.parametrize(

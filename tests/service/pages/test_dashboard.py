@@ -421,7 +421,7 @@ def test_the_rows_of_a_view_are_shown_as_they_change(browser: Browser, shop: Ser
     shop.post("/v1/queries", {"id": "cities", "sql": f"{sql} GROUP BY c.city"})
 
     def tell(version: int, *rows: str) -> None:
-        told = ViewRows(version, len(rows), ("city", "n"), rows)
+        told = ViewRows(version, len(rows), ("city", "n"), rows, version)
         shop.redis.hset(shop.keys.views, "cities", told.dumps())
 
     tell(3, '{"city":"Oslo","n":2}', '{"city":null,"n":1}')

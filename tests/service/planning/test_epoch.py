@@ -19,7 +19,7 @@ from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.assumptions import AssumedStatistics
 from anabranch_service.planning.task import PlanTask, RunningEpoch
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.registry.records import EpochRecord, StreamRecord
+from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
 from anabranch_service.settings import Settings
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pytest
 
     from anabranch_contract.plans.plan import Plan
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_contract.queries.joins import JoinQuery, RelationId
     from anabranch_planner.cost.statistics import Statistics
     from anabranch_planner.plans.optimise import Options

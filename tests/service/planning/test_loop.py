@@ -111,7 +111,10 @@ def test_the_newest_of_several_boundaries_is_answered(settings: Settings) -> Non
         service.plan(-1)
         keys, redis = service.keys, service.redis
     for epoch in range(1, 7):
-        redis.rpush(keys.boundaries, Boundary(epoch, 4, codec.to_json(measured(epoch))).dumps())
+        redis.rpush(
+            keys.boundaries,
+            Boundary(epoch, 4, codec.dumps(measured(epoch))).dumps(),
+        )
     with serving(live) as service:
         service.answered()
         assert [e["epoch"] for e in service.get("/v1/epochs")["items"]] == [8, 0]
@@ -175,7 +178,7 @@ def test_a_query_that_no_longer_means_anything_is_rejected_and_the_rest_planned(
     [
         ("not json", []),
         ('{"epoch": "x", "next_batch": 0}', []),
-        ('{"epoch": 0, "next_batch": 4, "snapshot": {"arrivals": 5}}', [1]),
+        ('{"epoch": 0, "next_batch": 4, "snapshot": "{\\"arrivals\\": 5}"}', [1]),
     ],
 )
 def test_what_the_loop_cannot_read_does_not_stop_it(

@@ -11,10 +11,11 @@ import pytest
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.plans.remaining import choices
 from anabranch_planner.plans.running import plan_of
-from anabranch_service.registry.records import QueryRecord, StreamRecord
+from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.records import remove

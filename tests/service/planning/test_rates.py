@@ -60,7 +60,7 @@ def test_a_store_that_is_younger_than_its_stream_holds_less() -> None:
     stores = {
         "orders[a]/2": StoreStatistics(7, 0, 1, mir="orders"),
         "orders[b]/2": StoreStatistics(9, 0, 1, mir="orders"),
-        "old": StoreStatistics(5, 0, 1),  # of an earlier release
+        "old": StoreStatistics(5, 0, 1),
     }
     found = [snapshot(0, 40, 400), replace(snapshot(1, 80, 800), stores=stores)]
     coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead()

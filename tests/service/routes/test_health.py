@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import VERSION, Heartbeat, Progress
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
 from tests.support.worlds.service import serving
@@ -48,6 +48,15 @@ def test_what_fails_comes_first_and_says_why(shop: Service) -> None:
     assert found["stream orders"]["since"] < found["service this service"]["since"]
     shop.redis.delete(shop.keys.heartbeat)
     assert states(shop)["runtime runtime"]["state"] == "failed"
+
+
+def test_a_runtime_with_other_documents_is_no_partner(shop: Service) -> None:
+    other = Heartbeat("run", 1, "host", version=VERSION + 1)
+    shop.redis.set(shop.keys.heartbeat, other.dumps())
+    found = states(shop)["runtime runtime"]
+    assert found["state"] == "failed"
+    assert f"of version {VERSION + 1}, the service those of version {VERSION}" in found["message"]
+    assert "run one release" in found["message"]
 
 
 def test_rejected_tuples_are_a_warning_until_they_are_accepted(shop: Service) -> None:

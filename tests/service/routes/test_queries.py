@@ -96,7 +96,7 @@ def test_a_structured_query_is_registered_like_sql(shop: Service) -> None:
         ({"sql": PAIR, "expires_at": "2101-01-01T00:00:00"}, "invalid-request"),
         ({"sql": PAIR, "ttl": "PT1H", "expires_at": "2101-01-01T00:00:00Z"}, "ambiguous-expiry"),
         ({"sql": PAIR, "sink": {"format": "fax machine"}}, "invalid-request"),
-        ({"sql": PAIR, "sink": {"type": "count", "format": "count"}}, "invalid-request"),
+        ({"sql": PAIR, "sink": {"type": "count"}}, "invalid-request"),
         (
             {"sql": PAIR, "sink": {"format": "json", "options": {"tint": "1"}}},
             "unknown-sink-option",

@@ -8,7 +8,6 @@ import pytest
 from anabranch_contract.protocol.intake import RECORDED, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
     from tests.support.worlds.service import Service
@@ -169,16 +168,6 @@ def test_event_times_are_bounded_where_a_watermark_can_be_poisoned(service: Serv
     assert problem["errors"][0]["field"] == "ahead_of_stream"
 
 
-def test_a_stream_of_an_earlier_release_goes_on_without_bounds(service: Service) -> None:
-    body = {**PLAIN, "event_time": "at"}
-    service.post("/v1/streams", body)
-    record = json.loads(str(service.redis.hget(service.keys.streams, "events")))
-    old = {k: v for k, v in record.items() if not k.startswith("ahead")}
-    put(service.redis, service.keys, "streams", "events", json.dumps(old))
-    assert service.get("/v1/streams/events")["ahead_of_stream"] == "unbounded"
-    assert service.post("/v1/streams", body, 200)["ahead_of_stream"] == "unbounded"
-
-
 def test_the_same_definition_again_changes_nothing(service: Service) -> None:
     first = service.post("/v1/streams", {**PLAIN, "event_time": "at"})
     spelled = {
@@ -255,8 +244,6 @@ def test_counts_of_the_runtime_are_shown(shop: Service) -> None:
     shop.progress(Progress("running", committed=1, epoch=0, streams=counts))
     answer = shop.get("/v1/streams/orders")
     assert (answer["input_tuples"], answer["late_tuples"], answer["invalid_tuples"]) == (10, 2, 1)
-    # A runtime of an earlier release does not say.
-    assert answer["ahead_tuples"] is None
     shop.progress(Progress("running", streams={"orders": {**counts["orders"], "ahead": 4}}))
     assert shop.get("/v1/streams/orders")["ahead_tuples"] == 4
     text = shop.http.get("/metrics").text

@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import to_json
-from anabranch_contract.connectors.spark_source import refusal_to_json
-from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source
 
 if TYPE_CHECKING:
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
 
 
 def understood(record: StreamRecord) -> StreamRecord:
     """``record`` with how Spark reads its source, as at a registration."""
     source = record.source
-    try:
-        columns = [(c.name, parse_type(c.type)) for c in record.columns]
-        found = check_source(source.format, source.path, source.options, columns)
-    except PlannerError as cause:
-        return record.model_copy(update={"reading": refusal_to_json(cause)})
+    columns = [(c.name, parse_type(c.type)) for c in record.columns]
+    found = check_source(source.format, source.path, source.options, columns)
     return record.model_copy(update={"reading": None if found is None else to_json(found)})

@@ -22,14 +22,9 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import RECORDED
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import StreamKind
-from anabranch_runtime.control import (
-    ColumnRecord,
-    Control,
-    SourceRecord,
-    StreamRecord,
-    fetch_ruleset,
-)
+from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.batch_input import Sources

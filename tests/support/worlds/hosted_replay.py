@@ -51,7 +51,7 @@ class HostedReplay:
             (name,) = server.scan_iter("anabranch-*:boundaries")
             texts = server.lrange(name, 0, -1)
         ended = [Boundary.loads(str(text)).snapshot for text in texts]
-        return [codec.from_json(found, Snapshot) for found in ended if found is not None]
+        return [codec.loads(found, Snapshot) for found in ended if found is not None]
 
     def await_commits(self, wanted: int, seconds: float = 300.0) -> int:
         """Wait until so many batches have been committed, or the replay has ended; how many."""

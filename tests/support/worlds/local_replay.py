@@ -24,14 +24,9 @@ from anabranch_contract.plans.patches import is_patch
 from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_runtime.control import (
-    ColumnRecord,
-    Control,
-    SourceRecord,
-    StreamRecord,
-    fetch_ruleset,
-)
+from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import state_publisher as state_teller
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings

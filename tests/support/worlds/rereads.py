@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.sources.batch_input import Sources

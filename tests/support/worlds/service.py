@@ -82,7 +82,7 @@ class Service:
         self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None
     ) -> None:
         """What the runtime writes at the end of ``epoch``."""
-        document = None if snapshot is None else codec.to_json(snapshot)
+        document = None if snapshot is None else codec.dumps(snapshot)
         self.redis.rpush(self.keys.boundaries, Boundary(epoch, next_batch, document).dumps())
 
     def answered(self) -> None:

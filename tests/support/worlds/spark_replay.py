@@ -24,8 +24,9 @@ from anabranch_contract import codec
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.spark_settings import is_local
-from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.driver.pipeline import Pipeline
@@ -205,7 +206,7 @@ class _Attendant(threading.Thread):
             if boundary.epoch + 1 in self._service.done:
                 continue
             if boundary.snapshot is not None:
-                self._service.snapshot = codec.from_json(boundary.snapshot, Snapshot)
+                self._service.snapshot = codec.loads(boundary.snapshot, Snapshot)
             self._service.publish(boundary.epoch + 1)
 
 

@@ -96,7 +96,7 @@ def plan_once(workload: Workload, home: Path, url: str) -> Planned:
     assert last.snapshot is not None, "an epoch that ends with the run has statistics"
     engine.finish()
     shutil.rmtree(home / "first")
-    known = codec.from_json(last.snapshot, Snapshot)
+    known = codec.loads(last.snapshot, Snapshot)
     return Planned(workload, *planned(workload.streams, workload.queries, known, OPTIONS))
 
 

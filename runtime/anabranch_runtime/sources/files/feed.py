@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.file_sources import FileOptions
     from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_runtime.sources.loads import Load
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:

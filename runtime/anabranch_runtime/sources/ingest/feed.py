@@ -34,7 +34,7 @@ from anabranch_runtime.state.checkpoint import LANDED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_runtime.sources.invalid import Decoded
     from anabranch_runtime.sources.loads import Load
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.sources.ingest.evaluate import Evaluation
     from anabranch_runtime.state.logs import Prefixes
 
-KIND = Kind("landed-batch", "landed", 1)
+KIND = Kind("landed-batch", "landed")
 #: The folder of all sources below a state directory.
 INGEST = "ingest"
 #: Schema of what :func:`file_writer` says of its files.

@@ -18,7 +18,7 @@ import contextlib
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,12 @@ from anabranch_runtime.sources.ingest.spark_stream import (
     source_name,
     spark_rows,
 )
-from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.sources.loads import QUIET, QUIET_FIRST
 from anabranch_runtime.state.checkpoint import LANDED, offsets_of, source_offsets
 from anabranch_runtime.state.logs import prefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
     from anabranch_runtime.sources.ingest.evaluate import Evaluation
     from anabranch_runtime.state.journal import Journal
     from anabranch_runtime.state.manifest import State
@@ -119,17 +118,6 @@ class _Source:
     def leave(self) -> None:
         """Ask the thread to end."""
         self._leaving.set()
-
-    def wait_for(self, batch: int, look: Callable[[], None]) -> int:
-        """Wait until batch ``batch`` of the ingest query is done; returns how many have landed that
-        are not after it.
-        """
-        commit = self.home / "checkpoint" / "commits" / str(batch)
-        while (self._last is None or self._last.batch < batch) and not commit.exists():
-            look()
-            time.sleep(LOOK)
-        found = (landing.read_landed(self.home, n) for n in landing.numbers(self.home))
-        return len([x for x in found if x is not None and x.batch <= batch])
 
     def join(self) -> None:
         """Wait until it has."""
@@ -315,9 +303,7 @@ class Ingest:
     apart: landing.Apart | None = None
     _sources: dict[str, _Source] = field(default_factory=dict)
     _slot: AbstractContextManager[Any] = field(init=False)
-    _last_batch: int = -1
     _offsets: str | None = None
-    _begun: str | None = None
 
     def __post_init__(self) -> None:
         self._slot = threading.Lock() if self.local else contextlib.nullcontext()
@@ -331,12 +317,9 @@ class Ingest:
         for name in self._sources.keys() - wanted.keys():
             self._sources.pop(name).join()
         for name in wanted.keys() - self._sources.keys():
-            home = landing.home_of(self.home, name)
-            main = self.home / "checkpoint"
-            take_over(main, home, name, self._last_batch, self._offsets, self._begun)
             self._sources[name] = _Source(
                 wanted[name],
-                home,
+                landing.home_of(self.home, name),
                 self.session,
                 self._slot,
                 self.local,
@@ -356,7 +339,7 @@ class Ingest:
         """``state`` is committed; ``choices`` is its journal, which says what batches may have to
         be repeated.
         """
-        self._last_batch, self._offsets, self._begun = state.next_batch - 1, state.offsets, None
+        self._offsets = state.offsets
         if not self._sources:
             return
         reached = _numbers(state.offsets)
@@ -364,36 +347,6 @@ class Ingest:
         for name, source in list(self._sources.items()):
             source.reached = reached.get(LANDED + name, 0)
             source.floor = floors.get(LANDED + name, 0)
-
-    def upgrade(
-        self,
-        state: State,
-        choices: Journal,
-        records: list[StreamRecord],
-        look: Callable[[], None],
-    ) -> None:
-        """Take over the sources of a state of an earlier release; as :meth:`committed` otherwise.
-
-        Where it had begun a batch, this waits until the rows of that batch have landed, and says
-        so in the journal; a source that fails is tried again. ``look`` is called while it waits,
-        and may raise.
-        """
-        self.committed(state, choices)
-        next_batch, offsets = state.next_batch, state.offsets
-        choice = choices.get(next_batch)
-        pending = unfinished(offsets, None if choice is None else choice.offsets)
-        if choice is None or choice.offsets is None or not pending:
-            return
-        self._begun = choice.offsets
-        mine = [r for r in records if source_name(r) in pending]
-        _LOG.info("taking over a batch of an earlier release", batch=next_batch)
-        self.keep(mine)
-        counts = {}
-        for name in map(source_name, mine):
-            repeated = next_batch if name in source_offsets(offsets) else 0
-            counts[name] = self._sources[name].wait_for(repeated, look)
-        choices.record(next_batch, replace(choice, offsets=begun_anew(choice.offsets, counts)))
-        self._begun = None
 
     def statuses(self) -> dict[str, SourceStatus]:
         """Stream -> how its source stands."""

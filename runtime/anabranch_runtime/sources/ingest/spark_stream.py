@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.errors import StructuredError
-    from anabranch_runtime.control import StreamRecord
+    from anabranch_contract.protocol.registered import StreamRecord
 
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 #: How much an ingest batch brings where the source's options don't say.
@@ -100,8 +100,7 @@ def source_name(record: StreamRecord) -> str:
     """The name under which Spark keeps the source's offsets: another if it is another source.
 
     Another also once the stream has been registered anew. For Spark may or may not remember how far
-    a source was that comes back: it does unless two batches were committed without it. (A stream of
-    an earlier release has no registration, and its source the name that it had.)
+    a source was that comes back: it does unless two batches were committed without it.
     """
     source = record.source
     made_of = repr((source.format, source.path, sorted(source.options.items())))
@@ -127,9 +126,7 @@ def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
         AccessError: the source needs what is not allowed.
     """
     source = record.source
-    found = check_source_access(
-        source.format, source.path, source.options, access, resolve, plain=False
-    )
+    found = check_source_access(source.format, source.path, source.options, access, resolve)
     if source.path is None or found is None or ".." not in source.path.split("/"):
         return source.path
     return f"file://{found}"
@@ -139,13 +136,7 @@ def _rows(
     session: SparkSession, record: StreamRecord, access: AccessPolicy
 ) -> tuple[DataFrame, Evaluation]:
     path = _path(record, access)
-    if record.reading is None:
-        raise SourceError(
-            "outdated-registration",
-            "the stream was registered by an earlier release, and nothing says how Spark reads it",
-            field=f"streams.{record.name}.source",
-            remedy="start the service of this release, which adds that to all registrations",
-        )
+    assert record.reading is not None
     source = from_json(record.reading)
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)

@@ -19,7 +19,7 @@ from anabranch_contract.connectors.sources import (
     Start,
     redis_stream_options,
 )
-from anabranch_service.registry.records import SourceRecord
+from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_service.streaming.samples.fit import Form
 from anabranch_service.streaming.samples.sample import (
     BYTES,

@@ -34,7 +34,7 @@ from anabranch_contract.connectors.file_sources import SPARK_CSV, is_own, own_fi
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import RECORDED, FileType
 from anabranch_contract.errors import StreamError
-from anabranch_service.registry.records import SourceRecord
+from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_service.streaming.samples.fit import Field, Form
 from anabranch_service.streaming.samples.sample import (
     BYTES,

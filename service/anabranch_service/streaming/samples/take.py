@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_contract.connectors.sources import FILES, RECORDED, REDIS_STREAM
-from anabranch_service.registry.records import SourceRecord
+from anabranch_contract.protocol.registered import SourceRecord
 from anabranch_service.streaming.samples.entries import Own, sample_entries
 from anabranch_service.streaming.samples.files import SPARK_FILES, sample_files
 from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadable

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files import changed

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 
 from anabranch_contract.errors import StreamError
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files import text
 from anabranch_runtime.sources.files.feed import FileFeed, file_feed
-from anabranch_service.registry.records import SourceRecord as ServiceSource
 from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.take import take
 from tests.support.cases.csv_files import CsvCase
@@ -81,7 +80,7 @@ def test_random_files_are_read_as_they_were_written(
     assert bag(rows) == bag(case.rows)
     assert sorted(invalid) == sorted(case.invalid)
     # A test of the source says the same of the first rows.
-    given = ServiceSource(
+    given = SourceRecord(
         format="csv" if case.spark else "files", path=str(tmp_path / "in"), options=case.options
     )
     sample = take(given, [c for c, _ in case.columns], 200, OPEN, ("", ""))

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.errors import StreamError
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files.feed import FileFeed, file_feed

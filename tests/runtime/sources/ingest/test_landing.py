@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.feeds import plan
@@ -24,9 +24,8 @@ from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
-from anabranch_runtime.sources.ingest.upgrade import begun_anew, take_over, unfinished
 from anabranch_runtime.sources.loads import Load
-from anabranch_runtime.state.checkpoint import COMMIT, source_offsets
+from anabranch_runtime.state.checkpoint import COMMIT
 from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
@@ -175,40 +174,6 @@ def test_a_checkpoint_that_has_lost_entries_is_made_to_agree(tmp_path: Path) -> 
     logged = landing.Landed(6, offsets(6), last.files, {"checkpoint/sources/x/0": (3, 1)})
     with pytest.raises(SourceError, match="is not what it was"):
         mend(home(tmp_path), logged, 0, 1)
-
-
-def test_an_earlier_release_s_offsets_are_taken_over_once(tmp_path: Path) -> None:
-    main, source = tmp_path / "checkpoint", source_name(RECORD)
-    (main / "sources" / source).mkdir(parents=True)
-    (main / "sources" / source / "0").write_text("v1\n{}")
-    text = offsets(4) + '\nfeeds:{"f": [1, 0]}\nother_1:{"logOffset":9}'
-    take_over(main, home(tmp_path), "none", 8, text, None)
-    take_over(main, home(tmp_path), source, -1, None, None)
-    assert not home(tmp_path).exists()
-    take_over(main, home(tmp_path), source, 8, text, text.replace(":4", ":5"))
-    checkpoint = home(tmp_path) / "checkpoint"
-
-    def taken(batch: int) -> dict[str, Any]:
-        return source_offsets((checkpoint / "offsets" / str(batch)).read_text())
-
-    assert taken(8) == {source: {"logOffset": 4}}
-    assert taken(9) == {source: {"logOffset": 5}}
-    assert (checkpoint / "commits" / "8").read_text() == COMMIT
-    assert not (checkpoint / "commits" / "9").exists()
-    assert (checkpoint / "sources" / source / "0").read_text() == "v1\n{}"
-    take_over(main, home(tmp_path), source, 10, text, None)
-    assert not (checkpoint / "offsets" / "10").exists()
-
-
-def test_a_batch_that_an_earlier_release_began_reads_what_has_landed_of_it() -> None:
-    source = source_name(RECORD)
-    before, begun = offsets(4) + '\nfeeds:{"f": [1, 0]}', offsets(5) + '\nfeeds:{"f": [2, 0]}'
-    assert unfinished(before, before) == unfinished(before, None) == frozenset()
-    assert unfinished(before, begun) == {source}
-    assert unfinished(None, begun) == {source}
-    again = begun_anew(begun, {source: 1, "empty_1": 0})
-    assert source_offsets(again) == {"feeds": {"f": [2, 0], f"spark:{source}": [1, 0]}}
-    assert again.split("\n")[:2] == begun.split("\n")[:2]
 
 
 def test_what_spark_says_is_cut_to_what_matters() -> None:

@@ -13,7 +13,8 @@ import redis
 
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
-from anabranch_runtime.control import ColumnRecord, Control, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver.pipeline import Pipeline
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.driver.source_health import SourceHealth

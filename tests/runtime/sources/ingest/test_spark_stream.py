@@ -16,7 +16,7 @@ import pytest
 
 from anabranch_contract.connectors.policy import AccessError, AccessPolicy
 from anabranch_contract.connectors.sinks import SinkSpec
-from anabranch_runtime.control import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.files.reading import read_file

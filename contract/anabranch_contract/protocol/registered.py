@@ -1,0 +1,85 @@
+"""Streams as the service keeps them in Redis and the runtime reads them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pydantic import Field
+
+from anabranch_contract.queries.joins import Stream, StreamKind
+from anabranch_contract.queries.types import parse_type
+from anabranch_contract.rest.documents import Closed
+from anabranch_contract.rest.streams import StreamProperties
+
+
+class ColumnRecord(Closed):
+    """One column of a stream; ``type`` is one of Spark's simple type strings, normalised."""
+
+    name: str
+    type: str
+
+
+class SourceRecord(Closed):
+    """Where a stream's tuples come from."""
+
+    format: str = "recorded"
+    path: str | None = None
+    options: dict[str, str] = Field(default_factory=dict)
+    rows_per_batch: int | None = None
+
+
+class StreamRecord(Closed, StreamProperties):
+    """A registered stream; ``lateness`` in microseconds, None: unbounded.
+
+    Attributes:
+        idle_timeout: microseconds of silence after which the watermark moves with the others';
+            None: never.
+        ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
+        latest: key columns: only the latest of the tuples that agree in them take part; none: all
+            do.
+        ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
+            (live) and the stream's event times; None: any number.
+        retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
+            0: only as long as queries need.
+        kind: of a table ``latest`` is its key, and ``retain`` None.
+        registration: distinguishes a stream from an earlier one of the same name and definition,
+            which was deleted.
+        reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
+            runtime reads it itself.
+        accepted_rejects: rejected tuples that an operator has accepted.
+        version: of a table, 1 and one more for each re-read.
+    """
+
+    name: str
+    columns: tuple[ColumnRecord, ...]
+    event_time: str | None = None
+    lateness: int | None = None
+    idle_timeout: int | None = None
+    ttl: int | None = None
+    latest: tuple[str, ...] = ()
+    ahead_of_clock: int | None = None
+    ahead_of_stream: int | None = None
+    retain: int | None = 0
+    kind: StreamKind = StreamKind.STREAM
+    source: SourceRecord = SourceRecord()
+    registration: str = ""
+    reading: dict[str, Any] | None = None
+    accepted_rejects: int = 0
+    version: int = 1
+
+    def same_definition(self, other: StreamRecord) -> bool:
+        """Whether both say the same of the stream, whenever they were registered."""
+        names = ("registration", "reading", "accepted_rejects", "version")
+        same = {name: getattr(other, name) for name in names}
+        return self.model_copy(update=same) == other
+
+    def to_stream(self) -> Stream:
+        """The planner's view of the stream.
+
+        Raises:
+            PlannerError: the definition can't be used.
+        """
+        given = {f.name: getattr(self, f.name) for f in fields(Stream)}
+        columns = tuple((c.name, parse_type(c.type)) for c in self.columns)
+        return Stream(**{**given, "columns": columns})
