@@ -11,6 +11,8 @@ from tests.support.documents.pages import ROOT, anchors, links, pages, slug
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Bytes of the README, at most.
+README_SIZE = 6144
 PICTURES = {".png", ".svg", ".jpg", ".gif"}
 
 
@@ -23,7 +25,7 @@ def test_links_lead_to_files_and_headings() -> None:
     for page in pages():
         for link in links(page):
             place = f"{_name(page)}:{link.line} {_name(link.target)}"
-            if not link.target.exists():
+            if not link.target.is_file():
                 broken.append(place)
             elif link.anchor and link.target.suffix == ".md":
                 if link.target not in known:
@@ -38,6 +40,10 @@ def test_every_picture_is_shown_by_a_page() -> None:
     shown = {link.target for page in pages() for link in links(page)}
     assert len(there) > 10
     assert sorted(_name(picture) for picture in there - shown) == []
+
+
+def test_the_readme_is_short() -> None:
+    assert (ROOT / "README.md").stat().st_size <= README_SIZE
 
 
 @pytest.mark.parametrize(
