@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy docs docs-serve format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy docs docs-serve reference format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ check-deploy: .venv-deploy/.installed ## lint the chart, the manifests and the D
 format: setup ## format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+reference: setup ## renew the pages of docs/ that are made from the code (REST, CLI, settings, errors)
+	@$(BIN)/python -m scripts.reference
 
 golden: setup ## renew the golden texts of the planner's passes (review them as a diff)
 	@$(BIN)/python -m tests.planner.golden_passes
