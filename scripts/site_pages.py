@@ -28,6 +28,7 @@ PAGES: Final = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "readme.md",
+    "RELEASING.md": "releasing.md",
     "SECURITY.md": "security.md",
     "deploy/README.md": "containers.md",
     "tests/README.md": "tests.md",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Areas whose texts are searched, each a top-level folder or a file.
 AREAS: Final = (
     "contract", "planner", "runtime", "service", "client", "deploy", "benchmarks", "tests", "docs",
-    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md",
+    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md",
 )  # fmt: skip
 #: Files whose sentences are data, history, or made from texts that are searched themselves.
 SKIPPED: Final = (
