@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy docs docs-serve reference format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-fast: setup ## run the tests of single modules that start nothing (a minute
 test-full: setup ## run every test, with many more random examples (hours)
 	@$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile deep -o console_output_style=count \
 		--durations=30 $(ARGS) </dev/null
+
+release-check: setup ## compare version, tag and changelog, build and run the wheel (ARGS="--tag v0.1.0")
+	@$(BIN)/python scripts/release_check.py $(ARGS)
 
 check: setup docs ## lint, formatting, types, import contracts, and the site
 	@$(BIN)/ruff check .

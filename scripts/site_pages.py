@@ -41,9 +41,9 @@ _CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside docs/ and every other file that a page links to."""
-    for source, uri in PAGES.items():
+    for source, place in PAGES.items():
         if (ROOT / source).is_file():
-            files.append(File.generated(config, uri, abs_src_path=str(ROOT / source)))
+            files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
     sources = [file.abs_src_path for file in files.documentation_pages()]
     decisions = _decisions(ROOT / "docs" / "adr")
     files.append(File.generated(config, "adr/index.md", content=decisions))

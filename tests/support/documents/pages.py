@@ -65,8 +65,8 @@ def links(page: Path) -> Iterator[Link]:
         target, _, anchor = match[1].partition("#")
         if re.match(r"[a-z][a-z+.-]*:", target):
             continue
-        line = max(number for offset, number in starts if offset <= match.start())
-        yield Link(line, (page.parent / target).resolve() if target else page, anchor)
+        start = max(number for offset, number in starts if offset <= match.start())
+        yield Link(start, (page.parent / target).resolve() if target else page, anchor)
 
 
 def slug(heading: str) -> str:
