@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import markdown
 import pytest
 
+from scripts import reflow
 from tests.support.documents.pages import ROOT, anchors, links, pages, slug
 
 if TYPE_CHECKING:
@@ -44,6 +46,38 @@ def test_every_picture_is_shown_by_a_page() -> None:
 
 def test_the_readme_is_short() -> None:
     assert (ROOT / "README.md").stat().st_size <= README_SIZE
+
+
+WIDE = f"""\
+# A heading stays {"x " * 50}
+
+- An item, {"with words " * 10}and more
+  than that, as of 100. {"With `code that stays whole` " * 4}
+
+| a table | {"x " * 60}|
+|---|---|
+
+Words {"that are long " * 6}up to 12345 -
+100. {"more " * 10}
+
+```sh
+a command {"x " * 60}
+```
+
+[{"a link " * 20}](https://example.org)
+"""
+
+
+def test_wrapping_changes_lines_only() -> None:
+    wrapped = reflow.wrapped(WIDE)
+    assert wrapped.split() == WIDE.split()
+    assert reflow.wrapped(wrapped) == wrapped
+    assert reflow.too_long(wrapped) == [1]
+    assert _rendered(wrapped) == _rendered(WIDE)
+
+
+def _rendered(text: str) -> str:
+    return "".join(markdown.markdown(text, extensions=["tables", "fenced_code"]).split())
 
 
 @pytest.mark.parametrize(
