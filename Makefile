@@ -14,7 +14,7 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
+.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ prerequisites:
 $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@echo "Installing into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench]" </dev/null
+	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench,docs]" </dev/null
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.index.kernels
 	@$(BIN)/python -m anabranch_runtime.sources.files.csv
@@ -51,11 +51,22 @@ test-full: setup ## run every test, with many more random examples (hours)
 	@$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile deep -o console_output_style=count \
 		--durations=30 $(ARGS) </dev/null
 
-check: setup ## lint, formatting, types and import contracts
+release-check: setup ## compare version, tag and changelog, build and run the wheel (ARGS="--tag v0.1.0")
+	@$(BIN)/python scripts/release_check.py $(ARGS)
+
+check: setup docs ## lint, formatting, types, import contracts, and the site
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy --strict
 	@$(BIN)/lint-imports --no-logo
+
+# A page outside the navigation, a broken link or a missing anchor fails (not so with --quiet, which
+# drops the warnings).
+docs: setup ## build the site into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: setup ## show the site while pages change (ARGS="-a 127.0.0.1:8001")
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve $(ARGS)
 
 # Linters of their own environment: nothing else needs them, and they are large.
 .venv-deploy/.installed: deploy/requirements.txt constraints.txt
@@ -69,6 +80,9 @@ check-deploy: .venv-deploy/.installed ## lint the chart, the manifests and the D
 format: setup ## format the code and apply the safe fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+reference: setup ## renew the pages of docs/ that are made from the code (REST, CLI, settings, errors)
+	@$(BIN)/python -m scripts.reference
 
 golden: setup ## renew the golden texts of the planner's passes (review them as a diff)
 	@$(BIN)/python -m tests.planner.golden_passes

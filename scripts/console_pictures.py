@@ -1,6 +1,6 @@
-"""Take pictures of a running console: ``console_pictures.py URL FOLDER [QUERY STREAM]``.
+"""Take the pictures of a console in docs/: ``console_pictures.py URL FOLDER [QUERY STREAM]``.
 
-Each page of it at 1440 and 390 pixels, light and dark, as ``PAGE-WIDTH-SCHEME.png``. Those in
+A picture is ``PAGE-WIDTH-SCHEME.png``, in the one width and scheme that pages show. Those in
 ``docs/images`` are of a replay of TPC-H with queries of names as long as people's
 (``anabranch replay SCENARIO.yaml --dashboard`` prints the address). Without QUERY and STREAM
 nothing may be registered (``anabranch up``): the pictures are of the first page, of the sample
@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urljoin
 
 from playwright.sync_api import expect, sync_playwright
@@ -21,9 +21,9 @@ from playwright.sync_api import expect, sync_playwright
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-#: Width -> the greatest height of a picture.
-SIZES = {1440: 1500, 390: 2000}
-SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
+#: Width and greatest height of a picture, in pixels.
+WIDTH, HEIGHT = 1440, 1500
+SCHEME: Final[Literal["light"]] = "light"
 #: Milliseconds until everything is drawn that is asked for more than once.
 SETTLED = 2500
 #: Milliseconds until a plan is published, and until what runs has been measured for a while.
@@ -59,49 +59,32 @@ def _all_pages(browser: Browser, url: str, folder: str, query: str, stream: str)
         "query": f"/dashboard/query/{quote(query)}",
         "stream": f"/dashboard/stream/{quote(stream)}",
         **{name: f"/dashboard/{name}" for name in ("epochs", "batches", "what-if", "streams")},
-        **{name: f"/dashboard/{name}" for name in ("state", "load", "health", "settings")},
+        **{name: f"/dashboard/{name}" for name in ("state", "health", "settings")},
     }
     for name, path in pages.items():
-        for scheme in SCHEMES:
-            for width in SIZES:
-                target = Path(folder, f"{name}-{width}-{scheme}.png")
-                _take(browser, urljoin(url, path), width, scheme, target, stream)
+        _take(browser, urljoin(url, path), folder, name, stream)
 
 
 def _beginning(browser: Browser, url: str, folder: str) -> None:
     """The pages of somebody who begins, and of the first plan that waits for approval."""
-
-    def take(name: str, path: str = "") -> None:
-        for scheme in SCHEMES:
-            for width in SIZES:
-                target = Path(folder, f"{name}-{width}-{scheme}.png")
-                _take(browser, urljoin(url, path), width, scheme, target)
-
-    take("first")
+    _take(browser, url, folder, "first")
     page = browser.new_page(locale="en-US")
     page.goto(url)
     page.get_by_role("button", name="Try it with a sample").click()
     expect(page.locator("#queries .badge.active")).to_have_count(3, timeout=PLANNED)
     page.wait_for_timeout(MEASURED)
-    take("sample")
+    _take(browser, url, folder, "sample")
     page.request.patch(urljoin(url, "/v1/settings"), data={"approval": "manual"})
     created = page.request.post(urljoin(url, "/v1/queries"), data=WAITING)
     assert created.ok, created.text()
     expect(page.get_by_role("link", name="A plan waits")).to_be_visible(timeout=PLANNED)
-    take("held", "/dashboard/epochs#held")
+    _take(browser, urljoin(url, "/dashboard/epochs#held"), folder, "held")
     page.close()
 
 
-def _take(
-    browser: Browser,
-    url: str,
-    width: int,
-    scheme: Literal["light", "dark"],
-    target: Path,
-    stream: str = "",
-) -> None:
+def _take(browser: Browser, url: str, folder: str, name: str, stream: str = "") -> None:
     page = browser.new_page(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, locale="en-US"
+        viewport={"width": WIDTH, "height": 900}, color_scheme=SCHEME, locale="en-US"
     )
     page.goto(url)
     expect(page.locator("#pulse")).to_have_text("live")
@@ -112,9 +95,11 @@ def _take(
     if url.endswith("state"):
         _pick(page, stream)
     page.wait_for_timeout(SETTLED)
-    height = min(page.evaluate("document.documentElement.scrollHeight"), SIZES[width])
+    height = min(page.evaluate("document.documentElement.scrollHeight"), HEIGHT)
     page.screenshot(
-        path=target, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height}
+        path=Path(folder, f"{name}-{WIDTH}-{SCHEME}.png"),
+        full_page=True,
+        clip={"x": 0, "y": 0, "width": WIDTH, "height": height},
     )
     page.close()
 

@@ -29,7 +29,8 @@ _INTRODUCTION = """\
 # Benchmarks
 
 Made by `make bench` (`python -m benchmarks.report`) from the lines in
-[`benchmarks/`](benchmarks/). Change the benchmarks, not this file.
+[`throughput.jsonl`](benchmarks/throughput.jsonl) and [`planner.jsonl`](benchmarks/planner.jsonl).
+Change the benchmarks, not this file.
 
 Figures are medians over interleaved runs, with their range in brackets. What shares a table was
 measured in one run, so compare within tables: absolutes say as much about the machine and about

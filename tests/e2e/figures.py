@@ -2,7 +2,7 @@
 
 Rows come in waves: a wave is a file per stream, which is read whole before the next one is there.
 So it is known of every row in which batches it arrived, which of them a query may see
-(``visible_from``), and which are late or invalid. Streams are those of the README's tour, and a
+(``visible_from``), and which are late or invalid. Streams are those of the tutorial, and a
 table of reference rows.
 """
 

@@ -1,4 +1,4 @@
-"""The README's tour, tables first, queries later, restart, replace: all figures are DuckDB's.
+"""The tutorial's streams, tables first, queries later, restart, replace: all figures are DuckDB's.
 
 Compared are REST, metrics, CLI and console (``figures.Walk``).
 """

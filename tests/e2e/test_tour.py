@@ -1,4 +1,4 @@
-"""The README's tour, word for word, as somebody would follow it in an empty folder."""
+"""The tutorial and the page of the command line, word for word, in an empty folder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-BEGIN, END = "## Five-minute tour", "## Your own history"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
 API = "http://127.0.0.1:8080"
 #: Seconds that Spark, and everything after it, may take.
 PATIENCE = 180.0
 
 
-def blocks() -> list[tuple[str, str]]:
-    """(language, text) of what the tour has people type."""
-    text = README.read_text(encoding="utf-8")
-    tour = text[text.index(BEGIN) : text.index(END)]
-    return re.findall(r"^```(\w+)\n(.*?)^```$", tour, re.MULTILINE | re.DOTALL)
+def blocks(page: str, *languages: str) -> list[str]:
+    """Texts to type on a page of docs/, which has to have them in these languages."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    typed = [(language, block) for language, block in found if language != "text"]
+    assert [language for language, _ in typed] == list(languages)
+    return [block for _, block in typed]
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(folder: Path, script: str) -> str:
-    """What a script has written; it has to succeed, with every command in it."""
+    """Output of a script, every command of which has to succeed."""
     path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     found = subprocess.run(
         ["/bin/bash", "-euo", "pipefail", "-c", script],
@@ -75,11 +77,9 @@ def until(query: str, **wanted: Any) -> dict[str, Any]:
 
 @pytest.mark.spark
 def test_the_tour_works_word_for_word(folder: Path) -> None:
-    found = blocks()
-    assert [language for language, _ in found] == [
-        *("sh", "sh", "python", "sh", "yaml", "sh", "python")
-    ]
-    start, curl, feed, commands, declaration, doctor, client = (text for _, text in found)
+    start, curl, feed, second, shared, client = blocks(
+        "tutorial.md", "sh", "sh", "python", "sh", "sh", "python"
+    )
     ways = [line.partition("#")[0].strip() for line in start.splitlines()]
     assert ways == [f".venv/bin/anabranch {way}" for way in ("up", "up --wait", "down")]
     assert "ready" in run(folder, ways[1])
@@ -94,6 +94,21 @@ def test_the_tour_works_word_for_word(folder: Path) -> None:
     rows = pq.read_table(folder / ".anabranch" / "results" / "delays").to_pylist()
     assert sorted(row["wind"] for row in rows) == [9.5, 11.0]
 
+    assert run(folder, second).count("used by delays, explained") == 2
+    until("gusts", status="active")
+    printed = run(folder, shared)
+    assert "⇒ delays" in printed
+    assert "⇒ gusts" in printed
+    printed = run(folder, f"python - <<'END'\n{client}\nEND")
+    assert printed.count("row ") == 2
+    assert "jointly" in printed
+    until("storms", status="expired")
+    the_command_line(folder)
+
+
+def the_command_line(folder: Path) -> None:
+    """The page goes on where the tutorial ends."""
+    commands, declaration, doctor = blocks("command-line.md", "sh", "yaml", "sh")
     (folder / "queries.yaml").write_text(declaration)
     for command in commands.replace("\\\n", " ").splitlines():
         written = run(folder, command)
@@ -105,17 +120,13 @@ def test_the_tour_works_word_for_word(folder: Path) -> None:
             assert json.loads(written)
     assert until("delays~2", status="active")["sql"].endswith("> 9")
     assert run(folder, doctor.replace("8080 ", "8081 "))
-    printed = run(folder, f"python - <<'END'\n{client}\nEND")
-    assert printed.count("row ") == 2
-    assert "jointly" in printed
-    until("delays", status="expired")
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
-    """``make demo ARGS=--keep``, as the README has it, in the repository itself."""
-    assert "`make demo ARGS=--keep`" in README.read_text(encoding="utf-8")
+    """The README shows its results."""
+    shown = README.read_text(encoding="utf-8").partition("The demo ends with\n\n```text\n")[2]
     log = tmp_path / "demo.log"
     with log.open("w") as written:
         demo = subprocess.Popen(
@@ -137,7 +148,9 @@ def test_the_demo_is_left_running_with_its_dashboard(tmp_path: Path) -> None:
         queries = httpx.get(f"{found[1]}/v1/queries").json()["items"]
         assert sorted(query["id"] for query in queries) == ["q1", "q2", "q3", "q4", "q5"]
         assert "anabranch" in httpx.get(found[1]).text
-        assert "exact" in text.lower() or "match" in text.lower()
+        table = [line.rstrip() for line in shown.partition("```")[0].splitlines()]
+        assert len(table) == 7
+        assert [line for line in table if line not in log.read_text()] == []
     finally:
         os.killpg(demo.pid, signal.SIGINT)
         demo.wait(60)

@@ -95,7 +95,9 @@ def epoch_statistics(
 
 @epochs.command("revisions")
 def epoch_revisions(
-    number: Annotated[int, typer.Argument(min=0)], url: Url = DEFAULT_URL, as_json: Json = False
+    number: Annotated[int, typer.Argument(min=0, help="The epoch.")],
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
 ) -> None:
     """Show how the rules of an epoch were revised: why, and what was expected and measured."""
     with connect(url) as client:

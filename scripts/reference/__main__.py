@@ -1,0 +1,44 @@
+"""Write the reference pages, or compare them: ``python -m scripts.reference [--check]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from scripts.reference import cli, errors, rest, settings
+
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+
+
+def pages() -> dict[str, str]:
+    """Name of each page in docs/ and its text."""
+    guide = (DOCS / "rest-guide.md").read_text(encoding="utf-8")
+    return {
+        "cli.md": cli.page(),
+        "errors.md": errors.page(),
+        "rest.md": rest.page(guide),
+        "settings.md": settings.page(),
+    }
+
+
+def main() -> int:
+    """Return 1 if a page was not current and ``--check`` was given."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.reference", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    outdated = {
+        DOCS / name: text
+        for name, text in pages().items()
+        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != text
+    }
+    for path, text in outdated.items():
+        sys.stdout.write(f"docs/{path.name}\n")
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+    return int(bool(outdated) and options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

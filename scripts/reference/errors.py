@@ -1,0 +1,129 @@
+"""``docs/errors.md``: codes of errors, collected where they are raised."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from anabranch_service import errors as service_errors
+from scripts.reference.table import code, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = ("contract", "planner", "service", "runtime", "client")
+HEAD = """\
+# Error codes
+
+Made from the code (`make reference`). An error has a stable code, a message with its place, and a
+remedy. REST answers are problem documents with these fields ([errors](rest-guide.md)); the runtime
+writes them to its log, `anabranch` to standard error. A code stands below the package that raises
+it; `…` is a part that depends on the case, and several rows are several cases. An error of the
+contract or the planner is answered with 422. Remedies of a stopped pipeline:
+[recovery](recovery.md#failures-and-remedies).
+"""
+_CODE: Final = re.compile(r"[a-z]+(?:-[a-z…]+)+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """One place that raises an error."""
+
+    package: str
+    code: str
+    message: str
+    remedy: str
+    error: str
+
+
+def page() -> str:
+    """Text of the page."""
+    lines = [HEAD]
+    found = cases()
+    for package in PACKAGES:
+        rows = dict.fromkeys(
+            (code(case.code), _status(case.error), case.message, case.remedy)
+            for case in sorted(found)
+            if case.package == package
+        )
+        service = package == "service"
+        heads = ("code", "status", "message", "remedy")
+        picked = (0, 1, 2, 3) if service else (0, 2, 3)
+        lines += [f"## {package.capitalize()}", ""]
+        lines += table([heads[i] for i in picked], ([row[i] for i in picked] for row in rows))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def cases() -> set[Case]:
+    """Every place of the product that makes an error with a code of its own."""
+    trees = [
+        (package, ast.parse(file.read_text(encoding="utf-8")))
+        for package in PACKAGES
+        for file in sorted((ROOT / package / f"anabranch_{package}").rglob("*.py"))
+    ]
+    errors = _errors([tree for _, tree in trees])
+    found = {case for package, tree in trees for case in _cases(package, tree, errors)}
+    # A message that is all variable says nothing beside others of its code.
+    said = {(case.package, case.code) for case in found if case.message != "…"}
+    return {c for c in found if c.message != "…" or (c.package, c.code) not in said}
+
+
+def _errors(trees: list[ast.Module]) -> set[str]:
+    """Names of StructuredError and all classes below it."""
+    bases: dict[str, set[str]] = {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, set()).update(map(_name, node.bases))
+    errors = {"StructuredError"}
+    while new := {name for name, above in bases.items() if above & errors} - errors:
+        errors |= new
+    return errors
+
+
+def _cases(package: str, tree: ast.Module, errors: set[str]) -> Iterator[Case]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or len(node.args) < 2:
+            continue
+        error = _name(node.func)
+        message = _text(node.args[1])
+        # Helpers take code and message as errors do.
+        if error not in errors and " " not in message:
+            continue
+        remedy = next((_text(k.value) for k in node.keywords if k.arg == "remedy"), "")
+        for text in _texts(node.args[0]):
+            if _CODE.fullmatch(text):
+                yield Case(package, text, message, remedy, error)
+
+
+def _status(error: str) -> str:
+    kind = getattr(service_errors, error, None)
+    return str(kind.status) if kind and issubclass(kind, service_errors.ServiceError) else ""
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _texts(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.IfExp):
+        return [*_texts(node.body), *_texts(node.orelse)]
+    return [_text(node)]
+
+
+def _text(node: ast.expr) -> str:
+    """A literal's text, with … for its variable parts; … alone for anything else."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        parts = (p.value if isinstance(p, ast.Constant) else "…" for p in node.values)
+        return "".join(map(str, parts))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text(node.left) + _text(node.right)
+    if isinstance(node, ast.IfExp):
+        return " / ".join(dict.fromkeys((_text(node.body), _text(node.orelse))))
+    return "…"

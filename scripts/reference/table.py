@@ -1,0 +1,26 @@
+"""Tables of Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def cell(text: str) -> str:
+    """Text of one cell: one line, with bars escaped."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table and an empty one; nothing at all if it has no rows."""
+    lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    if not lines:
+        return []
+    return [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *lines, ""]
+
+
+def code(text: object) -> str:
+    """Text as inline code; empty if there is none."""
+    return f"`{text}`" if str(text) else ""

@@ -1,0 +1,105 @@
+"""Markdown of the repository: links lead somewhere, pictures are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import markdown
+import pytest
+
+from scripts import reflow
+from tests.support.documents.pages import ROOT, anchors, links, pages, slug
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Bytes of the README, at most.
+README_SIZE = 6144
+PICTURES = {".png", ".svg", ".jpg", ".gif"}
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def test_links_lead_to_files_and_headings() -> None:
+    broken, known = [], {}
+    for page in pages():
+        for link in links(page):
+            place = f"{_name(page)}:{link.line} {_name(link.target)}"
+            if not link.target.is_file():
+                broken.append(place)
+            elif link.anchor and link.target.suffix == ".md":
+                if link.target not in known:
+                    known[link.target] = anchors(link.target)
+                if link.anchor not in known[link.target]:
+                    broken.append(f"{place}#{link.anchor}")
+    assert broken == []
+
+
+def test_every_picture_is_shown_by_a_page() -> None:
+    there = {p for p in (ROOT / "docs").rglob("*") if p.suffix in PICTURES}
+    shown = {link.target for page in pages() for link in links(page)}
+    assert len(there) > 10
+    assert sorted(_name(picture) for picture in there - shown) == []
+
+
+def test_the_readme_is_short() -> None:
+    assert (ROOT / "README.md").stat().st_size <= README_SIZE
+
+
+WIDE = f"""\
+# A heading stays {"x " * 50}
+
+- An item, {"with words " * 10}and more
+  than that, as of 100. {"With `code that stays whole` " * 4}
+
+| a table | {"x " * 60}|
+|---|---|
+
+Words {"that are long " * 6}up to 12345 -
+100. {"more " * 10}
+
+```sh
+a command {"x " * 60}
+```
+
+[{"a link " * 20}](https://example.org)
+"""
+
+
+def test_wrapping_changes_lines_only() -> None:
+    wrapped = reflow.wrapped(WIDE)
+    assert wrapped.split() == WIDE.split()
+    assert reflow.wrapped(wrapped) == wrapped
+    assert reflow.too_long(wrapped) == [1]
+    assert _rendered(wrapped) == _rendered(WIDE)
+
+
+def _rendered(text: str) -> str:
+    return "".join(markdown.markdown(text, extensions=["tables", "fenced_code"]).split())
+
+
+@pytest.mark.parametrize(
+    ("heading", "anchor"),
+    [
+        ("4. Complete from a stated moment", "4-complete-from-a-stated-moment"),
+        ("`POST /v1/streams:test`", "post-v1streamstest"),
+        ("What `up` does, when *something* dies", "what-up-does-when-something-dies"),
+        ("Kafka – and others", "kafka--and-others"),
+        ("See [recovery](docs/recovery.md)", "see-recovery"),
+    ],
+)
+def test_anchors_of_headings(heading: str, anchor: str) -> None:
+    assert slug(heading) == anchor
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A\n\n# A\n\n[a](#a-1) [b\nc](other.md#x) `[code](gone.md)`\n\n"
+        '```\n[fenced](gone.md)\n```\n![p](p.png "P") [w](https://example.org/x.md)\n'
+    )
+    found = [(link.line, link.target.name, link.anchor) for link in links(page)]
+    assert found == [(5, "page.md", "a-1"), (5, "other.md", "x"), (11, "p.png", "")]
+    assert anchors(page) == {"a", "a-1"}
