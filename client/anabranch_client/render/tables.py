@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import (
@@ -24,8 +24,6 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from anabranch_client.render.batches import batches_text, last_batch
-from anabranch_client.render.saving import saving_text
 from anabranch_client.times import moment, took
 from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
 from anabranch_contract.rest.plans import CostsRecord
@@ -40,6 +38,9 @@ from anabranch_contract.rest.queries import (
 from anabranch_contract.rest.revisions import RevisionList, RevisionRecord
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
+
+if TYPE_CHECKING:
+    from anabranch_contract.rest.epochs import SavingOut
 
 #: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
@@ -622,3 +623,32 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
             *numbers(e["cost"], e["individual_cost"], e["probes"]),
         )
     return Group(facts_table(facts), queries, *errors, epochs)
+
+
+def saving_text(saving: SavingOut) -> str:
+    """The mean with its range, and the seconds and CPU seconds behind it."""
+    spread = f"{saving.lowest:.1%} to {saving.highest:.1%} in {saving.epochs} epochs"
+    return (
+        f"{saving.share:.1%} ({spread}), estimated over {saving.seconds:.0f} s: "
+        f"{saving.cpu_seconds:.2g} CPU s instead of {saving.individual_cpu_seconds:.2g} with each "
+        "query alone"
+    )
+
+
+def last_batch(expired: int | None) -> int | None:
+    """The last batch of an activation; None: it goes on. ``expired`` is the first one after it."""
+    return None if expired is None else expired - 1
+
+
+def batches_text(activated: int | None, expired: int | None) -> str:
+    """First and last batch.
+
+    >>> batches_text(3, 7), batches_text(3, None), batches_text(3, 3), batches_text(None, None)
+    ('3 to 6', 'from 3 on', 'none', 'none so far')
+    """
+    if activated is None:
+        return "none so far"
+    last = last_batch(expired)
+    if last is None:
+        return f"from {activated:,} on"
+    return f"{activated:,} to {last:,}" if last >= activated else "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch_client.render.saving import saving_text
+from anabranch_client.render.tables import saving_text
 from anabranch_contract.rest.epochs import SavingOut
 
 
