@@ -18,7 +18,7 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.sources.recording import Recording, batches_of, convert, read_rows
+from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert, read_rows
 from benchmarks.engine import Engine
 from benchmarks.session import WrongResultError
 from tests.support.surroundings.redis import redis_url

@@ -52,9 +52,9 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as driver_module
 from anabranch_runtime.driver import fold_reports as fold
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.interim_reporter import InterimReporter
+from anabranch_runtime.driver.reporting.interim_reporter import InterimReporter
 from anabranch_runtime.driver.settings import Settings
-from anabranch_runtime.epochs.statistics import Samples
+from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.worker import run_task

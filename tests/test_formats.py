@@ -35,9 +35,10 @@ from anabranch_contract.rest.epochs import KeptSummary
 from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost import footprint
 from anabranch_planner.plans import decisions
-from anabranch_runtime.sources import recording
+from anabranch_runtime.recovery import journal, rulesets
 from anabranch_runtime.sources.ingest import landing
-from anabranch_runtime.state import journal, manifest, rulesets
+from anabranch_runtime.sources.recordings import recording
+from anabranch_runtime.state import manifest
 from anabranch_runtime.storage import durable, segment
 from anabranch_runtime.storage.documents import Kind
 from anabranch_service.access.tokens import TokenRecord

@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from anabranch_runtime.epochs.placing import locality
+from anabranch_runtime.placement.moves import locality
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.pmjoin.hot_keys import HOSTS, on_hosts, over_mean, watched, workload
 from benchmarks.pmjoin.workloads import Workload

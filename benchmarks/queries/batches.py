@@ -35,9 +35,9 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.probe import program
+from anabranch_runtime.probe.rounds import Rounds
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.task import program
-from anabranch_runtime.task.rounds import Rounds
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.engine import Engine
 from benchmarks.queries import workload

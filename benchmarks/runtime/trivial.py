@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
-from anabranch_runtime.sources.recorded import FORMAT, RecordedSource, source_options
-from anabranch_runtime.sources.recording import convert
+from anabranch_runtime.sources.recordings.recorded import FORMAT, RecordedSource, source_options
+from anabranch_runtime.sources.recordings.recording import convert
 from anabranch_runtime.spark.session import spark_session, warm_up
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import structlog
 from anabranch_contract.codec import to_json
 from anabranch_contract.errors import StructuredError
 from anabranch_runtime.driver.compactor import Compactor
-from anabranch_runtime.epochs.state_report import (
+from anabranch_runtime.errors import SinkError, StateError
+from anabranch_runtime.measure.state_report import (
     Packs,
     Weights,
     current_stores,
@@ -31,10 +32,9 @@ from anabranch_runtime.epochs.state_report import (
     state_report,
     store_report,
 )
-from anabranch_runtime.errors import SinkError, StateError
+from anabranch_runtime.recovery.rulesets import kept_ruleset
 from anabranch_runtime.sinks.merged import merge_results
 from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
-from anabranch_runtime.state.rulesets import kept_ruleset
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
 

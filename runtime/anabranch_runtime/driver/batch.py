@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.batch_reads import BatchReads
 from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_seen
-from anabranch_runtime.epochs import backfill, catch_up
+from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import accesses
-from anabranch_runtime.epochs.dealing import deal
 from anabranch_runtime.epochs.failed_queries import take_out
 from anabranch_runtime.epochs.forgetting import forget
-from anabranch_runtime.epochs.freshness import present
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
-from anabranch_runtime.epochs.placing import met, placed
-from anabranch_runtime.epochs.rationing import count_withheld, noted
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.revisions import enter_revision
+from anabranch_runtime.placement.moves import met, placed
+from anabranch_runtime.placement.spreading import deal
+from anabranch_runtime.rations import catch_up
+from anabranch_runtime.rations.freshness import present
+from anabranch_runtime.rations.limits import count_withheld, noted
 from anabranch_runtime.views.left_out import note_left_out
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def begin(
         steps: edge -> step, by the ruleset that ``state`` goes by; empty where that is not known.
         throttle: how much of a backfill or a catch-up a batch does.
         rationed: whether it withholds tuples: then the past waits.
-        planned: when it was planned, where ages go by that (``epochs.freshness``).
+        planned: when it was planned, where ages go by that (``rations.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:

@@ -7,7 +7,7 @@
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
 Decisions are pure: ``epoch_cycle`` when epochs begin and end, ``batch`` what the state is before
-and after a batch, ``state.checkpoint`` and ``state.recovery`` from where a start goes on.
+and after a batch, ``recovery.checkpoint`` and ``recovery.recovery`` from where a start goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver import batch as batches
 from anabranch_runtime.driver.attempts import attempt, written
-from anabranch_runtime.driver.batch_report import Times, batch_report, log_batch
 from anabranch_runtime.driver.cluster import take_staged
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.epoch_cycle import (
@@ -40,27 +39,41 @@ from anabranch_runtime.driver.epoch_cycle import (
     step,
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.interim_reporter import EARLY, InterimReporter, Written
 from anabranch_runtime.driver.progress import ProgressReporter, Shown, shown_on_disk
-from anabranch_runtime.driver.rationer import Rationer
+from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, log_batch
+from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
+from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
+from anabranch_runtime.driver.reporting.telemetry import Counters
 from anabranch_runtime.driver.revisions import Revisions
-from anabranch_runtime.driver.state_publisher import StatePublisher
-from anabranch_runtime.driver.telemetry import Counters
-from anabranch_runtime.epochs import backfill, catch_up
+from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.arrival_costs import arrival_costs
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
-from anabranch_runtime.epochs.freshness import present
-from anabranch_runtime.epochs.join_samples import Steps
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.lookups import looking_up
-from anabranch_runtime.epochs.newest_allowed import newest_allowed
-from anabranch_runtime.epochs.placing import coming
 from anabranch_runtime.epochs.retention import clocks, watermarks
-from anabranch_runtime.epochs.statistics import Samples, bounds
 from anabranch_runtime.epochs.table_versions import begin_versions, end_versions, looked_up
 from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.event_time.newest_allowed import newest_allowed
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.measure.join_samples import Steps
+from anabranch_runtime.measure.statistics import Samples, bounds
+from anabranch_runtime.placement.moves import coming
+from anabranch_runtime.rations import catch_up
+from anabranch_runtime.rations.freshness import present
+from anabranch_runtime.rations.rationer import Rationer
+from anabranch_runtime.recovery.checkpoint import (
+    brings_nothing,
+    decide,
+    look,
+    offsets_of,
+    perform,
+    planned_at,
+)
+from anabranch_runtime.recovery.journal import Choice, Journal
+from anabranch_runtime.recovery.logs import check_logs, prefixes
+from anabranch_runtime.recovery.recovery import recover
+from anabranch_runtime.recovery.rulesets import Rulesets
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
@@ -70,19 +83,7 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
-from anabranch_runtime.state.checkpoint import (
-    brings_nothing,
-    decide,
-    look,
-    offsets_of,
-    perform,
-    planned_at,
-)
-from anabranch_runtime.state.journal import Choice, Journal
-from anabranch_runtime.state.logs import check_logs, prefixes
 from anabranch_runtime.state.manifest import KEPT, Manifests
-from anabranch_runtime.state.recovery import recover
-from anabranch_runtime.state.rulesets import Rulesets
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.pipeline_lock import identify, lost
 from anabranch_runtime.storage.sync import sync_filesystem
@@ -106,7 +107,7 @@ if TYPE_CHECKING:
     from anabranch_runtime.driver.epoch_cycle import Event
     from anabranch_runtime.driver.settings import Settings
     from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.checkpoint import Repair
+    from anabranch_runtime.recovery.checkpoint import Repair
     from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -116,7 +117,7 @@ TIDY = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """How long the pipeline has been running, interruptions left out (``epochs.idleness``).
+    """How long the pipeline has been running, interruptions left out (``event_time.idleness``).
 
     Attributes:
         before: microseconds, in earlier drivers. ``since``: when this one began.
@@ -239,7 +240,7 @@ class Driver:
         """Make Spark's checkpoint agree with the state; before a query starts.
 
         Raises:
-            StateError: it can't be (``state.checkpoint``).
+            StateError: it can't be (``recovery.checkpoint``).
         """
         self.rewound = False
         repair = self._repair()

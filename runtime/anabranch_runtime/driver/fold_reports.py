@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
-from anabranch_runtime.epochs.idleness import clock_reading, pass_time
-from anabranch_runtime.epochs.join_samples import add_samples, remember, step_samples
 from anabranch_runtime.epochs.lifecycle import unseen
-from anabranch_runtime.epochs.placing import locality
-from anabranch_runtime.epochs.statistics import (
+from anabranch_runtime.event_time.idleness import clock_reading, pass_time
+from anabranch_runtime.measure.join_samples import add_samples, remember, step_samples
+from anabranch_runtime.measure.statistics import (
     distincts,
     frequent_values,
     measured,
     store_statistics,
     stream_statistics,
 )
+from anabranch_runtime.placement.moves import locality
 from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.reads import sum_reads
 

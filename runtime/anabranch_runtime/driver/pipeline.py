@@ -33,16 +33,18 @@ from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
-from anabranch_runtime.driver.heartbeat import LONG, Heart
-from anabranch_runtime.driver.source_health import SourceHealth
+from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
+from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.sources import feeds, recorded
+from anabranch_runtime.recovery.checkpoint import source_offsets
+from anabranch_runtime.sources import feeds
 from anabranch_runtime.sources.awaited import awaited_marks
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
-from anabranch_runtime.sources.recording import Recording, batches_of, convert
+from anabranch_runtime.sources.recordings import recorded
+from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert
 from anabranch_runtime.spark.executors import Executors
 from anabranch_runtime.spark.job import run_batch, unfit_workers
 from anabranch_runtime.spark.merges import by_any, by_owner
@@ -55,7 +57,6 @@ from anabranch_runtime.spark.session import (
     warm_up,
 )
 from anabranch_runtime.spark.watchdog import Watchdog, signs
-from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.activations import LeftRows
     from anabranch_runtime.control import Control
-    from anabranch_runtime.driver.rationer import Rationer
     from anabranch_runtime.driver.revisions import Revisions
+    from anabranch_runtime.rations.rationer import Rationer
     from anabranch_runtime.sources.batch_input import Sources
     from anabranch_runtime.sources.rate_limiter import RateLimiter
     from anabranch_runtime.state.manifest import State

@@ -19,8 +19,8 @@ from anabranch_runtime.errors import PipelineError
 if TYPE_CHECKING:
     from anabranch_contract.protocol.revisions import RevisionAnswer
     from anabranch_runtime.control import Control
+    from anabranch_runtime.recovery.rulesets import Rulesets
     from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.rulesets import Rulesets
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -25,6 +25,7 @@ from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.plans.batch_reads import ReadRange, Unit
 from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.dealing import (
     WORTH,
     Sites,
@@ -36,7 +37,6 @@ from anabranch_runtime.sources.dealing import (
 )
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
 from anabranch_runtime.sources.planned import TRIALS
-from anabranch_runtime.state.checkpoint import source_offsets
 from anabranch_runtime.state.unread import FeedState, Held, LeftOut
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
     """
     # Imported when needed: most tasks read pieces of one kind.
     if piece.kind == "recording":
-        from anabranch_runtime.sources.recording import read_recording
+        from anabranch_runtime.sources.recordings.recording import read_recording
 
         yield from read_recording(piece)
     elif piece.kind == "redis":

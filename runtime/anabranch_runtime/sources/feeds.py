@@ -41,6 +41,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import connection
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.recovery.checkpoint import LANDED, OWED
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
 from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
@@ -51,7 +52,6 @@ from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
-from anabranch_runtime.state.checkpoint import LANDED, OWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

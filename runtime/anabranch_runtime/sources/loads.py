@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from anabranch_runtime.state.checkpoint import source_offsets
+from anabranch_runtime.recovery.checkpoint import source_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

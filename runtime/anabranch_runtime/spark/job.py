@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import own_version
+from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.dealing import pieces_of
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
-from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.task.context import exchange_directory
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import run_task

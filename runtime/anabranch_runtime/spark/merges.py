@@ -26,7 +26,7 @@ from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.exchange.complaints import complaint, first_cause
 from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client
-from anabranch_runtime.state.rulesets import task_ruleset
+from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.segment import Merge, Segment
 from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack

@@ -117,7 +117,7 @@ class StreamState:
         floor: what the watermark has been raised to while the stream was idle.
         latest_since: the first of the batches, without a gap up to now, in which queries read the
             stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
-        ahead: tuples whose event times were too far ahead (``epochs.newest_allowed``).
+        ahead: tuples whose event times were too far ahead (``event_time.newest_allowed``).
         began: the first batch that brought a tuple; None: none has, or it is not known.
         admitted: (batch, tuples before it that were neither late nor ahead nor invalid) at epoch
             starts, newest last, as far as it is asked for, like ``history``.
@@ -196,7 +196,7 @@ class State:
             current epoch before its ruleset was revised.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
             known (no Spark).
-        clock: the last batch's reading (``epochs.idleness``).
+        clock: the last batch's reading (``event_time.idleness``).
         feeds: id of a feed -> where it is held and what of it was not read, of feeds that have had
             either.
         written: bytes of all segments that batches have ever written, and that merges have
@@ -207,7 +207,7 @@ class State:
         placement: which host has which partition, where hosts share nothing but the object store;
             ``hosts``: those that took part in the last batch, with so many ``tasks``.
         load: number of partitions (as text) -> CPU seconds of probes by partition, of earlier
-            epochs less and less (``epochs.placing``). ``demand``: host -> that number -> bytes by
+            epochs less and less (``placement.moves``). ``demand``: host -> that number -> bytes by
             partition of tuples that arrived there and are wanted in it, likewise.
     """
 

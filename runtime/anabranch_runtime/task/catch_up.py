@@ -1,4 +1,4 @@
-"""A task's share of a catch-up: results that batches withheld (``epochs.catch_up``).
+"""A task's share of a catch-up: results that batches withheld (``rations.catch_up``).
 
 A withheld result has one or more members of its last batch, of the stream that counts as the last
 one, whose ranks are not below their goals' rations (``semantics.md``, "Rations"). It is made from
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch_contract.plans.ruleset import arrival_edge
-from anabranch_runtime.epochs.catch_up import until
-from anabranch_runtime.epochs.rationing import least_limits
 from anabranch_runtime.index.ranks import limit
+from anabranch_runtime.rations.catch_up import until
+from anabranch_runtime.rations.limits import least_limits
+from anabranch_runtime.rations.shares import Ranks
 from anabranch_runtime.task.courier import Work
-from anabranch_runtime.task.rations import Ranks
 from anabranch_runtime.task.substreams import Divided
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Edge, OutputRule, ProbeRule
     from anabranch_contract.queries.joins import Label, QueryId
     from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.probe.pieces import Pieces
     from anabranch_runtime.state.coverage import Access
     from anabranch_runtime.state.debt import CatchUp
     from anabranch_runtime.state.slices import Source
     from anabranch_runtime.storage.partial import Partial
     from anabranch_runtime.task.courier import Courier
-    from anabranch_runtime.task.pieces import Pieces
 
     Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 

@@ -52,7 +52,7 @@ class BatchContext:
         activated: query -> activation batch.
         stores: every live store's layout.
         clock: microseconds that the pipeline had been running when the batch started; None:
-            event time is the clock (``epochs.idleness``).
+            event time is the clock (``event_time.idleness``).
         failed: active queries of the ruleset that have failed in an earlier batch.
         backfill: background work on an MIR's past, if there is any.
         catch_up: what the batch makes good of results that were withheld, if anything.
@@ -68,7 +68,7 @@ class BatchContext:
         sites: which streams are to be read where.
         redefined: streams that are registered with other columns than the ruleset means; what
             arrives of them is counted and passed over.
-        now: by what the age of tuples is measured (``epochs.freshness``), microseconds.
+        now: by what the age of tuples is measured (``rations.freshness``), microseconds.
         rations: of goals that do not get every tuple; of all others the share is 1.
         sampled: queries whose results say with which probability they were kept.
         placement: which host has which partition; None: there has been one host. ``coming``: which

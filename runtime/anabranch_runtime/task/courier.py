@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.joins import Label
     from anabranch_runtime.epochs.layout import Layout
     from anabranch_runtime.exchange.traffic import Traffic
+    from anabranch_runtime.probe.pieces import Pieces
     from anabranch_runtime.state.coverage import Access, Tile
     from anabranch_runtime.storage.partial import Partial
     from anabranch_runtime.task.context import BatchContext
-    from anabranch_runtime.task.pieces import Pieces
 
 #: The first part of a hop's address; then the edge, the work, and which step of a replacement.
 HOP = "hop"

@@ -20,11 +20,11 @@ from anabranch_contract.queries.joins import Label
 from anabranch_runtime.exchange.partials import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter
 from anabranch_runtime.expressions.failures import EVALUATION
+from anabranch_runtime.probe.probe import check
+from anabranch_runtime.rations.sampling import kept_by
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.sinks.sampling import slots, with_slots
-from anabranch_runtime.task.probe import check
-from anabranch_runtime.task.sampling import kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
     from anabranch_contract.queries.joins import QueryId
     from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.epochs.rationing import Rationing
     from anabranch_runtime.epochs.task_report import TaskReport
     from anabranch_runtime.expressions.failures import Failures
+    from anabranch_runtime.probe.latest import Latest
+    from anabranch_runtime.rations.limits import Rationing
+    from anabranch_runtime.rations.shares import Ranks, Wanted
     from anabranch_runtime.storage.partial import Partial
     from anabranch_runtime.task.context import BatchContext
     from anabranch_runtime.task.courier import Courier
-    from anabranch_runtime.task.latest import Latest
     from anabranch_runtime.task.memory import PrivateMemory
-    from anabranch_runtime.task.rations import Ranks, Wanted
 
     Bools = NDArray[np.bool_]
 

@@ -28,16 +28,23 @@ from anabranch_contract import codec
 from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.ruleset import StoreId, arrival_edge
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
-from anabranch_runtime.epochs.freshness import oldest_starts
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
-from anabranch_runtime.epochs.rationing import rationing
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.probe.groups import LiveSegments
+from anabranch_runtime.probe.latest import Latest
+from anabranch_runtime.probe.pieces import Pieces
+from anabranch_runtime.probe.presence import PresenceTest
+from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.probe.rounds import Rounds
+from anabranch_runtime.rations.freshness import oldest_starts
+from anabranch_runtime.rations.limits import rationing
+from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
@@ -49,17 +56,10 @@ from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import live_segments
 from anabranch_runtime.task.courier import HOP, Courier, Work, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
-from anabranch_runtime.task.groups import LiveSegments
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
 from anabranch_runtime.task.kept import kept_part
-from anabranch_runtime.task.latest import Latest
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.pieces import Pieces
-from anabranch_runtime.task.presence import PresenceTest
-from anabranch_runtime.task.probe import Prober
-from anabranch_runtime.task.rations import Ranks, Wanted
-from anabranch_runtime.task.rounds import Rounds
 from anabranch_runtime.task.stores import combination_rows
 from anabranch_runtime.task.substreams import Divided
 from anabranch_runtime.task.uploads import Uploads

@@ -13,8 +13,8 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.epochs.rationing import rationing
 from anabranch_runtime.index.ranks import limit
+from anabranch_runtime.rations.limits import rationing
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan
 

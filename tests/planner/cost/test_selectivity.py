@@ -16,7 +16,7 @@ from anabranch_contract.queries.mirs import is_connected, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.selectivity import MIN_PROBES, PRIOR_HITS
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_runtime.epochs.join_samples import remember, step_samples
+from anabranch_runtime.measure.join_samples import remember, step_samples
 from tests.support.cases.queries import INT, FixedStatistics, chain
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries

@@ -11,7 +11,7 @@ from anabranch_contract.protocol.activations import Failure, Visibility
 from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
-from anabranch_runtime.epochs.state_report import state_report
+from anabranch_runtime.measure.state_report import state_report
 from anabranch_runtime.state.manifest import State, StreamState
 from tests.support.cases.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
 

@@ -30,9 +30,9 @@ from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.spark_stream import source_name
-from anabranch_runtime.sources.recorded import RecordedReader
-from anabranch_runtime.sources.recorded import source_options as recorded_options
-from anabranch_runtime.sources.recording import convert
+from anabranch_runtime.sources.recordings.recorded import RecordedReader
+from anabranch_runtime.sources.recordings.recorded import source_options as recorded_options
+from anabranch_runtime.sources.recordings.recording import convert
 from tests.support.cases.random_rations import random_rations
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url

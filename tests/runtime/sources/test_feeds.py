@@ -10,8 +10,8 @@ import pytest
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
+from anabranch_runtime.recovery.checkpoint import OWED, brings_nothing
 from anabranch_runtime.sources.loads import LOADS, loads_of
-from anabranch_runtime.state.checkpoint import OWED, brings_nothing
 from anabranch_runtime.state.manifest import StreamState
 from tests.support.cases.states import rules
 from tests.support.surroundings.redis import redis_url

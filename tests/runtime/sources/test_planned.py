@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.recorded import RecordedReader, source_options
-from anabranch_runtime.sources.recording import convert
-from anabranch_runtime.state.checkpoint import source_offsets
+from anabranch_runtime.sources.recordings.recorded import RecordedReader, source_options
+from anabranch_runtime.sources.recordings.recording import convert
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anabranch_runtime.sources.recording import Recording
+    from anabranch_runtime.sources.recordings.recording import Recording
 
 
 def text(**offsets: object) -> str:

@@ -22,10 +22,10 @@ from anabranch_contract.protocol.measurements import (
     StreamStatistics,
 )
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.epochs.statistics import Samples
 from anabranch_runtime.epochs.task_report import SampledRows, TaskReport
 from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
 from anabranch_runtime.index.keys import KeyVector, key_vector
+from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import (
     RANK,

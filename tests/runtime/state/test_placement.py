@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from anabranch_runtime.epochs.placing import weighed
+from anabranch_runtime.placement.moves import weighed
 from anabranch_runtime.state.placement import MOST, Demand, Placement, draw, place
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from anabranch_runtime.__main__ import main
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import backlog, merges
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.probe.probe import Prober
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.task.memory import (
     Budget,
@@ -28,7 +29,6 @@ from anabranch_runtime.task.memory import (
     least_limit,
     private_bytes,
 )
-from anabranch_runtime.task.probe import Prober
 from tests.support.cases.states import RS, rules, segment
 from tests.support.worlds.driven import driver, job, publish
 
@@ -88,7 +88,7 @@ def test_a_probe_makes_no_more_than_it_may(
 
     monkeypatch.setattr(Prober, "probe", watched)
     # Rounds make no more than they may, either, but of all edges together.
-    monkeypatch.setattr("anabranch_runtime.task.probe.FEW", 0)
+    monkeypatch.setattr("anabranch_runtime.probe.probe.FEW", 0)
     small = Budget(pairs=80, combinations=1, page=100)
     monkeypatch.setattr("anabranch_runtime.task.worker.budget", lambda limit, tasks: small)
     publish(url, 0)

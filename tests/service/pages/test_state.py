@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import IndexReport, StoreParts
-from anabranch_runtime.driver import state_publisher as state_teller
+from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened

@@ -9,8 +9,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from anabranch_contract.protocol.reads import Reads
+    from anabranch_runtime.probe.probe import EdgeMeter, Prober
     from anabranch_runtime.storage.partial import Partial
-    from anabranch_runtime.task.probe import EdgeMeter, Prober
 
 
 def tuples(made: Partial | None) -> list[list[int]]:

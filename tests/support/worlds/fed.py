@@ -27,11 +27,11 @@ from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import UnreadNote
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
-from anabranch_runtime.state.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules, stream
 from tests.support.surroundings.policy import OPEN

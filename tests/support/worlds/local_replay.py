@@ -27,22 +27,22 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import state_publisher as state_teller
 from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
+from anabranch_runtime.probe import probe
+from anabranch_runtime.recovery.rulesets import KIND, task_ruleset
 from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.sources.recording import Recording, convert, read_rows
+from anabranch_runtime.sources.recordings.recording import Recording, convert, read_rows
 from anabranch_runtime.state.debt import Debt
-from anabranch_runtime.state.rulesets import KIND, task_ruleset
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.documents import read_text
 from anabranch_runtime.storage.segment_cache import close_all
-from anabranch_runtime.task import probe
 from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.random_rations import planned_rations, random_rations

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.rulesets import task_ruleset
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.worker import run_task
 from tests.support.worlds.driven import driver

@@ -28,10 +28,10 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.heartbeat import Heart
 from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.reporting.heartbeat import Heart
+from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import Settings
-from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.spark.session import spark_session, warm_up
 from tests.support.oracles.oracle import Oracle

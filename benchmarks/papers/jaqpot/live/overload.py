@@ -45,7 +45,7 @@ from anabranch_client.processes.pipeline import PipelineSpec, running
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
-from anabranch_runtime.state.checkpoint import planned_at
+from anabranch_runtime.recovery.checkpoint import planned_at
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
 from benchmarks.papers.jaqpot.live.equal import EqualRations
 from benchmarks.papers.jaqpot.live.overload_feed import Feeder, files_of, latencies, prepare

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.steps import Step, steps_of
 from anabranch_contract.protocol.measurements import EdgeStatistics
-from anabranch_runtime.epochs.rationing import Rationing
 from anabranch_runtime.index.ranks import limit
+from anabranch_runtime.rations.limits import Rationing
 from anabranch_service.planning.rations import flows
 from benchmarks.papers.jaqpot.printed.grepp import check_resources
 from benchmarks.papers.jaqpot.printed.rivals import Rival

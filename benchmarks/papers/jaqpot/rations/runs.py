@@ -20,8 +20,8 @@ from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import Snapshot, Writes
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.plans.optimise import Options
-from anabranch_runtime.epochs import interims
-from anabranch_runtime.epochs.join_samples import Steps
+from anabranch_runtime.measure import interims
+from anabranch_runtime.measure.join_samples import Steps
 from anabranch_runtime.task import worker
 from benchmarks.engine import Engine, planned
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from anabranch_contract.plans.ruleset import Ruleset
     from anabranch_contract.protocol.interims import Interim
     from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_runtime.epochs.rationing import Rationing
     from anabranch_runtime.epochs.task_report import TaskReport
+    from anabranch_runtime.rations.limits import Rationing
     from benchmarks.papers.jaqpot.rations.workloads import Workload
 
 #: Without intermediate results, whose upkeep is not rationed.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from anabranch_runtime.errors import SourceError, StateError
-from anabranch_runtime.state.checkpoint import (
+from anabranch_runtime.recovery.checkpoint import (
     COMMIT,
     Repair,
     is_commit,
@@ -21,7 +21,7 @@ from anabranch_runtime.state.checkpoint import (
     look,
     perform,
 )
-from anabranch_runtime.state.logs import check_logs
+from anabranch_runtime.recovery.logs import check_logs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_runtime.errors import SourceError, StateError
+from anabranch_runtime.recovery.checkpoint import LANDED
 from anabranch_runtime.sources.feed import Piece, Waiting
 from anabranch_runtime.sources.ingest.landing import (
     Landed,
@@ -29,7 +30,6 @@ from anabranch_runtime.sources.ingest.landing import (
 from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
 from anabranch_runtime.sources.invalid import split
 from anabranch_runtime.sources.loads import LONGEST, LONGEST_BACKLOG, LONGEST_FIRST
-from anabranch_runtime.state.checkpoint import LANDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

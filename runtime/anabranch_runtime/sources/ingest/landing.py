@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_runtime.recovery.logs import Prefixes
     from anabranch_runtime.sources.decode import Columns
     from anabranch_runtime.sources.ingest.evaluate import Evaluation
-    from anabranch_runtime.state.logs import Prefixes
 
 KIND = Kind("landed-batch", "landed")
 #: The folder of all sources below a state directory.
@@ -64,7 +64,7 @@ class Landed:
         batch: its number in the ingest query.
         offsets: Spark's text of the offsets it ends at.
         files: name, rows and bytes of each file.
-        logs: what Spark's logs of the source had then (``state.logs``).
+        logs: what Spark's logs of the source had then (``recovery.logs``).
         rested: whether the source had nothing more for a moment before it.
     """
 

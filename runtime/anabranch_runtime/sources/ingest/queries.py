@@ -29,6 +29,8 @@ from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.recovery.checkpoint import LANDED, offsets_of, source_offsets
+from anabranch_runtime.recovery.logs import prefixes
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.spark_stream import (
@@ -38,8 +40,6 @@ from anabranch_runtime.sources.ingest.spark_stream import (
     spark_rows,
 )
 from anabranch_runtime.sources.loads import QUIET, QUIET_FIRST
-from anabranch_runtime.state.checkpoint import LANDED, offsets_of, source_offsets
-from anabranch_runtime.state.logs import prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
     from anabranch_contract.connectors.policy import AccessPolicy
     from anabranch_contract.protocol.registered import StreamRecord
+    from anabranch_runtime.recovery.journal import Journal
     from anabranch_runtime.sources.ingest.evaluate import Evaluation
-    from anabranch_runtime.state.journal import Journal
     from anabranch_runtime.state.manifest import State
 
 _LOG = structlog.get_logger("anabranch.runtime")

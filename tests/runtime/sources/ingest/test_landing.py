@@ -17,6 +17,7 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.errors import SourceError, StateError
+from anabranch_runtime.recovery.checkpoint import COMMIT
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.feeds import plan
 from anabranch_runtime.sources.ingest import landing
@@ -25,7 +26,6 @@ from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
 from anabranch_runtime.sources.loads import Load
-from anabranch_runtime.state.checkpoint import COMMIT
 from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:

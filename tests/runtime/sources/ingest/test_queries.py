@@ -16,15 +16,15 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import Settings
-from anabranch_runtime.driver.source_health import SourceHealth
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.spark.session import spark_session
-from anabranch_runtime.state.checkpoint import source_offsets
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.sources import understood

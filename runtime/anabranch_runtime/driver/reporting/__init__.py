@@ -1,0 +1,1 @@
+"""Reports of the driver: heartbeat, progress of sources, periods, state, telemetry."""

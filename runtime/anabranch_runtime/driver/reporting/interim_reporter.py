@@ -1,0 +1,192 @@
+"""Report interim measurements between batches, each over some seconds, or sooner on a drift."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from anabranch_contract.protocol.measurements import Writes
+from anabranch_runtime.measure.drift import Edges, Watch, begun_anew, drifts, watch
+from anabranch_runtime.measure.interims import begin, close, leave_ruleset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.plans.steps import CountedStep
+    from anabranch_contract.protocol.interims import Interim
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.measure.interims import Period
+    from anabranch_runtime.measure.join_samples import Steps
+    from anabranch_runtime.state.manifest import State
+
+#: Seconds between two reports, at least, where the second comes early. A decision of the service
+#: takes up to seconds of CPU with many queries, and a period should have a few batches.
+EARLY = 1.0
+#: Batches that a period may begin before the present one.
+KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows written: into stores, as results, and by merges of segments."""
+
+    inserts: Writes = field(default_factory=Writes)
+    results: Writes = field(default_factory=Writes)
+    merges: Writes = field(default_factory=Writes)
+
+    def __add__(self, other: Written) -> Written:
+        return Written(
+            self.inserts + other.inserts,
+            self.results + other.results,
+            self.merges + other.merges,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A state, when it was committed, and the period that it is in.
+
+    Attributes:
+        now: by a clock that does not jump. ``until``: seconds since 1970.
+        steps: edge -> its step, by the ruleset of ``state``.
+        fresh, written: what its batch has written, and the batches since the period began.
+    """
+
+    now: float
+    until: float
+    state: State
+    steps: Mapping[str, CountedStep]
+    period: Period
+    fresh: Written
+    written: Written
+
+
+class InterimReporter:
+    """Follows the states of a driver and reports periods of at least ``seconds``.
+
+    On a drift (:mod:`.drift`) the period ends at once. It is cut before the first batch that has
+    drifted, so that measurements of the change are not mixed with those from before it.
+
+    A driver that starts begins a period; the time in which no driver ran belongs to none.
+
+    Args:
+        early: seconds from a report to one that comes early, at least; infinite: drifts are
+            noticed (:attr:`drifted`) and reported when :meth:`require` is called; None: no notice
+            is taken of them.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        state: State,
+        names: Steps,
+        seconds: float,
+        early: float | None = EARLY,
+    ) -> None:
+        self._control, self._names, self._seconds, self._early = control, names, seconds, early
+        self._reported = -1
+        now = time.monotonic()
+        first = _Commit(now, time.time(), state, {}, begin(state, now), Written(), Written())
+        self._commits = deque([first], KEPT)
+        self._watch, self._edges = Watch(), Edges.of({})
+        self._written = Written()
+
+    def wrote(self, written: Iterable[Written]) -> None:
+        """Add rows written by a batch's tasks, or by merges, before the batch is committed."""
+        self._written = sum(written, self._written)
+
+    @property
+    def drifted(self) -> bool:
+        """Whether something has drifted that has not been reported."""
+        return self._watch.alarmed
+
+    def committed(self, state: State, ruleset: Ruleset) -> None:
+        """Take note of a new state, which goes by ``ruleset``; report if the period is over."""
+        last = self._commits[-1]
+        now, steps = time.monotonic(), last.steps
+        if state.ruleset != last.state.ruleset or not steps:
+            steps = self._names.of(ruleset)
+            self._edges = Edges.of(steps)
+        period = _entered(last.period, last, state)
+        fresh, self._written = self._written, Written()
+        written = last.written + fresh
+        self._commits.append(_Commit(now, time.time(), state, steps, period, fresh, written))
+        if self._early is not None and state.next_batch > last.state.next_batch:
+            self._observe(last.state, state)
+        since = now - period.since
+        early = self._early is not None and since >= self._early and self.drifted
+        if state.next_batch > period.begun.next_batch:
+            if early or since >= self._seconds:
+                self._report()
+        elif since >= self._seconds:
+            self._begin()
+
+    def require(self, state: State) -> None:
+        """Report the period up to ``state``, unless a period has ended there: a revision is waited
+        for that answers it.
+        """
+        if self._reported != state.next_batch:
+            self._report(asks=True)
+
+    def _observe(self, before: State, after: State) -> None:
+        arrived = {
+            name: count - before.arrivals.get(name, 0) for name, count in after.arrivals.items()
+        }
+        earlier = {} if _entering(before, after) else before.edges
+        self._watch = watch(self._watch, self._edges, after.edges, earlier, arrived)
+
+    def _report(self, *, asks: bool = False) -> None:
+        found, lasted = drifts(self._watch)
+        before: list[Interim] = []
+        if found:
+            before = self._cut(lasted)
+            self._watch = begun_anew(self._watch)
+        last = replace(_closed(self._commits[-1]), asks=asks, drifted=found)
+        self._reported = last.next_batch
+        # At once: the service answers the newest, and should not take the one before it for that.
+        self._control.report_interim(*before, last)
+        self._begin()
+
+    def _cut(self, lasted: int) -> list[Interim]:
+        """End the period before the newest ``lasted`` batches, if it has begun before them; what is
+        to be reported of it.
+        """
+        end = self._commits[-1].state.next_batch - lasted
+        commits = list(self._commits)
+        place = next((n for n, c in enumerate(commits) if c.state.next_batch == end), None)
+        if place is None or end <= commits[place].period.begun.next_batch:
+            return []
+        ended = _closed(commits[place])
+        del commits[:place]
+        self._begin(commits[0])
+        for one in commits[1:]:
+            last = self._commits[-1]
+            period = _entered(last.period, last, one.state)
+            self._commits.append(replace(one, period=period, written=last.written + one.fresh))
+        return [ended]
+
+    def _begin(self, last: _Commit | None = None) -> None:
+        """Begin a period with a commit; None: the newest."""
+        last = last or self._commits[-1]
+        self._commits.clear()
+        period = begin(last.state, last.now)
+        self._commits.append(replace(last, period=period, fresh=Written(), written=Written()))
+
+
+def _closed(last: _Commit) -> Interim:
+    """The measurements of the period that ends with ``last``."""
+    interim = close(last.period, last.state, last.steps, last.now, last.until)
+    written = last.written
+    return replace(interim, inserts=written.inserts, results=written.results, merges=written.merges)
+
+
+def _entering(before: State, after: State) -> bool:
+    return (after.epoch, after.ruleset) != (before.epoch, before.ruleset)
+
+
+def _entered(period: Period, last: _Commit, state: State) -> Period:
+    """The period that goes on with ``state``: steps are named anew where another ruleset begins."""
+    return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

@@ -1,0 +1,131 @@
+"""How the source of every stream stands, tried soon after the stream is registered.
+
+Spark's own sources are tried by their ingest queries. Of the others each is opened once when its
+stream is first seen, also while a batch runs; from the next start of the main query on, what that
+says of them counts. Changes are reported to the control plane (``Keys.sources``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import redis
+from redis.exceptions import RedisError
+
+from anabranch_contract.connectors.addresses import parse_path
+from anabranch_contract.connectors.file_sources import is_own, own_files
+from anabranch_contract.connectors.sources import (
+    RECORDED,
+    REDIS_STREAM,
+    redis_stream_options,
+)
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.recordings.recording import check_recording
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.protocol.registered import StreamRecord
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.sources.ingest.queries import Ingest
+
+#: Seconds that a Redis server may take to answer a trial.
+PATIENCE = 1.0
+
+
+@dataclass(slots=True)
+class SourceHealth:
+    """Watches the sources of one pipeline.
+
+    Attributes:
+        left_out: stream -> why the main query is without it.
+        opened: registrations of the streams that the main query reads.
+        held: stream -> why the main query goes no further in it for now.
+    """
+
+    control: Control
+    ingest: Ingest
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    opened: frozenset[str] = frozenset()
+    held: Mapping[str, str] = field(default_factory=dict)
+    _tried: dict[str, str | None] = field(default_factory=dict)
+    _told: dict[str, SourceStatus] | None = None
+
+    def look(self, records: Sequence[StreamRecord]) -> None:
+        """Try what is new among ``records``, and say what has changed."""
+        self.ingest.keep(r for r in records if is_sparks(r))
+        statuses, intake = self.ingest.statuses(), self.control.intake().streams
+        registered = {r.registration for r in records}
+        self._tried = {key: e for key, e in self._tried.items() if key in registered}
+        for record in records:
+            name, key = record.name, record.registration
+            if is_sparks(record):
+                continue
+            if name in self.left_out:
+                error: str | None = self.left_out[name]
+            elif key in self.opened and name in intake:
+                error = intake[name].error or self.held.get(name)
+            else:
+                if key not in self._tried:
+                    self._tried[key] = _tried(record, self.control.url)
+                error = self._tried[key]
+            state = SourceState.FAILED if error else SourceState.READING
+            statuses[name] = SourceStatus(key, state, error, time.time())
+        self._tell(statuses)
+
+    def _tell(self, statuses: dict[str, SourceStatus]) -> None:
+        known = self._told or {}
+        for name, status in statuses.items():
+            before = known.get(name)
+            if before is not None and replace(status, since=before.since) == before:
+                statuses[name] = before
+        changed = {n: s for n, s in statuses.items() if known.get(n) != s}
+        there = self.control.reported_sources() if self._told is None else known.keys()
+        gone = there - statuses.keys()
+        if changed or gone:
+            self.control.report_sources(changed, gone)
+        self._told = statuses
+
+    def unread(self) -> dict[str, str]:
+        """Stream -> why it is not read at present, where the main query does not know itself."""
+        failed = {
+            name: status.error or ""
+            for name, status in self.ingest.statuses().items()
+            if status.state is SourceState.FAILED
+        }
+        return {**self.left_out, **failed}
+
+
+def is_sparks(record: StreamRecord) -> bool:
+    """Whether a stream's source is one of Spark's."""
+    source = record.source
+    ours = source.format in (RECORDED, REDIS_STREAM)
+    return not (ours or is_own(source.format, source.path, source.options))
+
+
+def _tried(record: StreamRecord, url: str) -> str | None:
+    """Open a source that the runtime reads itself, and close it again; returns why it can't be."""
+    where, source = f"streams.{record.name}.source", record.source
+    try:
+        if source.format == REDIS_STREAM:
+            server = redis_stream_options(source.options).url or url
+            limits = {"socket_connect_timeout": PATIENCE, "socket_timeout": PATIENCE}
+            with redis.Redis.from_url(server, **limits) as connection:
+                connection.ping()
+        elif source.format == RECORDED:
+            check_recording(record)
+        else:
+            own_files(source.format, source.path, source.options)
+            with os.scandir(parse_path(source.path or "", "source.path").path):
+                pass
+    except StructuredError as error:
+        return str(error)
+    except (OSError, RedisError) as cause:
+        remedy = "see that it exists, answers, and may be read by the runtime"
+        return str(SourceError("no-source", str(cause), field=where, remedy=remedy))
+    return None

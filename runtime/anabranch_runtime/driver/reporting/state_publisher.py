@@ -1,0 +1,105 @@
+"""Reports to the control plane what the stores hold: often enough to be looked at, not every batch,
+and never more than it can take in: one document about all stores, and one per store with its
+segments, of those that have changed as many as there is room for, who has waited longest first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.epochs.failed_queries import surviving
+from anabranch_runtime.measure.state_report import Weights, readers, state_report, store_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+    from anabranch_runtime.control import Control
+    from anabranch_runtime.measure.state_report import Readers
+    from anabranch_runtime.state.manifest import State
+    from anabranch_runtime.storage.segment import Segment
+
+#: Seconds between two reports: with many stores making one takes some milliseconds.
+INTERVAL = 1.0
+#: Bytes per ``INTERVAL`` on average: after a report that is longer the pause is.
+PACE = 1 << 20
+#: A report that takes long is followed by a pause of so many times as long: batches wait for it.
+RARER = 10
+#: Bytes of single stores' documents in a report, from which on the others wait for the next.
+ROOM = 1 << 19
+
+
+@dataclass(slots=True)
+class StatePublisher:
+    """Reports each state that it is shown, unless it is the one reported last or that was just
+    now: then whoever shows it again later reports it.
+    """
+
+    root: Path
+    control: Control
+    _shown: State | None = None
+    _at: float = float("-inf")
+    #: How many ``INTERVAL`` the last report is to last.
+    _pause: float = 1.0
+    #: Store -> the segments and the ruleset that were reported; who waits longest comes first. None
+    #: before the first report: what is known then comes from whoever was here before.
+    _parts: dict[str, tuple[tuple[Segment, ...], RulesetId] | None] | None = None
+    _waiting: bool = False
+    _weights: Weights = field(default_factory=Weights)
+
+    def show(
+        self, state: State, ruleset: Callable[[], Ruleset | None], *, at_once: bool = False
+    ) -> None:
+        """``ruleset`` gives what ``state`` goes by, if anybody knows. ``at_once``: all of it now,
+        as nobody may come again.
+        """
+        now = time.monotonic()
+        if (state is self._shown and not self._waiting) or (
+            not at_once and now - self._at < INTERVAL * self._pause
+        ):
+            return
+        rules = ruleset()
+        if rules is not None:
+            rules = surviving(rules, state)
+        users = readers(state, rules)
+        report = state_report(self.root, state, rules, users, self._weights).dumps()
+        gone = self._forget(state)
+        parts = self._changed(state, users, ROOM if not at_once else None)
+        self.control.report_state(report, parts, gone)
+        size = len(report) + sum(map(len, parts.values()))
+        spent = time.monotonic() - now
+        self._shown, self._at, self._pause = state, now, max(1.0, size / PACE, spent * RARER)
+
+    def _forget(self, state: State) -> set[str]:
+        """The stores that have been reported and are no more."""
+        if self._parts is None:
+            self._parts = dict.fromkeys(self.control.reported_parts())
+        gone = self._parts.keys() - state.stores.keys()
+        for name in gone:
+            del self._parts[name]
+        return gone
+
+    def _changed(self, state: State, users: Readers, room: int | None) -> dict[str, str]:
+        """The documents of stores that are not as they were reported, up to ``room`` bytes and one
+        more.
+        """
+        assert self._parts is not None
+        known, found, used = self._parts, {}, 0
+        waiting = [name for name in state.stores if name not in known]
+        waiting += [name for name, one in known.items() if one != self._now(state, name)]
+        for name in waiting:
+            if room is not None and used >= room:
+                break
+            found[name] = store_parts(name, state, users).dumps()
+            used += len(found[name])
+            known.pop(name, None)
+            known[name] = self._now(state, name)
+        self._waiting = len(found) < len(waiting)
+        return found
+
+    @staticmethod
+    def _now(state: State, name: str) -> tuple[tuple[Segment, ...], RulesetId]:
+        return state.stores[name].segments, state.ruleset

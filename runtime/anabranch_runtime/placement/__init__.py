@@ -1,0 +1,1 @@
+"""Partitions' hosts: moves at epochs, and frequent values spread over several."""

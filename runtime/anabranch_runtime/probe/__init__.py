@@ -1,0 +1,1 @@
+"""Probes of one batch: the paths that partial results take through the stores."""

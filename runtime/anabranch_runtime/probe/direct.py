@@ -1,0 +1,272 @@
+"""Probes with few tuples, in one call of a kernel (``index.direct``) and little beside it.
+
+Most probes of a pipeline with many queries are of this kind: some tuples, a key of one integer
+column, a base store whose rows are all of the relation that is asked, time bounds that concern what
+is looked for. They make the same tuples as others (``probe``); all else goes the general way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.index import prefetch
+from anabranch_runtime.index.direct import match_few
+from anabranch_runtime.index.gather import NOWHERE
+from anabranch_runtime.index.matching import TooManyPairs
+from anabranch_runtime.storage.partial import RowSet, concat_rows, narrow
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+    from anabranch_contract.queries.joins import Label
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.index.gather import Places
+    from anabranch_runtime.probe.groups import Group
+    from anabranch_runtime.probe.probe import EdgeMeter, Prober
+    from anabranch_runtime.probe.reads import LookupCounts
+    from anabranch_runtime.state.coverage import Access
+    from anabranch_runtime.storage.partial import Partial
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+
+_LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+_NONE = np.zeros(0, np.int64)
+#: Key type -> the columns whose values are words that are hashed as they are.
+_PLAIN = {
+    "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()}),
+    "timestamp": frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DirectStep:
+    """What of a probe rule does not depend on the batch.
+
+    Attributes:
+        label: of the partial result's member with the key. ``column``: its key column.
+        index: of the stores that are asked. ``columns``: key columns that will do.
+        found: the label that is filled. ``inclusive``: it may be the tuple itself that arrived.
+        bounds: (label, microseconds, whether what is found is the later one).
+    """
+
+    label: Label
+    column: str
+    index: IndexKey
+    columns: frozenset[pa.DataType]
+    found: Label
+    inclusive: bool
+    bounds: tuple[tuple[Label, int, bool], ...]
+
+
+@per_ruleset
+def direct_steps(ruleset: Ruleset) -> dict[str, DirectStep | None]:
+    """Edge -> its step, as far as somebody has asked; None: it always goes the general way."""
+    return {}
+
+
+def step_of(layout: Layout, rule: ProbeRule) -> DirectStep | None:
+    """The step of ``rule``; None: it goes the general way."""
+    known = direct_steps(layout.ruleset)
+    if rule.out not in known:
+        known[rule.out] = _step(layout, rule)
+    return known[rule.out]
+
+
+def _step(layout: Layout, rule: ProbeRule) -> DirectStep | None:
+    key, found = rule.key[0], rule.members[0]
+    probe, build = key.probe, key.build
+    derived = layout.derived(probe.label, probe.attribute) or layout.derived(
+        build.label, build.attribute
+    )
+    if not layout.is_base(rule.mir) or len(rule.key) > 1 or key.type not in _PLAIN or derived:
+        return None
+    bounds = []
+    for bound in rule.bounds:
+        if (bound.later == found) == (bound.earlier == found):
+            return None
+        later = bound.later == found
+        bounds.append((bound.earlier if later else bound.later, bound.micros, later))
+    return DirectStep(
+        probe.label,
+        probe.attribute,
+        IndexKey((build.attribute,), (key.type,)),
+        _PLAIN[key.type],
+        found,
+        found in rule.inclusive,
+        tuple(bounds),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """One probe that can go the short way.
+
+    Attributes:
+        keys: where the key column is. ``rows``: the members that have it.
+        starts: the tuples that have arrived, of one table; ``sigmas``: where their sigmas are.
+        groups: (store, segments) of each tile.
+    """
+
+    step: DirectStep
+    partial: Partial
+    keys: Places
+    rows: RowSet
+    starts: RowSet
+    sigmas: Ints
+    groups: list[tuple[str, list[Group]]]
+
+    @staticmethod
+    def of(prober: Prober, partial: Partial, rule: ProbeRule, access: Access) -> Direct | None:
+        """The probe; None: it goes the general way."""
+        layout = prober.layout
+        if access.gaps or prober.by_stream or prefetch.is_enabled():
+            return None
+        step = step_of(layout, rule)
+        if step is None:
+            return None
+        at, member = partial.place[step.label]
+        rows = partial.sets[at]
+        keys = rows.tables.places(f"{member}.{step.column}" if member else step.column)
+        if keys.nullable or keys.kind not in step.columns:
+            return None
+        at, member = partial.place[partial.start]
+        starts = partial.sets[at]
+        if member or starts.which is not None:
+            return None
+        groups = []
+        for tile in access.tiles:
+            if layout.missing_filter(rule.mir, tile.store):
+                return None
+            some = prober.segments.groups(tile.store, tile.interval, split=False)
+            if any(group.any_clipped for group in some):
+                return None
+            groups.append((tile.store, some))
+        sigmas = starts.tables.places(SIGMA).first
+        return Direct(step, partial, keys, rows, starts, sigmas, groups)
+
+    def join(self, prober: Prober, meter: EdgeMeter, most: int) -> Partial | None:
+        """The tuples that the probe makes before residuals are checked; None: there are none. All
+        that is counted of it but the tuples that are made is added to ``meter``.
+
+        Raises:
+            TooManyPairs: there are more than ``most``.
+        """
+        partial, n = self.partial, self.partial.length
+        lows, highs = self._range()
+        lookups: dict[str, LookupCounts] = {}
+        parts: list[tuple[I32, RowSet]] = []
+        left = most
+        for store, groups in self.groups:
+            lookup = lookups.get(store)
+            if lookup is None:
+                lookup = prober.reads.begin(store, self.step.index.name, n)
+                lookups[store] = lookup
+            inside = sum(len(group.readers) for group in groups)
+            lookup.by_batch += n * (prober.segments.count(store) - inside)
+            for group in groups:
+                found = self._match(prober.layout, group, lows, highs, left, lookup, meter)
+                if found is not None:
+                    parts.append(found)
+                    left -= len(found[0])
+        marks = None
+        for lookup in lookups.values():
+            meter.looked += lookup.looked
+            marks = lookup.marks if marks is None else marks | lookup.marks
+        meter.calls += 1
+        meter.probes += n
+        meter.found += 0 if marks is None else int(np.count_nonzero(marks))
+        if not parts:
+            return None
+        positions = np.concatenate([p for p, _ in parts]) if len(parts) > 1 else parts[0][0]
+        rows = concat_rows([rows for _, rows in parts])
+        return partial.extend(positions, rows, {self.step.found: ""})
+
+    def _match(
+        self,
+        layout: Layout,
+        group: Group,
+        lows: Ints,
+        highs: Ints,
+        most: int,
+        lookup: LookupCounts,
+        meter: EdgeMeter,
+    ) -> tuple[I32, RowSet] | None:
+        step, rows = self.step, self.rows
+
+        def columns(reader: Any) -> list[pa.Array]:
+            return [reader.column(step.index.columns[0])]
+
+        indexes = group.indexes(step.index, columns)
+        sigmas = group.columns(SIGMA, current=True) if group.any_current else group.nowhere
+        taus = least = greatest = _NONE
+        if len(lows):
+            taus = group.tables.places(TAU).first
+            least, greatest = group.times(0)
+        whole, _ = group.whole
+        positions, numbers, found, counts = match_few(
+            self.keys.first,
+            NOWHERE if rows.which is None else rows.which,
+            rows.rows,
+            self.keys.width,
+            self.sigmas,
+            self.starts.rows,
+            0 if step.inclusive else 1,
+            lows,
+            highs,
+            indexes,
+            sigmas,
+            taus,
+            least,
+            greatest,
+            group.rows,
+            whole,
+            most,
+            lookup.marks,
+        )
+        within, stored, held, matches, hits, stopped = counts.tolist()
+        if stopped:
+            raise TooManyPairs
+        n, segments = self.partial.length, len(group.readers)
+        group.count(n, found)
+        lookup.by_time += n * (segments - within)
+        lookup.filtered += held
+        lookup.looked += n * within - held
+        lookup.matches += matches
+        meter.pairs += n * stored
+        meter.matches += matches
+        meter.hits += hits
+        if not len(positions):
+            return None
+        tables, hit = group.having(found, len(positions))
+        which: NDArray[np.integer[Any]] | None = None
+        if len(hit) > 1:
+            which = np.repeat(np.arange(len(hit), dtype=narrow(len(hit))), found[hit])
+        return positions, RowSet(tables, which, numbers)
+
+    def _range(self) -> tuple[Ints, Ints]:
+        """Least and greatest event time of a match, per position; empty where any will do."""
+        low: Ints | None = None
+        high: Ints | None = None
+        for label, micros, later in self.step.bounds:
+            tau = self.partial.tau(label)
+            if later:
+                limit = tau + micros
+                high = limit if high is None else np.minimum(high, limit)
+            else:
+                limit = tau - micros
+                low = limit if low is None else np.maximum(low, limit)
+        if low is None and high is None:
+            return _NONE, _NONE
+        n = self.partial.length
+        low = np.full(n, _LEAST) if low is None else low
+        return low, np.full(n, _GREATEST) if high is None else high

@@ -1,0 +1,577 @@
+"""Probing: from a partial result and a rule to the next partial result.
+
+Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored
+row) whose keys are equal, where each member of the row arrived before the start tuple (by sigma;
+at the same sigma for ``inclusive`` members), belongs to the batches that the store answers for,
+and satisfies the rule's time bounds and residuals. Each such pair appears once, because the tiles
+of a rule don't overlap and gaps are disjoint from tiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.index.gather import gather, pick, place_of, places
+from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
+from anabranch_runtime.index.matching import ANY, Constraint, TooManyPairs, in_order, match
+from anabranch_runtime.probe.direct import Direct
+from anabranch_runtime.probe.reads import ReadMeters
+from anabranch_runtime.storage.partial import (
+    Partial,
+    RowSet,
+    concat_partials,
+    concat_rows,
+    fetcher,
+    narrow,
+)
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
+    from anabranch_contract.queries.expressions import Expr
+    from anabranch_contract.queries.joins import Label
+    from anabranch_runtime.epochs.layout import Layout, StoreLayout
+    from anabranch_runtime.index.matching import Probes
+    from anabranch_runtime.probe.groups import Group, LiveSegments
+    from anabranch_runtime.probe.reads import LookupCounts
+    from anabranch_runtime.state.coverage import Access, Tile
+    from anabranch_runtime.state.dealt import Dealt
+    from anabranch_runtime.storage.segment import IndexKey
+
+    Ints = NDArray[np.int64]
+    I32 = NDArray[np.int32]
+
+#: So few probes look into the segments of all partitions at once: a call per partition would cost
+#: more than the lookups in vain.
+FEW = 1 << 11
+_LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+
+
+@dataclass(slots=True)
+class EdgeMeter:
+    """Running counts of one edge; see ``EdgeStatistics``."""
+
+    probes: int = 0
+    matches: int = 0
+    seconds: float = 0.0
+    pairs: int = 0
+    hits: int = 0
+    found: int = 0
+    calls: int = 0
+    looked: int = 0
+    made: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    asked: int = 0
+    dropped: int = 0
+
+    @property
+    def counts(self) -> EdgeStatistics:
+        """The counts so far."""
+        return EdgeStatistics(**asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The build side of a probe.
+
+    Attributes:
+        name: the relation or MIR.
+        key: the attributes that must be equal.
+        members: the labels that a row of it fills.
+        inclusive: those of them that may be the start tuple itself.
+        whenever: a row counts whenever it arrived, be it after the start tuple.
+    """
+
+    name: str
+    key: Sequence[KeyPart]
+    members: Sequence[Label]
+    inclusive: Sequence[Label]
+    whenever: bool = False
+
+
+@dataclass(slots=True)
+class Prober:
+    """Executes probe rules of one batch in one task.
+
+    Attributes:
+        most: tuples that a probe, or a step of one, may make.
+        by_stream: whether of two tuples of the batch the one of the stream with the greater name
+            counts as the later one, however they are numbered (``semantics.md``, "Rations").
+    """
+
+    layout: Layout
+    segments: LiveSegments
+    batch: int
+    most: int = ANY
+    by_stream: bool = False
+    meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
+    reads: ReadMeters = field(default_factory=ReadMeters)
+
+    def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
+        """The partial result on ``rule.out``; None where it is empty.
+
+        Raises:
+            TooManyPairs: it has more than ``most`` tuples, or a step on the way to it would have,
+                and ``partial`` has more than one: it is to be sent in smaller pieces (``pieces``).
+        """
+        with self._metered(rule) as meter:
+            return self._probe(partial, rule, access, meter)
+
+    def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
+        """One step of what replaces an MIR where no store has it (``ProbeRule.fill``); the last one
+        gives the partial result on ``rule.out``. None where it is empty.
+
+        Raises:
+            TooManyPairs: as for :meth:`probe`.
+        """
+        most = self.most if partial.length > 1 else ANY
+        with self._metered(rule) as meter:
+            found = self._fill_step(partial, rule, access, at, most)
+            if found is not None and at + 1 == len(rule.fill):
+                found = self._inside(found, rule, access)
+                meter.matches += found.length
+                # At least so many tuples: which of those with one start have found it is not known.
+                meter.found += len(np.unique(found.sigma(found.start)))
+                found = check(self.layout, found, rule.bounds, rule.residuals)
+                meter.made += found.length
+        return found if found is not None and found.length else None
+
+    @contextmanager
+    def _metered(self, rule: ProbeRule) -> Iterator[EdgeMeter]:
+        """The meter of a probe, which counts nothing but time where the block fails."""
+        started = time.process_time()
+        meter = self.meters[rule.out]
+        known = replace(meter)
+        try:
+            yield meter
+        except Exception:
+            # Too many pairs, or an expression that fails: as if it had not been tried, but for the
+            # time.
+            meter = self.meters[rule.out] = known
+            raise
+        else:
+            self.reads.keep()
+        finally:
+            self.reads.forget()
+            meter.seconds += time.process_time() - started
+
+    def _probe(
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
+    ) -> Partial | None:
+        most = self.most if partial.length > 1 else ANY
+        direct = Direct.of(self, partial, rule, access) if partial.length <= FEW else None
+        if direct is None:
+            return self.generally(partial, rule, access, meter, most)
+        made = direct.join(self, meter, most)
+        if made is not None:
+            # Its time bounds hold: all of them concern what was looked for.
+            made = check(self.layout, made, (), rule.residuals)
+            meter.made += made.length
+        return made if made is not None and made.length else None
+
+    def generally(
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter, most: int
+    ) -> Partial | None:
+        """As :meth:`probe`, by any rule and however many tuples there are; counted in ``meter``."""
+        target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
+        early = not access.gaps and not any(
+            self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles
+        )
+        bounds = rule.bounds if early else ()
+        lookup = Lookup(self, partial, target, bounds)
+        found = self._join(lookup, access.tiles, meter, most)
+        parts = [found] if found is not None else []
+        marks = lookup.marks()
+        if access.gaps:
+            filled = self._fill(partial, rule, access, most)
+            if filled is not None:
+                parts.append(filled)
+                meter.matches += filled.length
+                marks[filled.origins] = 1
+        joined = concat_partials(parts) if parts else None
+        meter.calls += 1
+        meter.probes += partial.length
+        meter.looked += lookup.looked
+        meter.found += int(np.count_nonzero(marks.view(np.bool_)))
+        if joined is not None:
+            joined = check(self.layout, joined, rule.bounds, rule.residuals)
+            meter.made += joined.length
+        return joined if joined is not None and joined.length else None
+
+    def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
+        """Probe the MIR's parts one by one; keep combinations that belong to a gap, and note from
+        which tuple of ``partial`` each has come.
+        """
+        current = partial.numbered()
+        for at in range(len(rule.fill)):
+            found = self._fill_step(current, rule, access, at, most)
+            if found is None:
+                return None
+            current = found
+        return self._inside(current, rule, access)
+
+    def _fill_step(
+        self, partial: Partial, rule: ProbeRule, access: Access, at: int, most: int
+    ) -> Partial | None:
+        """The ``at``-th of these probes; None where it makes nothing."""
+        step = rule.fill[at]
+        target = Target(step.relation, step.key, (step.label,), step.inclusive)
+        found = self._join(Lookup(self, partial, target, ()), access.fill[at], None, most)
+        if found is None:
+            return None
+        found = check(self.layout, found, step.bounds, ())
+        return found if found.length else None
+
+    def _inside(self, current: Partial, rule: ProbeRule, access: Access) -> Partial:
+        """The combinations that belong to a gap."""
+        if len(access.gaps) == 1 and access.gaps[0][1] >= self.batch:
+            return current
+        last = np.max([current.batch(m) for m in rule.members], axis=0)
+        inside = np.zeros(current.length, bool)
+        for low, high in access.gaps:
+            inside |= (last >= low) & (last <= high)
+        return current.where(inside)
+
+    def _join(
+        self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeMeter | None, most: int
+    ) -> Partial | None:
+        """The partial result with the rows of ``tiles`` that have its keys and arrived before it.
+
+        Args:
+            lookup: of the partial result in the target; nothing has been looked up yet.
+            meter: counts the matches (of key and arrival order). Pairs and hits are counted over
+                the segments of which every row may match: those of earlier batches, wholly
+                inside their tile, without a filter to make up for.
+            most: tuples that may be found.
+
+        Raises:
+            TooManyPairs: there are more.
+        """
+        target, found = lookup.target, list[tuple["I32", RowSet]]()
+        left = most
+        for tile in tiles:
+            for group, probes in lookup.routed(tile):
+                pairs = lookup.match(tile, group, probes, meter, left)
+                if pairs is not None:
+                    found.append(pairs)
+                    left -= len(pairs[0])
+        if not found:
+            return None
+        base = self.layout.is_base(target.name)
+        place = {target.members[0]: ""} if base else {m: str(m) for m in target.members}
+        positions = np.concatenate([at for at, _ in found]) if len(found) > 1 else found[0][0]
+        return lookup.partial.extend(positions, concat_rows([rows for _, rows in found]), place)
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The keys of a partial result's tuples, sorted for probing; made once per partial and key."""
+
+    arrays: list[pa.Array]
+    types: list[str]
+    exact: bool
+    probes: Probes
+    routes: dict[tuple[int, int, tuple[Dealt, ...]], list[Probes]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(layout: Layout, partial: Partial, key: Sequence[KeyPart]) -> _Keys:
+        """The partial result's side of ``key``."""
+        wanted = tuple((k.probe, k.type) for k in key)
+        found: _Keys | None = partial.lookups.get(wanted)
+        if found is None:
+            arrays = [layout.probed(partial, k.probe) for k in key]
+            types = [k.type for k in key]
+            keys = key_vector(arrays, types)
+            alive = None if keys.valid is None else np.flatnonzero(keys.valid)
+            found = _Keys(arrays, types, keys.exact, in_order(keys.hashes, alive))
+            partial.lookups[wanted] = found
+        return found
+
+    def routed(self, part: int, store: StoreLayout) -> list[Probes]:
+        """The probes that go to each partition of ``store`` by the ``part``-th key attribute."""
+        partitions = store.partitions
+        found = self.routes.get((part, partitions, store.dealt))
+        if found is None:
+            hashes = self.probes.hashes
+            if len(self.arrays) > 1:
+                alone = key_vector([self.arrays[part]], [self.types[part]]).hashes
+                hashes = pick(alone, self.probes.order)
+            homes = partition_of(hashes, partitions)
+            dealt = store.dealt_rows
+            masks = (
+                (homes == p for p in range(partitions))
+                if dealt is None
+                else dealt.by_partition(hashes, homes)
+            )
+            found = [self.probes.where(mask) for mask in masks]
+            self.routes[part, partitions, store.dealt] = found
+        return found
+
+
+class Lookup:
+    """One probe of one partial result.
+
+    ``bounds`` are time bounds that may be enforced while rows are matched, where that is exact and
+    cheap: the caller checks all bounds again.
+    """
+
+    __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "partial", "prober", "target")
+
+    def __init__(
+        self, prober: Prober, partial: Partial, target: Target, bounds: Sequence[TimeBound]
+    ) -> None:
+        self.prober, self.partial, self.target = prober, partial, target
+        self._keys = _Keys.of(prober.layout, partial, target.key)
+        self._arrived: dict[Label, Ints] = {}
+        self._lookups: dict[str, tuple[IndexKey, LookupCounts]] = {}
+        self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
+
+    def marks(self) -> NDArray[np.uint8]:
+        """Per tuple of the partial result 1 where it has found a match so far; a copy."""
+        found = np.zeros(self.partial.length, np.uint8)
+        for _, counts in self._lookups.values():
+            found |= counts.marks
+        return found
+
+    @property
+    def looked(self) -> int:
+        """Segments looked into so far, summed over the tuples."""
+        return sum(counts.looked for _, counts in self._lookups.values())
+
+    def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
+        """The tile's segments, with the probes that may find something there: those that a
+        partition may have rows for, where probing tuples know the partition attribute and are
+        many, else all.
+        """
+        store = self.prober.layout.stores[tile.store]
+        part = None
+        many = len(self._keys.probes) > FEW
+        if many and store.partition is not None and store.partitions > 1:
+            parts = ((k.build, k.type) for k in self.target.key)
+            part = next((i for i, p in enumerate(parts) if p == store.partition), None)
+        segments = self.prober.segments
+        groups = segments.groups(tile.store, tile.interval, split=part is not None)
+        lookup, probes = self._index(store)[1], self._keys.probes
+        inside = sum(len(group.readers) for group in groups)
+        lookup.by_batch += len(probes) * (segments.count(tile.store) - inside)
+        if part is None:
+            yield from ((group, probes) for group in groups)
+        elif groups:
+            routes = self._keys.routed(part, store)
+            lookup.by_partition += len(probes) * inside
+            for group in groups:
+                own = routes[group.partition]
+                lookup.by_partition -= len(own) * len(group.readers)
+                yield group, own
+
+    def _index(self, store: StoreLayout) -> tuple[IndexKey, LookupCounts]:
+        """The index of ``store`` that answers, and what is counted of it."""
+        found = self._lookups.get(store.id)
+        if found is None:
+            key = store.index_key(self.target.key)
+            lookup = self.prober.reads.begin(store.id, key.name, self.partial.length)
+            found = self._lookups[store.id] = (key, lookup)
+        return found
+
+    def match(
+        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None, most: int
+    ) -> tuple[I32, RowSet] | None:
+        """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
+
+        Raises:
+            TooManyPairs: there are more than ``most``.
+        """
+        layout, target = self.prober.layout, self.target
+        store = layout.stores[tile.store]
+        key, lookup = self._index(store)
+        before = len(group.readers)
+        group = self._in_time(group)
+        within = len(group.readers)
+        lookup.by_time += len(probes) * (before - within)
+        weaker = layout.missing_filter(target.name, tile.store)
+        whole, stored = group.whole
+        if meter is not None and not weaker:
+            meter.pairs += self.partial.length * stored
+        if not len(probes) or not len(group.readers):
+            return None
+        indexes = group.indexes(
+            key,
+            lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key],
+        )
+        arrival = self._arrival(store, tile, group)
+        timing = self._timing(store, group) if self._keys.exact else []
+        # Where some of what is found may turn out to be no match, it is not noted at once.
+        sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
+        marks = lookup.marks if sure else np.zeros_like(lookup.marks)
+        found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
+        if len(found.positions) > most:
+            raise TooManyPairs
+        group.count(len(probes), found.found)
+        lookup.filtered += found.held
+        lookup.looked += len(probes) * within - found.held
+        positions, counted = found.positions, found.counted
+        tables, hit = group.having(found.found, len(positions))
+        which: NDArray[np.integer[Any]] | None = None
+        if len(hit) > 1:
+            numbers: Ints = np.repeat(np.arange(len(hit)), found.found[hit])
+            which = numbers.astype(narrow(len(hit)))
+        joined = RowSet(tables, which, found.rows)
+        mask = self._afterwards(store, tile, group, positions, joined, weaker)
+        if mask is not None and not mask.all():
+            kept = np.flatnonzero(mask).astype(np.int32)
+            positions, joined = pick(positions, kept), joined.take(kept)
+            sources = np.zeros(len(kept), np.int64) if joined.which is None else joined.which
+            counted = np.bincount(hit[sources], minlength=len(group.readers))
+        if not sure:
+            lookup.kept(marks, positions, mask)
+        lookup.matches += int(counted.sum())
+        if meter is not None:
+            meter.matches += int(counted.sum())
+            if not weaker:
+                meter.hits += int(counted[whole].sum())
+        return (positions, joined) if len(positions) else None
+
+    def _arrival(self, store: StoreLayout, tile: Tile, group: Group) -> list[Constraint]:
+        """That each member arrived before the start tuple, and in the tile's batches (of an MIR
+        its newest member: see ``_afterwards``).
+        """
+        found: list[Constraint] = []
+        if group.any_current and not self.target.whenever:
+            for label, member in zip(self.target.members, store.members, strict=True):
+                name = SIGMA if store.is_base else f"{SIGMA}:{member}"
+                columns = group.columns(name, current=True)
+                found.append(Constraint(columns, self._ever(), self._before(label)))
+        if store.is_base and group.any_clipped:
+            low, high = tile.interval
+            columns = group.columns(SIGMA, current=False)
+            first = np.full(self.partial.length, low << OFFSET_BITS, np.int64)
+            last = np.full(self.partial.length, ((high + 1) << OFFSET_BITS) - 1, np.int64)
+            found.append(Constraint(columns, first, last))
+        return found
+
+    def _ever(self) -> Ints:
+        """No lower limit, for each position."""
+        found: Ints | None = self.partial.lookups.get("ever")
+        if found is None:
+            found = self.partial.lookups["ever"] = np.full(self.partial.length, _LEAST)
+        return found
+
+    def _before(self, label: Label) -> Ints:
+        """The greatest sigma that a match under ``label`` may have."""
+        if label not in self._arrived:
+            start, layout = self.partial.start, self.prober.layout
+            first = self.prober.batch << OFFSET_BITS
+            own, other = layout.stream(start), layout.stream(label)
+            if self.prober.by_stream and own != other:
+                last = first - 1 if other > own else first + (1 << OFFSET_BITS) - 1
+                self._arrived[label] = np.full(self.partial.length, last, np.int64)
+            else:
+                sigma = self.partial.sigma(start)
+                self._arrived[label] = sigma if label in self.target.inclusive else sigma - 1
+        return self._arrived[label]
+
+    def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:
+        """The bounds between the partial result and new members, on the stored event time."""
+        found = []
+        for label, low, high in self._ranges:
+            member = store.members[self.target.members.index(label)]
+            name = TAU if store.is_base else f"{TAU}:{member}"
+            found.append(Constraint(group.tables.places(name).first, low, high))
+        return found
+
+    def _in_time(self, group: Group) -> Group:
+        """The segments of which a row may be within the bounds."""
+        for label, low, high in self._ranges:
+            least, greatest = group.times(self.target.members.index(label))
+            near = (greatest >= low.min()) & (least <= high.max())
+            if not near.all():
+                group = group.where(near)
+        return group
+
+    def _time_ranges(self, bounds: Sequence[TimeBound]) -> list[tuple[Label, Ints, Ints]]:
+        """Label of a new member -> least and greatest event time of a match, per position."""
+        found: dict[Label, tuple[Ints, Ints]] = {}
+        members = set(self.target.members)
+        for bound in bounds:
+            if (bound.later in members) == (bound.earlier in members):
+                continue
+            label = bound.later if bound.later in members else bound.earlier
+            if label not in found:
+                shape = self.partial.length
+                found[label] = (np.full(shape, _LEAST), np.full(shape, _GREATEST))
+            low, high = found[label]
+            if label == bound.later:
+                np.minimum(high, self.partial.tau(bound.earlier) + bound.micros, out=high)
+            else:
+                np.maximum(low, self.partial.tau(bound.later) - bound.micros, out=low)
+        return [(label, low, high) for label, (low, high) in found.items()]
+
+    def _afterwards(
+        self,
+        store: StoreLayout,
+        tile: Tile,
+        group: Group,
+        positions: I32,
+        rows: RowSet,
+        weaker: Sequence[Expr],
+    ) -> NDArray[np.bool_] | None:
+        """Which pairs hold by what is only looked at once the hashes are known to be equal: the
+        values of inexact keys, a filter that the store lacks, the batches of an MIR's rows.
+        """
+        if len(positions) == 0:
+            return None
+        mask: NDArray[np.bool_] | None = None
+        if not self._keys.exact:
+            arrays = [plain(a) for a in self._keys.arrays]
+            left = [gather(places([place_of(a)]), None, positions) for a in arrays]
+            right = [_stored(self.prober.layout, store, rows, k) for k in self.target.key]
+            mask = values_equal(left, right, self._keys.types)
+        if weaker:
+            kept = filter_mask(weaker, lambda c: rows.column(c.name), len(positions))
+            mask = kept if mask is None else mask if kept is None else mask & kept
+        if not store.is_base and group.any_clipped:
+            low, high = tile.interval
+            newest = np.max([rows.int64(f"{SIGMA}:{m}") for m in store.members], axis=0)
+            batch = newest >> OFFSET_BITS
+            inside = (batch >= low) & (batch <= high)
+            mask = inside if mask is None else mask & inside
+        return mask
+
+
+def check(
+    layout: Layout, partial: Partial, bounds: Sequence[TimeBound], residuals: Sequence[Expr]
+) -> Partial:
+    """``partial`` less the tuples that violate a time bound or a residual."""
+    mask: NDArray[np.bool_] | None = None
+    for bound in bounds:
+        held = partial.tau(bound.later) - partial.tau(bound.earlier) <= bound.micros
+        mask = held if mask is None else mask & held
+    partial = partial.where(mask)
+    if residuals and partial.length:
+        partial = partial.where(filter_mask(residuals, fetcher(partial), partial.length))
+    return partial
+
+
+def _stored(layout: Layout, store: StoreLayout, rows: RowSet, part: KeyPart) -> pa.Array:
+    """A key attribute of stored rows."""
+    derived = layout.derived(part.build.label, part.build.attribute)
+    if derived is None:
+        return rows.column(store.column(part.build.label, part.build.attribute))
+    label = part.build.label
+    return evaluate(derived, lambda c: rows.column(store.column(label, c.name)), len(rows.rows))

@@ -1,0 +1,167 @@
+"""The probe rules of a ruleset that are executed in rounds, as tables for a kernel.
+
+A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and
+time bounds decides about its pairs, it runs in the first stage, all of a start's tuples take it,
+it does not look ahead, and its tuples come from arrivals or from such a rule. All that a batch
+does not change is worked out here, once per ruleset. A ruleset with few rules has an empty
+program: its rounds would cost more than the calls they spare.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.probe.direct import step_of
+from anabranch_runtime.storage.segment import SIGMA, TAU
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+    from anabranch_contract.queries.joins import Label
+    from anabranch_runtime.probe.direct import DirectStep
+    from anabranch_runtime.storage.segment import IndexKey
+
+    Ints = NDArray[np.int64]
+
+#: Probe rules that a ruleset must have for its edges to go in rounds.
+FEWEST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Rules by numbers.
+
+    Attributes:
+        rules: by their numbers. ``labels``: of the tuples that each makes, the start first.
+        table, bounds: what ``index.rounds.match_round`` reads of them.
+        questions: a rule for each way to ask a store, which several may share, its index, and the
+            index's name.
+        names: the columns that are read of tuples: sigmas, event times, keys.
+        read: stream -> the numbers of the columns that are read of its tuples.
+        roots: start -> the numbers of the rules that its arrivals are sent to.
+        children, child_ends: the rules that go on from each, one after the other.
+        others: rules outside of the program that go on from each.
+        delivers: whether what each makes goes to stores, outputs or others.
+    """
+
+    rules: tuple[ProbeRule, ...]
+    labels: tuple[tuple[Label, ...], ...]
+    table: Ints
+    bounds: Ints
+    questions: tuple[tuple[ProbeRule, IndexKey, str], ...]
+    names: tuple[str, ...]
+    read: Mapping[str, tuple[int, ...]]
+    roots: Mapping[Label, dict[str, int]]
+    children: Ints
+    child_ends: Ints
+    others: tuple[tuple[ProbeRule, ...], ...]
+    delivers: NDArray[np.bool_]
+
+
+@per_ruleset
+def program(ruleset: Ruleset) -> Program:
+    """The program of ``ruleset``."""
+    layout = Layout(ruleset, {})
+    steps: list[DirectStep] = []
+    rules: list[ProbeRule] = []
+    labels: list[tuple[Label, ...]] = []
+    roots: dict[Label, dict[str, int]] = defaultdict(dict)
+    children: list[list[int]] = []
+    others: list[tuple[ProbeRule, ...]] = []
+
+    def add(rule: ProbeRule, before: tuple[Label, ...]) -> bool:
+        step = step_of(layout, rule)
+        apart = rule.level or rule.residuals or rule.substreams or rule.ahead
+        if step is None or apart or not _plain(layout, step):
+            return False
+        steps.append(step)
+        rules.append(rule)
+        labels.append((*before, step.found))
+        return True
+
+    many = len(ruleset.probe_rules) >= FEWEST
+    for label in [label for starts in layout.starts.values() for label in starts] if many else ():
+        for rule in layout.probes.get(arrival_edge(layout.relation_of[label]), ()):
+            if rule.start == label and add(rule, (label,)):
+                roots[label][rule.out] = len(rules) - 1
+    at = 0
+    while at < len(rules):
+        own, left = list[int](), list["ProbeRule"]()
+        for child in layout.probes.get(rules[at].out, ()):
+            if add(child, labels[at]):
+                own.append(len(rules) - 1)
+            else:
+                left.append(child)
+        children.append(own)
+        others.append(tuple(left))
+        at += 1
+    return _compiled(layout, rules, steps, labels, roots, children, others)
+
+
+def _plain(layout: Layout, step: DirectStep) -> bool:
+    """Whether the key's column is, as its stream declares it, one that is hashed as it is."""
+    declared = dict(layout.streams[layout.stream(step.label)].columns)
+    return step.column in declared and arrow_type(declared[step.column]) in step.columns
+
+
+def _compiled(
+    layout: Layout,
+    rules: list[ProbeRule],
+    steps: list[DirectStep],
+    labels: list[tuple[Label, ...]],
+    roots: Mapping[Label, dict[str, int]],
+    children: list[list[int]],
+    others: list[tuple[ProbeRule, ...]],
+) -> Program:
+    names = {SIGMA: 0, TAU: 1}
+    read: dict[str, set[int]] = defaultdict(set)
+    questions: dict[tuple[str, str, IndexKey], int] = {}
+    asked: list[tuple[ProbeRule, IndexKey, str]] = []
+    lines, bounds = [], list[tuple[int, int, int]]()
+    for rule, step, members in zip(rules, steps, labels, strict=True):
+        question = (rule.mir, rule.store, step.index)
+        if question not in questions:
+            questions[question] = len(asked)
+            asked.append((rule, step.index, step.index.name))
+        column = names.setdefault(step.column, len(names))
+        read[layout.stream(step.label)].add(column)
+        read[layout.stream(rule.start)].add(names[SIGMA])
+        first = len(bounds)
+        for partner, micros, later in step.bounds:
+            bounds.append((members.index(partner), micros, later))
+            read[layout.stream(partner)].add(names[TAU])
+        less = 0 if step.inclusive else 1
+        keyed = members.index(step.label)
+        lines.append((keyed, column, less, first, len(bounds), questions[question]))
+    wanted = (layout.inserts, layout.outputs)
+    return Program(
+        tuple(rules),
+        tuple(labels),
+        np.array(lines, np.int64).reshape(-1, 6),
+        np.array(bounds, np.int64).reshape(-1, 3),
+        tuple(asked),
+        tuple(names),
+        {stream: tuple(sorted(columns)) for stream, columns in read.items()},
+        roots,
+        np.array([c for own in children for c in own], np.int64),
+        np.cumsum([0, *map(len, children)]),
+        tuple(others),
+        np.array(
+            [
+                bool(left) or any(rule.out in there for there in wanted)
+                for rule, left in zip(rules, others, strict=True)
+            ],
+            np.bool_,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Probes under CPU shortage: rations per goal, their effect, and probes made up for later."""

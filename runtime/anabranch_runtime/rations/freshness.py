@@ -1,0 +1,57 @@
+"""Results that are too old to be of use when they are found (``semantics.md``, "Freshness")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.rations.limits import behind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from anabranch_contract.plans.ruleset import Edge, QuerySpec, Ruleset
+    from anabranch_contract.queries.joins import RelationId, StreamName
+    from anabranch_runtime.state.manifest import State
+
+
+def present(state: State, planned: int | None) -> int | None:
+    """By what the age of tuples is measured in the next batch (microseconds); None: nothing has
+    an age yet.
+
+    Args:
+        planned: when the batch was planned; None: not known, the greatest event time counts.
+    """
+    if planned is not None:
+        return planned
+    known = (stream.newest for stream in state.streams.values())
+    return max((tau for tau in known if tau is not None), default=None)
+
+
+def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
+    """Edge -> the least event time of a tuple that may still begin a result behind it, for edges
+    behind which every query has such a limit, and no intermediate result is kept.
+    """
+    if now is None or not any(query.freshness for query in ruleset.queries):
+        return {}
+    limits = {(q.id, label): now - most for q in ruleset.queries for label, most in q.freshness}
+    found = behind(ruleset, lambda query, start: limits.get((query, start)), None, _least)
+    return {edge: limit for edge, limit in found.items() if limit is not None}
+
+
+def fresh_until(
+    query: QuerySpec, streams: Mapping[RelationId, StreamName], reached: Mapping[str, int]
+) -> int | None:
+    """The last time at which a result of ``query`` may be fresh; None: it always may.
+
+    Args:
+        streams: relation -> its stream. ``reached``: stream -> the greatest event time that a
+            member of the result may have; of others nothing is known.
+    """
+    stream_of = {label: streams[relation] for _, label, relation in query.members}
+    ends = (reached[s] + most for a, most in query.freshness if (s := stream_of[a]) in reached)
+    return min(ends, default=None)
+
+
+def _least(wanted: Sequence[int | None]) -> int | None:
+    known = [limit for limit in wanted if limit is not None]
+    return min(known) if known and len(known) == len(wanted) else None

@@ -1,0 +1,133 @@
+"""Deciding what a batch withholds from probes (``semantics.md``, "Rations").
+
+The service plans the best rations for every budget, and publishes them as a schedule
+(``contract.plans.rations``). Here the budget is chosen, before each batch, from how the last ones
+went (``overload``). Without a schedule nothing is withheld.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from anabranch_contract.plans.rations import Overload, Ration
+from anabranch_contract.protocol.progress import Mode, Rationing
+from anabranch_runtime.rations.overload import Load, Work, observe
+from anabranch_runtime.recovery.journal import KnownLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from anabranch_contract.plans.rations import RationSchedule
+    from anabranch_contract.plans.ruleset import Ruleset
+    from anabranch_contract.protocol.intake import StreamIntake
+    from anabranch_runtime.control import Control
+
+#: The least ration. A goal that is given nothing else gets a sample, so that what is withheld of it
+#: can be estimated, and its steps go on being measured.
+SAMPLE = 1 / 256
+
+
+class Rationer:
+    """Chooses the rations of batches.
+
+    Attributes:
+        schedule: the newest; None: the policy is to wait.
+    """
+
+    def __init__(self, control: Control, mode: Mode, known: KnownLoad | None = None) -> None:
+        """Go on with the load that was ``known`` to the driver before, if there was one."""
+        self._control, self._live = control, mode is Mode.LIVE
+        self.schedule: RationSchedule | None = None
+        self._load = Load() if known is None or not self._live else _resumed(known)
+        self._rations: tuple[Ration, ...] = ()
+        self._ended = time.monotonic()
+
+    @property
+    def length(self) -> float | None:
+        """Seconds that a batch may take; None: nothing is promised."""
+        schedule = self.schedule
+        return None if schedule is None or not self._live else schedule.latency / 2
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether what is withheld is to be made good."""
+        return self.schedule is not None and self.schedule.catch_up
+
+    @property
+    def rationing(self) -> Rationing:
+        """What is reported."""
+        schedule, load = self.schedule, self._load
+        if schedule is None:
+            return Rationing()
+        return Rationing(
+            policy=Overload.CATCH_UP if schedule.catch_up else Overload.RATION,
+            budget=self._budget(schedule),
+            needed=load.needed,
+            overloaded=bool(self._rations),
+            latency=schedule.latency if self._live else None,
+            rations=self._rations,
+        )
+
+    @property
+    def known(self) -> KnownLoad | None:
+        """What is recorded with a batch; None where no budget is chosen by the load."""
+        if self.schedule is None or self.schedule.budget is not None or not self._live:
+            return None
+        return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
+
+    def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
+        """Those of the next batch, which goes by ``ruleset``; of goals left out the share is 1.
+
+        Args:
+            never: queries that are not rationed.
+        """
+        schedule = self.schedule = self._control.ration_schedule()
+        if schedule is None:
+            self._load, self._rations, self._ended = Load(), (), time.monotonic()
+            return ()
+        goals = {
+            (query.id, label)
+            for query in ruleset.queries
+            if (query.left_of or query.id) not in never
+            for _, label, _ in query.members
+        }
+        wanted = schedule.rations(self._budget(schedule))
+        self._rations = tuple(
+            Ration(r.query, r.start, max(r.share, SAMPLE), r.ranking)
+            for r in wanted
+            if (r.query, r.start) in goals
+        )
+        return self._rations
+
+    def done(
+        self, rows: int, seconds: float, probing: float, streams: Iterable[StreamIntake]
+    ) -> None:
+        """A batch of ``rows`` rows is committed, of which tasks probed for ``probing`` seconds."""
+        now = time.monotonic()
+        elapsed, self._ended = now - self._ended, now
+        schedule, stand = self.schedule, list(streams)
+        if schedule is None or not self._live:
+            return
+        work = Work(
+            rows,
+            seconds,
+            probing,
+            self._load.budget if self._rations else 1.0,
+            schedule.rationable,
+            elapsed,
+            sum(s.waiting for s in stand),
+            max((s.seconds for s in stand), default=0.0),
+        )
+        self._load = observe(self._load, work, schedule.latency)
+
+    def _budget(self, schedule: RationSchedule) -> float:
+        if schedule.budget is not None:
+            return schedule.budget
+        # In step mode nothing may depend on how fast it runs.
+        return self._load.budget if self._live else 1.0
+
+
+def _resumed(known: KnownLoad) -> Load:
+    """The load when nothing has been measured since: what waits has had time to arrive."""
+    return Load(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

@@ -1,0 +1,91 @@
+"""Withholding tuples from probes: the ranks of a partial result's tuples, and who is below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.index.ranks import ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from anabranch_contract.plans.rations import Ranking
+    from anabranch_contract.queries.joins import Label
+    from anabranch_runtime.epochs.layout import Layout
+    from anabranch_runtime.rations.limits import Limits
+    from anabranch_runtime.storage.partial import Partial
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks of the tuples of one batch.
+
+    Attributes:
+        batch: its number; None: each tuple has the rank of the batch that it arrived in.
+    """
+
+    layout: Layout
+    batch: int | None = None
+
+    def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
+        """Which tuples of ``partial`` have a member ``label`` that satisfies ``limits``."""
+        if limits is None:
+            return np.ones(partial.length, np.bool_)
+        found = np.zeros(partial.length, np.bool_)
+        for ranking, most in limits:
+            found |= self.of(partial, label, ranking) < most
+        return found
+
+    def reached(
+        self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
+    ) -> NDArray[np.bool_]:
+        """Which tuples of ``partial`` have a member ``label`` whose rank one of ``limits`` is at
+        most.
+        """
+        found = np.zeros(partial.length, np.bool_)
+        for ranking, least in limits:
+            if least <= 0:
+                return np.ones(partial.length, np.bool_)
+            found |= self.of(partial, label, ranking) >= least
+        return found
+
+    def of(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
+        """The ranks of the members ``label``."""
+        event_time = self.layout.streams[self.layout.stream(label)].event_time
+
+        def column(name: str) -> pa.Array:
+            # An intermediate result keeps the event times of its members, whoever reads them.
+            if name == event_time:
+                return pa.array(partial.tau(label)).view(pa.timestamp("us"))
+            return partial.column(label, name)
+
+        batch = partial.batch(label) if self.batch is None else self.batch
+        return ranks(ranking, column, partial.length, batch)
+
+
+class Wanted:
+    """The tuples of a partial result that are wanted where it is sent.
+
+    Attributes:
+        partial: what is to be sent.
+    """
+
+    def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
+        """``met``: what all of its tuples are known to satisfy."""
+        self.partial, self._ranks = partial, ranks
+        #: Those with the same limits share what probes find out about their tuples.
+        self._found: dict[Limits, Partial] = {met: partial, None: partial}
+
+    def by(self, limits: Limits) -> Partial:
+        """Those that satisfy ``limits``."""
+        found = self._found.get(limits)
+        if found is None:
+            mask = self._ranks.below(self.partial, self.partial.start, limits)
+            found = self._found[limits] = self.partial.where(mask)
+        return found

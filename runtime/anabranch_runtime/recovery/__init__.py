@@ -1,0 +1,1 @@
+"""Restart of a pipeline: which state is whole, Spark's logs, the journal, kept rulesets."""

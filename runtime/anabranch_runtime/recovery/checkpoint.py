@@ -1,0 +1,292 @@
+"""Spark's checkpoint made to agree with the state before a query starts.
+
+Spark keeps two logs, ``offsets`` (what batch ``n`` reads up to, written before it runs) and
+``commits`` (that it has run). From the newest entries of both it decides which batch comes next.
+The state decides otherwise: it has batches up to ``next_batch - 1``, and its journal has the input
+of every batch that has been begun since the oldest manifest that is kept. So:
+
+* offsets up to and including the last batch of the state are as the state remembers them;
+* the next batch, if it was begun, has the offsets with which it was begun; if not, it has none and
+  Spark plans it anew (nobody has seen anything of it);
+* later batches have neither offsets nor commits, and the next one has no commit: after a roll back
+  they run again. Where Spark plans one of them differently than it had been begun, the driver
+  notices and the offsets are put in place once more (:class:`RewoundError`).
+
+A checkpoint that has less than the state is not repaired: what a source keeps in it would be gone
+as well, and what was read would be read again. The exception is one that is not there at all, of a
+pipeline whose state is in an object store: sources of ours keep nothing in it, so for them it is
+made anew. Deciding is a pure function of what is seen.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_OID, uuid5
+
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.documents import sync_directory, write_durably
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from anabranch_runtime.recovery.journal import Journal
+
+_BACKUP = "restore state, checkpoint and results from one backup"
+_ANEW = "start again from the sources with an empty state directory and another namespace"
+
+
+#: Sources that keep nothing in a checkpoint but their offsets (``sources``).
+OURS = frozenset(("recorded", "feeds"))
+#: Prefix of the keys in the offset of ``feeds`` of those that read landed batches.
+LANDED = "spark:"
+#: A key in the offset of ``feeds`` that is no feed: the number of the last batch that was planned
+#: only to make withheld results good.
+OWED = "+"
+#: Spark's text of an entry of a commit log.
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The entries of a checkpoint: batch -> text of its entry; None where it can't be read.
+
+    ``metadata`` is None where there is none, and empty where it can't be read.
+    """
+
+    offsets: Mapping[int, str | None] = field(default_factory=dict)
+    commits: Mapping[int, str | None] = field(default_factory=dict)
+    metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Changes of a checkpoint; names are relative to it.
+
+    Attributes:
+        write: name -> text. ``remove``: names.
+        back: batches that Spark has committed and that will run again.
+    """
+
+    write: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    back: int = 0
+
+
+def look(checkpoint: Path) -> Seen:
+    """Read both logs."""
+    metadata = checkpoint / "metadata"
+    return Seen(
+        _entries(checkpoint / "offsets"),
+        _entries(checkpoint / "commits"),
+        (_text(metadata) or "") if metadata.exists() else None,
+    )
+
+
+def offsets_of(checkpoint: Path, batch: int) -> str | None:
+    """Spark's text of a batch's offsets; None without such an entry."""
+    return _text(checkpoint / "offsets" / str(batch))
+
+
+def source_offsets(text: str | None) -> dict[str, Any]:
+    """Name of a source -> its offset, of a text of offsets of Spark's; none of none.
+
+    Raises:
+        StateError: ``unknown-offsets``: it is not of the form in which sources have names.
+    """
+    if text is None:
+        return {}
+    try:
+        version, _, *sources = text.rstrip("\n").split("\n")
+        if version != "v2":
+            raise ValueError(version)
+        pairs = [line.split(":", 1) for line in sources]
+        return {name: json.loads(offset) for name, offset in pairs if offset != "-"}
+    except ValueError:
+        raise StateError(
+            "unknown-offsets",
+            f"Spark's checkpoint has offsets that can't be read: {text[:200]!r}",
+            remedy=f"run the release of Spark that wrote them, or {_ANEW}",
+        ) from None
+
+
+def brings_nothing(before: str | None, upto: str | None) -> bool:
+    """Whether a batch between two texts of offsets was planned only for what is owed."""
+    if before is None or upto is None:
+        return False
+    first, last = (
+        {name: _without_owed(offset) for name, offset in source_offsets(text).items()}
+        for text in (before, upto)
+    )
+    return first == last
+
+
+def _without_owed(offset: Any) -> Any:
+    if not isinstance(offset, dict):
+        return offset
+    return {feed: at for feed, at in offset.items() if feed != OWED}
+
+
+def planned_at(text: str | None) -> int | None:
+    """Microseconds since 1970 at which Spark planned the batch whose text of offsets this is; None
+    where it does not say so.
+    """
+    try:
+        metadata = json.loads((text or "").split("\n")[1])
+        return int(metadata["batchTimestampMs"]) * 1000
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def decide(
+    seen: Seen,
+    next_batch: int,
+    reached: str | None,
+    choices: Journal,
+    *,
+    replay: bool,
+    anew: bool = False,
+) -> Repair:
+    """Decide what makes a checkpoint agree with a state.
+
+    Args:
+        seen: what is in it.
+        next_batch: the state's.
+        reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
+        choices: the state's journal.
+        replay: whether a choice that is lost would be made again in the same way (step mode).
+        anew: whether a checkpoint that has nothing may be made anew.
+
+    Raises:
+        StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,
+            ``state-behind``, ``damaged-journal``.
+    """
+    last = next_batch - 1
+    committed = max(seen.commits, default=-1)
+    empty = not seen.offsets and not seen.commits
+    if next_batch and empty and anew:
+        _check_ours(last, reached, choices)
+    elif next_batch and empty:
+        raise StateError(
+            "checkpoint-lost",
+            f"the state has {next_batch} batches, Spark's checkpoint beside it is empty",
+            remedy=f"{_BACKUP}, or {_ANEW}",
+        )
+    if next_batch and reached is None and last not in seen.offsets:
+        raise StateError(
+            "checkpoint-behind",
+            f"the state has batch {last}, Spark's checkpoint has not",
+            remedy=f"{_BACKUP}, or {_ANEW}",
+        )
+    unknown = [b for b in range(next_batch, committed + 1) if _begun(choices, b) is None]
+    if unknown:
+        raise StateError(
+            "state-behind",
+            f"Spark has committed batches up to {committed}, the last whole state is that before "
+            f"batch {next_batch}, and with what batch {unknown[0]} was begun is not known",
+            remedy=f"{_BACKUP}, or {_ANEW}",
+        )
+    lost = choices.damage is not None or (next_batch > 0 and (choices.newest or 0) < last)
+    if lost and not replay and (next_batch in seen.offsets or (empty and anew)):
+        raise StateError(
+            "damaged-journal",
+            f"choice.json is damaged or missing, and batch {next_batch} may have been begun",
+            remedy=f"{_BACKUP}; or, if what that batch has published may be replaced by results of "
+            f"other tuples, delete choice.json and checkpoint/offsets/{next_batch}",
+        )
+    write, remove = {}, []
+    known = {b: _begun(choices, b) for b in range(max(next_batch - 2, 0), last)}
+    for batch, text in {**known, last: reached}.items():
+        if text is not None and seen.offsets.get(batch) != text:
+            write[f"offsets/{batch}"] = text
+    text = _begun(choices, next_batch)
+    if text is not None and seen.offsets.get(next_batch) != text:
+        write[f"offsets/{next_batch}"] = text
+    kept = last if text is None else next_batch
+    remove += [f"offsets/{b}" for b in seen.offsets if b > kept]
+    remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not is_commit(t)]
+    if not is_json(seen.metadata):
+        if write or any(b <= kept for b in seen.offsets):
+            # Spark does not start over entries without it.
+            write["metadata"] = json.dumps({"id": str(uuid5(NAMESPACE_OID, reached or ""))})
+        elif seen.metadata is not None:
+            remove.append("metadata")
+    return Repair(write, tuple(sorted(remove)), max(committed - last, 0))
+
+
+def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
+    """See to it that a checkpoint that is gone can be made anew.
+
+    Raises:
+        StateError: ``checkpoint-lost``.
+    """
+    known = source_offsets(reached)
+    landed = [key for key in known.get("feeds", {}) if key.startswith(LANDED)]
+    foreign = sorted({*known, *landed} - OURS)
+    if foreign:
+        names = ", ".join(foreign)
+        raise StateError(
+            "checkpoint-lost",
+            f"Spark's checkpoint is not here, and what the sources of {names} keep beside it is "
+            "not in the object store",
+            remedy="start where checkpoint and ingest folder are, or copy both from there into the "
+            "state directory; "
+            f"or {_ANEW}",
+        )
+    # Spark begins a batch where the one before has ended.
+    if reached is None or (last > 0 and _begun(choices, last - 1) is None):
+        raise StateError(
+            "checkpoint-lost",
+            f"Spark's checkpoint is not here, and the state does not have the offsets of batch "
+            f"{last if reached is None else last - 1}",
+            remedy=f"start where the checkpoint is; {_BACKUP}; or {_ANEW}",
+        )
+
+
+def perform(checkpoint: Path, repair: Repair) -> None:
+    """Apply what :func:`decide` has decided; returns once it is durable."""
+    # Spark's local file system leaves checksums beside what it writes; they would not match.
+    for name in (*repair.remove, *repair.write):
+        path = checkpoint / name
+        path.unlink(missing_ok=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    for name, text in repair.write.items():
+        path = checkpoint / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, text)
+    for folder in {(checkpoint / name).parent for name in repair.remove}:
+        sync_directory(folder)
+
+
+def _begun(choices: Journal, batch: int) -> str | None:
+    choice = choices.get(batch)
+    return None if choice is None else choice.offsets
+
+
+def _entries(folder: Path) -> dict[int, str | None]:
+    if not folder.is_dir():
+        return {}
+    return {int(p.name): _text(p) for p in folder.iterdir() if p.name.isdecimal()}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def is_commit(text: str | None) -> bool:
+    """Whether Spark would read ``text`` as an entry of its commit log."""
+    first, _, rest = (text or "").partition("\n")
+    return first[:1] == "v" and first[1:].isdecimal() and is_json(rest)
+
+
+def is_json(text: str | None) -> bool:
+    """Whether ``text`` is a JSON object."""
+    try:
+        return isinstance(json.loads(text or ""), dict)
+    except ValueError:
+        return False

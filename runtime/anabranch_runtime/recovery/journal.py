@@ -1,0 +1,135 @@
+"""Choices for the batches that may have to be repeated: a small journal, ``choice.json``.
+
+Before a batch starts, its epoch, its ruleset and Spark's text of its input offsets are made durable
+here. A repetition goes by them, whether only the batch was interrupted or the state has been rolled
+back to before it: so a batch means the same input and the same rules however often it is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_contract import codec
+from anabranch_contract.plans.rations import Ration
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.unread import LeftOut
+from anabranch_runtime.storage.documents import Kind, read_document
+from anabranch_runtime.storage.durable import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KIND = Kind("journal", "choices")
+#: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
+#: before: a checkpoint that is made anew needs the offsets at which a batch begins.
+REMEMBERED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLoad:
+    """What was known of the load before a batch, for the driver that comes after this one.
+
+    Attributes:
+        budget, savable, overloaded: see ``rations.overload.Load``.
+    """
+
+    budget: float
+    savable: float
+    overloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """By what a batch goes.
+
+    Attributes:
+        offsets: Spark's offset log entry, as text; None where it is not known (no Spark).
+        logs: what the sources' logs had then (``recovery.logs``).
+        left_out: feed -> what of its input the batch leaves out, known once its tasks are done.
+        rations: of goals whose share of tuples is less than 1. ``owed``: whether what
+            they withhold is to be made good.
+        load: by what the budget of rations was chosen; None: not known, or there is none.
+        costs: stream -> expected seconds of probing per tuple, by which input is dealt to tasks.
+            Numbers of tuples hang on the deal, and what rations withhold on the numbers.
+    """
+
+    epoch: int
+    ruleset: RulesetId
+    offsets: str | None = None
+    logs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
+    rations: tuple[Ration, ...] = ()
+    owed: bool = False
+    load: KnownLoad | None = None
+    costs: dict[str, float] = field(default_factory=dict)
+
+
+class Journal:
+    """The journal of one state directory.
+
+    Attributes:
+        damage: why it can't be read; it then knows of nothing until the next choice is recorded.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._durable = durable(root)
+        self._path = root / "choice.json"
+        self._known: dict[int, Choice] = {}
+        self.damage: StateError | None = None
+        if not self._path.exists():
+            return
+        try:
+            self._known = _read(self._path)
+        except StateError as error:
+            if error.code == "unknown-version":
+                raise
+            self.damage = error
+
+    @property
+    def newest(self) -> int | None:
+        """The newest batch that has been begun, as far as is known."""
+        return max(self._known, default=None)
+
+    @property
+    def load(self) -> KnownLoad | None:
+        """The load as of the beginning of the newest batch, as far as is known."""
+        return self._known[self.newest].load if self.newest is not None else None
+
+    @property
+    def offsets_before(self) -> str | None:
+        """The offsets at the beginning of all batches that may have to be repeated; None where
+        that is the beginning of the sources, or not known.
+        """
+        oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
+        return None if oldest is None else oldest.offsets
+
+    @property
+    def logs(self) -> dict[str, tuple[int, int]]:
+        """The sources' logs as of the beginning of the newest batch."""
+        return self._known[self.newest].logs if self.newest is not None else {}
+
+    @property
+    def rulesets(self) -> frozenset[RulesetId]:
+        """The rulesets that batches have been begun by."""
+        return frozenset(c.ruleset for c in self._known.values())
+
+    def get(self, batch: int) -> Choice | None:
+        """The choice for ``batch``; None if it has not begun."""
+        return self._known.get(batch)
+
+    def record(self, batch: int, choice: Choice) -> None:
+        """Make ``choice`` durable; returns once it is."""
+        known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
+        known = dict(sorted(known.items())[-REMEMBERED:])
+        self._durable.write(self._path, KIND, list(known.items()))
+        self._known, self.damage = known, None
+
+
+def _read(path: Path) -> dict[int, Choice]:
+    body = read_document(path, KIND)
+    try:
+        return dict(codec.from_json(body, tuple[tuple[int, Choice], ...]))
+    except codec.Malformed as cause:
+        raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause

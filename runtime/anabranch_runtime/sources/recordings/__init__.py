@@ -1,0 +1,1 @@
+"""Recorded streams: their files and the reader of all recordings."""

@@ -1,0 +1,43 @@
+"""What the driver counts for monitoring, and that its progress has it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from anabranch_contract.protocol.batches import PHASES
+from anabranch_contract.protocol.progress import Latencies, Progress
+from anabranch_runtime.driver.reporting.telemetry import Counters
+from tests.support.worlds.driven import KEYS, driver, job, publish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_batches_are_added_up() -> None:
+    counters = Counters()
+    counters.committed(100.0, 0.5, {"enter": 0.1, "probe": 0.4}, [0.3, 700.0])
+    counters.committed(101.0, 0.7, {"enter": 0.1, "commit": 0.6}, [])
+    assert (counters.batches, counters.seconds, counters.committed_at) == (2, 1.2, 101.0)
+    assert counters.phases == {"enter": 0.2, "probe": 0.4, "commit": 0.6}
+    assert counters.latencies == Latencies((0, 0, 1, *[0] * 8, 1, 0), 700.3)
+
+
+def test_the_progress_has_what_the_batches_of_the_run_took(url: str, tmp_path: Path) -> None:
+    publish(url, 0)
+    first = driver(url, tmp_path)
+    first.run(0, job(0))
+    again = driver(url, tmp_path)
+    again.run(1, job(1))
+    text = redis.Redis.from_url(url).get(KEYS.runtime)
+    assert isinstance(text, bytes)
+    found = Progress.loads(text).telemetry
+    assert found.batches == 1
+    assert found.committed_at == pytest.approx(time.time(), abs=60)
+    assert set(found.phases) == {"enter", "spark", "commit", *PHASES}
+    assert 0 < sum(found.phases.values()) <= 2 * found.seconds
+    assert found.latencies.counts == ()
+    assert found.parked == {}

@@ -1,0 +1,166 @@
+"""What many edges make and count together is what each makes and counts alone, by the general way.
+
+Every round of a run is done again edge by edge; the results of the whole run are compared with
+DuckDB's besides (``run_local``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+
+from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.index.matching import ANY
+from anabranch_runtime.probe import program
+from anabranch_runtime.probe.probe import EdgeMeter
+from anabranch_runtime.probe.reads import ReadMeters
+from anabranch_runtime.probe.rounds import Front, Rounds
+from tests.support.oracles.probed import counts, places, read, tuples
+from tests.support.scenarios.crowded import BATCHES, generate_crowded
+from tests.support.scenarios.run import local, run_local
+from tests.support.scenarios.script import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.scenarios.draw import Generated
+
+#: What must have occurred, or the comparison says little.
+WANTED = (
+    "with bounds",
+    "without a match",
+    "with many",
+    "inclusive",
+    "deeper",
+    "many edges",
+    "cut short",
+)
+
+
+@contextmanager
+def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
+    """Have every round done again edge by edge: what has occurred, and what was wrong."""
+    seen, wrong, match = Counter[str](), list[Any](), Rounds._match
+
+    def both(self: Rounds, front: Front, began: float) -> Any:
+        known = self._counts.copy()
+        earlier = _reads(self)
+        done, made, ends = match(self, front, began)
+        general = replace(self.prober, most=ANY, reads=ReadMeters())
+        first = 0
+        for edge, end in zip(front.edges[:done].tolist(), ends.tolist(), strict=True):
+            rule = self._program.rules[edge[2]]
+            sent = self._partial(front, edge[0], edge[1], edge[2])
+            meter = EdgeMeter()
+            alone = general.generally(sent, rule, self.access[rule.out], meter, ANY)
+            together = self._partial(made, first, end, edge[2]) if end > first else None
+            p, m, q, h, f, c, k, n = (self._counts - known)[edge[2]].tolist()
+            counted = EdgeMeter(p, m, 0.0, q, h, f, c, k, n)
+            found = (tuples(together), counts(counted))
+            if found != (tuples(alone), counts(meter)):
+                wrong.append((rule.out, found, (tuples(alone), counts(meter))))
+            first = end
+            seen["edges"] += 1
+            seen["with bounds"] += bool(rule.bounds)
+            seen["without a match"] += alone is None
+            seen["with many"] += alone is not None and alone.length > sent.length
+            seen["inclusive"] += bool(rule.inclusive)
+            seen["deeper"] += len(front.which) > 1
+            seen["stored"] += rule.out in self.prober.layout.inserts
+        seen["many edges"] += done > 20
+        seen["cut short"] += done < len(front.edges)
+        now = _reads(self)
+        gained = {
+            name: {
+                field: getattr(now[name], field) - getattr(earlier.get(name, Reads()), field)
+                for field in ("probes", "found", "matches", "by_batch")
+            }
+            | {"places": places(now[name]) - places(earlier.get(name, Reads()))}
+            for name in now
+        }
+        wanted = {
+            (store, index): {
+                "probes": one.probes,
+                "found": one.found,
+                "matches": one.matches,
+                "by_batch": one.by_batch,
+                "places": places(one),
+            }
+            for store, by_index in read(general).items()
+            for index, one in by_index.items()
+        }
+        gained = {name: one for name, one in gained.items() if any(one.values())}
+        if gained != {name: one for name, one in wanted.items() if any(one.values())}:
+            wrong.append((gained, wanted))
+        return done, made, ends
+
+    with patch.object(Rounds, "_match", both), patch.object(program, "FEWEST", 0):
+        yield seen, wrong
+
+
+def _reads(rounds: Rounds) -> dict[tuple[str, str], Reads]:
+    """(store, index) -> what this run of rounds has counted so far."""
+    found: dict[tuple[str, str], Reads] = {}
+    for name, line in zip(rounds._targets.names, rounds._reads.tolist(), strict=False):
+        probes, hit, matches, by_batch, by_time, held, looked = line
+        one = Reads(probes, hit, matches, by_batch, 0, by_time, held, looked)
+        found[name] = found.get(name, Reads()) + one
+    return found
+
+
+def assert_alike(scenario: Generated, seed: int, batches: int, url: str) -> Counter[str]:
+    with compared() as (seen, wrong):
+        verdict, _ = run_local(scenario, draw(seed, batches), url)
+    assert not verdict.problems, f"seed {seed}: {verdict}"
+    assert not wrong, wrong[:2]
+    return seen
+
+
+def test_many_edges_together_are_each_alone(redis: str, tmp_path: Path) -> None:
+    seen = assert_alike(generate_crowded(6, tmp_path, 40), 6, BATCHES, redis)
+    assert all(seen[name] for name in WANTED), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_edges_by_many_scripts(seed: int, redis: str, tmp_path: Path) -> None:
+    assert_alike(generate_crowded(seed, tmp_path, 40), seed, BATCHES, redis)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hundreds_of_queries_together(seed: int, redis: str, tmp_path: Path) -> None:
+    assert_alike(generate_crowded(seed, tmp_path, 300), seed, BATCHES, redis)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_edges_beside_intermediate_results_and_null_keys(
+    first: int, redis: str, tmp_path: Path
+) -> None:
+    with compared() as (seen, wrong):
+        for seed in range(first, first + 20):
+            # Whether such a run is exact is seen to by ``test_random_scenarios``.
+            local(seed, tmp_path / str(seed), redis)
+            assert not wrong, (seed, wrong[:2])
+    # Most of these scenarios have keys that are no integers.
+    assert seen["edges"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(300, 330, 10))
+def test_edges_that_feed_and_ask_stores_of_intermediate_results(
+    first: int, redis: str, tmp_path: Path
+) -> None:
+    """With few queries plans keep intermediate results, and go over to plans that do not."""
+    seen = Counter[str]()
+    for seed in range(first, first + 10):
+        scenario = generate_crowded(seed, tmp_path / str(seed), 16)
+        seen += assert_alike(scenario, seed, BATCHES, redis)
+    assert seen["stored"] > 100
