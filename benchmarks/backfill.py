@@ -25,9 +25,10 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,16 +51,12 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from benchmarks.report import figures
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 _NAMESPACE = "backfill"
 _RATIOS = ("alone", "during", "after")

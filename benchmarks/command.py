@@ -8,20 +8,18 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_client.errors import ClientError
 from benchmarks.report.figures import Spread, document, line, show, tell
+from benchmarks.report.grids import Grid
 from benchmarks.session import WrongResultError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+Options = Callable[[argparse.ArgumentParser], None]
 
-    from benchmarks.report.grids import Grid
-
-    Options = Callable[[argparse.ArgumentParser], None]
 
 #: Options that say where and how, not what is measured.
 _ASIDE = ("json", "folder", "cache")

@@ -20,8 +20,9 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import redis
@@ -38,9 +39,6 @@ from benchmarks.report.figures import Spread, document, line, tell
 from benchmarks.report.grids import Grid
 from benchmarks.statistics_cost import KEYS, Workload, events, run, tpch_joins
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def measure(workload: Workload, home: Path, url: str, batches: int) -> list[Interim]:

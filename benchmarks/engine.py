@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import redis
 import structlog
 
+from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import ForecastStatistics, NoStatistics
+from anabranch_planner.cost.statistics import ForecastStatistics, NoStatistics, Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -40,22 +43,14 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.worlds.mail import Mail
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
+#: Task's number and number of tasks -> the blocks that it starts with.
+Blocks = Callable[[int, int], Iterable[Block]]
 
-    from anabranch_client.replay.tpch import DemoQuery
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery, Stream
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.task.context import BatchContext
-
-    #: Task's number and number of tasks -> the blocks that it starts with.
-    Blocks = Callable[[int, int], Iterable[Block]]
 
 #: Namespace of the keys in Redis.
 NAMESPACE = "engine"

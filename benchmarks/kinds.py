@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from anabranch_client.processes.meter import Sampler, cpu_seconds, resident_bytes, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Kind(StrEnum):

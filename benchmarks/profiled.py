@@ -9,26 +9,23 @@ from __future__ import annotations
 import cProfile
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anabranch_client.replay.oracle import Active, compare
+from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import QUERIES
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert, read_rows
 from benchmarks.engine import Engine
 from benchmarks.session import WrongResultError
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_runtime.epochs.task_report import TaskReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,18 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anabranch_contract.codec import dumps
+from anabranch_contract.plans.plan import Plan
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import RelationId, Stream, StreamName
+from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import Footprint, footprint
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, Statistics
@@ -42,12 +44,6 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Switching
 from anabranch_service.planning.rates import foresee
 from benchmarks.report.figures import document, line, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
 
 _COLUMNS = {"R": ("a",), "S": ("a", "b"), "T": ("b", "c"), "U": ("c",)}
 _SQL = "SELECT R.a FROM R, S, T, U WHERE R.a = S.a AND S.b = T.b AND T.c = U.c"

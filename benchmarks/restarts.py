@@ -14,12 +14,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from anabranch_contract.protocol.progress import Progress
 from tests.support.worlds.up import Target, upped
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.progress import Progress
 
 #: Seconds of quiet between two kills, and that a round may take.
 _REST, _PATIENCE = 4.0, 180.0

@@ -16,18 +16,20 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.codec import dumps
 from anabranch_contract.collection import collect_rarely
 from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.passes import optimise
@@ -39,12 +41,6 @@ from anabranch_service.planning.periods import Measured, Periods
 from anabranch_service.planning.revisions import Question, decide
 from benchmarks.planner.random_queries import natural
 from benchmarks.report.figures import Spread, document, line, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
 
 #: Periods that have been measured.
 PERIODS = 20

@@ -9,23 +9,19 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.replay.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_client.replay.tpch import DemoQuery
-    from anabranch_client.rest.api import Client
-    from anabranch_contract.protocol.progress import Progress
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_client.rest.api import Client
+from anabranch_contract.protocol.progress import Progress
 
 #: Phases of a task: the slowest task's, per batch.
 TASK_PHASES = ("read", "store", "wait", "probe", "write")

@@ -27,10 +27,11 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,18 +55,14 @@ from anabranch_runtime.driver import fold_reports as fold
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting.interim_reporter import InterimReporter
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.worker import run_task
 from benchmarks.report.figures import Spread, document, line, tell
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 #: What an epoch has: the runtime's default.
 EPOCH_BATCHES = 4

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 
-from anabranch_client.replay.tpch import QUERIES
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import QUERIES, DemoQuery
 from benchmarks.kinds import KindMeter
 from benchmarks.session import TASK_PHASES, BatchLog, session
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_client.replay.tpch import DemoQuery
 
 #: All phases of a run, in order. ``spark``: of the job, what no phase of its tasks explains;
 #: ``between``: from a commit to the next batch.

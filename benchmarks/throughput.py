@@ -14,24 +14,21 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from anabranch_client.replay import tpch
+from anabranch_client.replay.scenario import RecordedStream
 from benchmarks import duckdb_batch
+from benchmarks.duckdb_batch import Batch
 from benchmarks.profiled import profile_worker
 from benchmarks.report.figures import Spread, document, line, show, tell
 from benchmarks.session import WrongResultError
 from benchmarks.system_run import PHASES, Configuration, SystemRun, run_system
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from benchmarks.duckdb_batch import Batch
 
 _MEBI = 2**20
 

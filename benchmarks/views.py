@@ -18,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,6 @@ from benchmarks.report import figures
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import SparkSession
 
 _BUCKET = "time_bucket(INTERVAL 10 MINUTE, ts)"

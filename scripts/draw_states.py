@@ -13,7 +13,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.command.problem_file import parse_problem
@@ -21,10 +20,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.search.problem import build_problem
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import Graph, Problem
+from anabranch_planner.search.problem import Graph, Problem, build_problem
 
 PANEL, ROW, MARGIN, BOX, HEIGHT = 500, 74, 20, 100, 34
 STYLE = """

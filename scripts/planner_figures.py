@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective, Solver
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
@@ -37,12 +39,6 @@ from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import opened
 from anabranch_planner.solvers.relaxation import Relaxation
 from benchmarks.planner.random_queries import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
 
 
 @dataclass(frozen=True, slots=True)

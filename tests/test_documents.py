@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import markdown
 import pytest
 
 from scripts import reflow
 from tests.support.documents.pages import ROOT, anchors, links, pages, slug
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Bytes of the README, at most.
 README_SIZE = 6144

@@ -15,9 +15,9 @@ import json
 import pkgutil
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -43,9 +43,6 @@ from anabranch_runtime.storage import durable, segment
 from anabranch_runtime.storage.documents import Kind
 from anabranch_service.access.tokens import TokenRecord
 from anabranch_service.registry import approvals, history, records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 TABLE = Path(__file__).with_name("formats.json")
 #: Formats with versions of their own: version, and the types that are read and written.

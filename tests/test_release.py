@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scripts.release_check import ROOT, disagreements
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n{}\n## [1.2.0] - 2026-11-26\n\n- One.\n"
 

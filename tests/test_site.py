@@ -6,14 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.documents.pages import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LINKED = """# A page
 

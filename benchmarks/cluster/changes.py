@@ -19,16 +19,19 @@ in; *noticed after* from the kill to the end of the attempt that failed for it, 
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.cluster.standalone import Standalone, standalone
 from benchmarks.cluster.surroundings import environment
@@ -37,14 +40,7 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime import workload
-from benchmarks.session import PATIENCE, session
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from benchmarks.session import Session
+from benchmarks.session import PATIENCE, Session, session
 
 QUERIES = 6
 #: Batches that are looked at on each side, and that are called the next ones.

@@ -12,15 +12,17 @@ of all together. Numbers of hosts take turns. All results are compared with Duck
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import uuid
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 
+from anabranch_client.replay.scenario import RecordedStream
 from benchmarks.cluster.surroundings import environment
 from benchmarks.command import Benchmark, made, run_benchmark, spread
 from benchmarks.kinds import KindMeter
@@ -29,11 +31,6 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime import workload
 from benchmarks.session import session
-
-if TYPE_CHECKING:
-    import argparse
-
-    from anabranch_client.replay.scenario import RecordedStream
 
 QUERIES = 6
 #: Batches of which nothing is measured, and that are.

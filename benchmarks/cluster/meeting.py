@@ -9,24 +9,19 @@ have written (3,000 bytes each). CPU time of the driver's process, and beside it
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-from anabranch_runtime.exchange.meeting import Delegate, Meeting
+from anabranch_runtime.exchange.meeting import Delegate, Meeting, Place
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from multiprocessing.connection import Connection
-    from pathlib import Path
-
-    from anabranch_runtime.exchange.meeting import Place
-
 
 #: Bytes of a message of both kinds, and tasks of a host.
 _COUNT, _SEGMENTS, MATES = 4, 3000, 4

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.cluster import changes, hosts, media, meeting, traffic
 from benchmarks.report.figures import ROOT, Spread, newest, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import SIZES, Figure, Target, grid, paragraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PARTS = {
     "One, two and three hosts": hosts.BENCHMARK,

@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
@@ -30,9 +30,6 @@ from benchmarks.restarts import measure
 from tests.support.worlds.hosted_up import Feeder, HostedUp
 from tests.support.worlds.hosts import Cluster, cluster
 from tests.support.worlds.up import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Seconds between two rows of a stream, of which there are three.
 PACE = 0.075

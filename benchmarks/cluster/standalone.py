@@ -10,16 +10,13 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SPARK = Path(pyspark.__file__).parent
 #: Seconds within which a daemon of Spark's starts.

@@ -17,13 +17,21 @@ draws.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_client.replay import tpch
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
+from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
@@ -33,23 +41,11 @@ from anabranch_planner.plans.traffic import traffic
 from anabranch_planner.search.problem import build_problem
 from benchmarks.cluster.surroundings import environment
 from benchmarks.command import Benchmark, made, run_benchmark
-from benchmarks.planner.runs import Shape, draw
+from benchmarks.planner.runs import Drawn, Shape, draw
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.runtime import workload
 from benchmarks.session import session
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_client.replay.tpch import DemoQuery
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from benchmarks.planner.runs import Drawn
 
 EPOCHS, EPOCH_BATCHES = 5, 8
 #: The first epoch that is planned by forecasts.

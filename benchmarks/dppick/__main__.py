@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.dppick import ablations, decisions, drifting, orders, sweeps
 from benchmarks.dppick.command import run
 from benchmarks.dppick.report import report
 from benchmarks.report.figures import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BENCHMARKS = tuple(module.PART for module in (orders, ablations, sweeps, drifting, decisions))
 

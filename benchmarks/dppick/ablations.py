@@ -11,9 +11,11 @@ There the parts differ.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark
 from benchmarks.dppick.command import stream_options
@@ -22,10 +24,6 @@ from benchmarks.dppick.streams import SHORT, tpcds_stream
 from benchmarks.report.charts import Row, grouped
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.command import run_benchmark
+from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.state.command import CACHE
 from benchmarks.umjoin.backends.opening import warm
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from benchmarks.command import Benchmark
 
 #: A file system in memory, if there is one: no run is measured by its disk.
 MEMORY = Path("/dev/shm")

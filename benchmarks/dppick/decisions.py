@@ -6,8 +6,10 @@ it refuses a clique of ten streams; the exact search finds orders of the same co
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +22,6 @@ from benchmarks.papers.dppick.problem import Operator, edges_near
 from benchmarks.papers.dppick.search import Algorithm, search_orders
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
 
 ALGORITHMS = (Algorithm.EXACT, Algorithm.DPPICK)
 

@@ -7,10 +7,13 @@ no permutation can beat it; where the best order changes, others can.
 
 from __future__ import annotations
 
+import argparse
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +33,6 @@ from benchmarks.dppick.rounds import (
 from benchmarks.report.charts import Row, grouped
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
 
 HINDSIGHT = replace(FIXED, name="hindsight")
 #: What dpPick is compared with.

@@ -18,20 +18,16 @@ pair), ``clique`` (one key in all four).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from benchmarks.dppick.engine import Workload
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 PATTERNS = ("constant", "swap", "trend", "oscillate", "burst")
 #: Graph -> its keys, each with the inputs that have it.

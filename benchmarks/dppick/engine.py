@@ -9,10 +9,14 @@ orders repeat. Nothing moves where orders change: the stores and their indexes a
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from benchmarks.dppick.measures import History, Period
 from benchmarks.papers.dppick.problem import Accounting, order_cost
@@ -20,18 +24,9 @@ from benchmarks.papers.dppick.search import Ablation, Algorithm, search_orders
 from benchmarks.session import WrongResultError
 from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
 from benchmarks.umjoin.backends.opening import open_backend
-from benchmarks.umjoin.operators.chains import StepMeter
+from benchmarks.umjoin.operators.chains import StepCounts, StepMeter, StepName
+from benchmarks.umjoin.operators.joins import Join
 from benchmarks.umjoin.operators.multi_join import MultiJoin, probe_orders
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from benchmarks.umjoin.operators.chains import StepCounts, StepName
-    from benchmarks.umjoin.operators.joins import Join
 
 #: Input -> the others, in the order in which its tuples probe them.
 Orders: TypeAlias = "Mapping[str, tuple[str, ...]]"

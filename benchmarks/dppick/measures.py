@@ -17,22 +17,18 @@ Old figures come last because a search for the least cost finds the one that has
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
-from benchmarks.papers.dppick.figures import Match
+from benchmarks.papers.dppick.figures import Flags, Floats, Masks, Match
 from benchmarks.papers.dppick.problem import Accounting, Operator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from benchmarks.papers.dppick.figures import Flags, Floats, Masks
-    from benchmarks.umjoin.operators.chains import StepCounts, StepName
-    from benchmarks.umjoin.operators.joins import Join
+from benchmarks.umjoin.operators.chains import StepCounts, StepName
+from benchmarks.umjoin.operators.joins import Join
 
 #: (probing inputs as bits, probed input).
 Step: TypeAlias = tuple[int, int]

@@ -13,9 +13,11 @@ best orders save where keys are independent. No algorithm can save more.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark
 from benchmarks.dppick.bound import savings
@@ -25,10 +27,6 @@ from benchmarks.dppick.streams import SHORT, sizes_of, tpcds_stream
 from benchmarks.report.charts import Row, grouped
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid, columns
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
 
 #: What savings are relative to, among all permutations.
 OVER = ("mean", "worst")

@@ -7,21 +7,18 @@ each. Equal lines give equal bytes.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.dppick import ablations, decisions, drifting, orders, sweeps
 from benchmarks.dppick.targets import targets
 from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from benchmarks.report.grids import Grid
 
 PARTS = {
     "TPC-DS from 24 initial orders": orders,

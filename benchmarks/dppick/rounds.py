@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shutil
 import statistics
+from collections.abc import Sequence
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import spread
-from benchmarks.dppick.engine import Policy, orders_of, run
+from benchmarks.dppick.engine import Orders, Outcome, Policy, Workload, orders_of, run
 from benchmarks.papers.dppick.problem import Accounting
 from benchmarks.papers.dppick.search import Ablation, Algorithm
 from benchmarks.session import WrongResultError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from benchmarks.dppick.engine import Orders, Outcome, Workload
-    from benchmarks.umjoin.operators.joins import Join
+from benchmarks.umjoin.operators.joins import Join
 
 FIXED = Policy("fixed", Algorithm.FIXED)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,6 @@ from benchmarks.dppick.bound import Size
 from benchmarks.dppick.engine import Workload
 from benchmarks.state import tpcds
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: What the paper calls the tables, in the order of ``tpcds.TABLES``.
 SHORT = ("Cu", "Cr", "Sr", "Wr")

@@ -7,24 +7,20 @@ to cut; they have 60 (TPC-DS at scale 1) and 120 batches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark
 from benchmarks.dppick.command import stream_options
 from benchmarks.dppick.drifts import Drift, workload_of
-from benchmarks.dppick.engine import Policy
+from benchmarks.dppick.engine import Orders, Policy, Workload
 from benchmarks.dppick.rounds import in_turns, initial_orders, work
 from benchmarks.dppick.streams import SHORT, tpcds_stream
 from benchmarks.papers.dppick.search import Algorithm
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from benchmarks.dppick.engine import Orders, Workload
 
 #: The initial orders that the paper sweeps.
 SWEPT = ("CrWrSrCu", "WrCuCrSr")

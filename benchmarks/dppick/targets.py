@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from benchmarks.dppick import ablations, drifting, orders
 from benchmarks.dppick.drifting import Of
 from benchmarks.dppick.rounds import work
+from benchmarks.report.grids import Grid
 from benchmarks.report.targets import Figure, Target, Verdict, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from benchmarks.report.grids import Grid
 
 #: What the paper saves of the run time of each, on average.
 PUBLISHED = {"fixed": 31.2, "greedy": 20.4, "selectivity": 56.1}

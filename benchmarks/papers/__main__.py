@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
 from benchmarks.papers.clash import command as clash
+from benchmarks.papers.commands import Paper
 from benchmarks.papers.dppick import command as dppick
 from benchmarks.papers.jaqpot import command as jaqpot
 from benchmarks.papers.pmjoin import command as pmjoin
 from benchmarks.papers.tsc import command as tsc
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.commands import Paper
 
 UNUSABLE = 2
 #: Name of the paper -> the module with its subcommands.

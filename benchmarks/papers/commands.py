@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 
 class Paper(Protocol):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.documents.yaml import load_yaml
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 def problem_argument(parser: argparse.ArgumentParser) -> None:

@@ -6,9 +6,10 @@ import argparse
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anabranch_planner
 from anabranch_contract.plans.plan import Objective
@@ -25,9 +26,6 @@ from benchmarks.planner.runs import Environment, WrongPlanError
 from benchmarks.planner.tables import tables
 from benchmarks.planner.worker import WorkerError
 from benchmarks.report.figures import document, line, show, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Part(StrEnum):

@@ -8,8 +8,9 @@ program, decoration makes no plan cheaper.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
@@ -28,9 +29,6 @@ from benchmarks.planner.runs import (
 )
 from benchmarks.planner.worker import measure
 from benchmarks.report.figures import Spread, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Partitions per store where orders are decorated; any number above 1 gives the same sizes.
 _DECORATED = 2

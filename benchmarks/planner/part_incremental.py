@@ -10,9 +10,12 @@ import gc
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans import optimise as plans
 from anabranch_planner.plans.session import Session
@@ -31,12 +34,6 @@ from benchmarks.planner.runs import (
 from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, verdict
 from benchmarks.planner.worker import measure, peak_bytes, say
 from benchmarks.report.figures import Spread, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
 
 #: What a worker tells of each case, in this order.
 STEPS = ("first", "added", "improved")

@@ -6,9 +6,10 @@ Costs of joint, shared and individual plans, under exact rows and selectivities 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_client.replay import tpch
 from anabranch_contract.plans.plan import Optimizer
@@ -23,13 +24,15 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.runs import TUPLES, Case, Drawn, Shape, require_no_worse, timed
-from benchmarks.planner.type_compatible import TABLES, Mixture, draw, joinable
+from benchmarks.planner.type_compatible import (
+    TABLES,
+    Joinable,
+    Mixture,
+    RandomQuery,
+    draw,
+    joinable,
+)
 from benchmarks.report.figures import Spread, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.planner.type_compatible import Joinable, RandomQuery
 
 #: Numbers of queries in a set, and tables per query, as in the paper's Figure 7.
 COUNTS, SIZE = (5, 10), 4

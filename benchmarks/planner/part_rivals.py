@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.plans.plan import Formulation, Objective, Solver
 from anabranch_planner.plans.optimise import JOINT_SHARE
@@ -11,9 +12,6 @@ from benchmarks.planner.runs import Case, Run, Shape, require_equal, summary
 from benchmarks.planner.targets import TARGETS, Kind, Target, verdict
 from benchmarks.planner.worker import measure
 from benchmarks.report.figures import Spread, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: Rivals on every problem. Ratios are between the first two, which use the same solver.
 CONTENDERS = (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.plans.optimise import JOINT_SHARE
@@ -12,9 +13,6 @@ from benchmarks.planner.part_rivals import planning, rotated
 from benchmarks.planner.runs import Case, Shape, require_equal
 from benchmarks.planner.worker import measure
 from benchmarks.report.figures import tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SHAPES = (Shape(100, 100, 3), Shape(100, 10, 4), Shape(100, 100, 4), Shape(100, 10, 5))
 

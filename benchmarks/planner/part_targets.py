@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from benchmarks.planner.runs import TUPLES, Case, Run, Shape, require_no_worse, summary
@@ -19,9 +20,6 @@ from benchmarks.planner.targets import (
 )
 from benchmarks.planner.worker import Measured, measure
 from benchmarks.report.figures import Spread, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: The optimiser's deadline as a share of the time for a certified gap. The rest is for the pass
 #: that is running when the deadline passes, and for the ruleset.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
 from anabranch_client.replay import tpch
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.runs import (
@@ -28,11 +29,6 @@ from benchmarks.planner.runs import (
     timed,
 )
 from benchmarks.report.figures import Spread, tell
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
 
 _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 

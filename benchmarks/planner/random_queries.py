@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from anabranch_contract.queries.expressions import Column, Output
 from anabranch_contract.queries.joins import (
@@ -20,9 +20,6 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.cost.statistics import TableStatistics
 from benchmarks.papers.clash.environment import RATE, RandomProblem, natural_problem, tree_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LONG = DataType(TypeKind.BIGINT)
 

@@ -6,15 +6,17 @@ import gc
 import resource
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
@@ -23,13 +25,6 @@ from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.papers.clash.environment import natural_problem, tree_problem
 from benchmarks.planner.random_queries import join_queries, statistics_of
 from benchmarks.report.figures import Spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
 
 #: Relative gap up to which a plan counts as proven optimal.
 PROVEN_GAP = 1e-6

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from benchmarks.planner.runs import PHASES
 from benchmarks.planner.targets import MEBI, Kind, judged
 from benchmarks.report.grids import Grid, columns, middle, percent, spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _NONE = "–"
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.planner.runs import Shape
 from benchmarks.report.figures import Spread
 from benchmarks.report.targets import SIZES, Figure, Verdict, keeps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MEBI = 2**20
 

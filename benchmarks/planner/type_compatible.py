@@ -12,17 +12,14 @@ nine of one column; that of two columns (lineitem to partsupp) occurs as its two
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 
 from anabranch_client.replay.tpch import DemoQuery
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 TABLES: dict[str, tuple[str, ...]] = {
     "region": ("r_regionkey", "r_name"),

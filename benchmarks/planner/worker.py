@@ -11,15 +11,12 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.planner.runs import Case, Run, run, warm_up
 from benchmarks.report.figures import ROOT, line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _STATUS = Path("/proc/self/status")
 

@@ -20,10 +20,12 @@ of the first row, byte by byte. *s* are seconds of all batches that are measured
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,12 +51,9 @@ from benchmarks.report.grids import Grid
 from benchmarks.state import tpcds
 from benchmarks.state.command import CACHE
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
+#: What came of a run, and the rules of its epochs.
+Run = tuple[Figures, list[str]]
 
-    #: What came of a run, and the rules of its epochs.
-    Run = tuple[Figures, list[str]]
 
 ONE_KEY = Skew("different", 1.2, 20_000)
 #: Batches, batches of an epoch, and batches that are not measured.

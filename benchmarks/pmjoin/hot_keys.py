@@ -18,34 +18,31 @@ these alone. *Load* is that of all hosts, and *bytes* is what they send each oth
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_client.replay.tpch import DemoQuery
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.state.placement import Placement
 from benchmarks.command import Benchmark, run_benchmark
+from benchmarks.engine import Engine
 from benchmarks.pmjoin.turns import pipeline, played
 from benchmarks.pmjoin.workloads import Workload, counted, cut
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
+Ints = NDArray[np.int64]
+Floats = NDArray[np.floating[Any]]
 
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.placement import Placement
-    from benchmarks.engine import Engine
-
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.floating[Any]]
 
 #: Batches of an epoch; how many batches a row is joined with.
 EVERY, KEPT = 2, 2

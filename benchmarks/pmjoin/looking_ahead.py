@@ -19,13 +19,16 @@ are of medians, on over off; *look-ups* are probes and questions.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from anabranch_client.replay import tpch
 from anabranch_client.replay.tpch import DemoQuery
@@ -35,13 +38,8 @@ from benchmarks.pmjoin.workloads import Workload, counted, cut
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
+Ints = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
 
 #: Batches of an epoch.
 EVERY = 2

@@ -15,8 +15,10 @@ and matches of all steps, upkeep included.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +29,6 @@ from benchmarks.pmjoin.turns import Figures, in_turns, measured, pipeline, ratio
 from benchmarks.pmjoin.workloads import Workload, counted
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
 
 NAMES = "rst"
 QUERY = DemoQuery("q", "r.k", "r JOIN s ON r.k = s.k JOIN t ON s.k = t.k", tuple(NAMES))

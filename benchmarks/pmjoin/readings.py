@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from benchmarks.papers.pmjoin.operators import cost
 from benchmarks.papers.pmjoin.partitioners import by_rate, placed
-from benchmarks.papers.pmjoin.rates import windowed
+from benchmarks.papers.pmjoin.rates import ValueRates, windowed
 from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import OURS, Kind, Reading, drawn, rates_of
-
-if TYPE_CHECKING:
-    from benchmarks.papers.pmjoin.rates import ValueRates
 
 STREAMS = 10
 #: Draws of each reading: they differ much.

@@ -10,9 +10,11 @@ import argparse
 import math
 import statistics
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from benchmarks.command import Benchmark
 from benchmarks.pmjoin import (
     defaults,
     hot_keys,
@@ -28,11 +30,6 @@ from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, newest, tell
 from benchmarks.report.sections import section
 from benchmarks.report.targets import Figure, Target, grid, paragraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.command import Benchmark
 
 _INTRODUCTION = """\
 # Benchmarks of placement and of skew

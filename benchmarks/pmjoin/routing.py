@@ -9,22 +9,19 @@ the CPU time of Python, so only its ratios tell something.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.command import cpu_milliseconds
+from benchmarks.papers.pmjoin.operators import Operator
+from benchmarks.papers.pmjoin.partitioners import Group
+from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+#: A tuple: what it is a join of, its value, and where it is.
+Tuple = tuple[Mask, int, int]
 
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.partitioners import Group
-    from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
-
-    #: A tuple: what it is a join of, its value, and where it is.
-    Tuple = tuple[Mask, int, int]
 
 #: Times that a second is routed.
 ROUNDS = 99

@@ -8,27 +8,20 @@ used. A stream has another distribution for each key.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.pmjoin.find_partition import in_order
+from benchmarks.papers.pmjoin.find_partition import Candidate, in_order
 from benchmarks.papers.pmjoin.keyed_rates import KeyedRates
-from benchmarks.papers.pmjoin.operators import cost
-from benchmarks.papers.pmjoin.partitioners import Partitioner, grouped
-from benchmarks.papers.pmjoin.pmjoins import Selection, pmjoins, selected, with_joins
+from benchmarks.papers.pmjoin.operators import Operator, cost
+from benchmarks.papers.pmjoin.partitioners import Group, Partitioner, grouped
+from benchmarks.papers.pmjoin.pmjoins import PMJoin, Selection, pmjoins, selected, with_joins
+from benchmarks.papers.pmjoin.rates import RatesByValue
 from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import Kind, weights
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from benchmarks.papers.pmjoin.find_partition import Candidate
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.partitioners import Group
-    from benchmarks.papers.pmjoin.pmjoins import PMJoin
-    from benchmarks.papers.pmjoin.rates import RatesByValue
 
 STREAMS, HOSTS, QUERIES, KEYS = 20, 10, 200, (3, 7)
 #: Beyond these hardly anything is left to send.

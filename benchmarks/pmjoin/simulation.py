@@ -20,17 +20,22 @@ plan, means over the queries that have PMJoins; tuples are means over all, which
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.papers.pmjoin.exact import exact
 from benchmarks.papers.pmjoin.operators import cost
 from benchmarks.papers.pmjoin.partitioners import (
+    Group,
     by_hash,
     by_range,
     by_rate,
@@ -45,17 +50,9 @@ from benchmarks.pmjoin.routing import route
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+Floats = NDArray[np.float64]
+Groups = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    from benchmarks.papers.pmjoin.partitioners import Group
-
-    Floats = NDArray[np.float64]
-    Groups = NDArray[np.int64]
 
 #: Streams, where nothing else is said.
 STREAMS = 10

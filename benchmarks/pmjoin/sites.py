@@ -19,21 +19,18 @@ hosts, and *moved* the partitions that have changed hosts in all of the run.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anabranch_runtime.placement.moves import locality
+from anabranch_runtime.sources.blocks import Block
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.pmjoin.hot_keys import HOSTS, on_hosts, over_mean, watched, workload
 from benchmarks.pmjoin.workloads import Workload
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from anabranch_runtime.sources.blocks import Block
 
 #: Shape, whether streams have the same frequent values, and whether hot values are dealt.
 CASES = (

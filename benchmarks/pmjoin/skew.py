@@ -23,14 +23,18 @@ cheapest for it in that batch; *of 64* if the 64 most frequent values of each st
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.queries.joins import StreamName
@@ -48,13 +52,6 @@ from benchmarks.pmjoin.turns import (
 from benchmarks.pmjoin.workloads import Workload, counted
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 NAMES = "rstu"
 ONE_KEY = DemoQuery(

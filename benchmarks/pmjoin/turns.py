@@ -6,21 +6,18 @@ import shutil
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from benchmarks.command import spread
 from benchmarks.engine import Engine, planned
+from benchmarks.pmjoin.workloads import Workload
 from benchmarks.session import WrongResultError
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from benchmarks.pmjoin.workloads import Workload
 
 Side = TypeVar("Side")
 Run = TypeVar("Run")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
+from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.sources.blocks import Block
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+#: Stream -> its rows in a batch.
+Rows = Mapping[str, pa.Table]
 
-    from anabranch_client.replay.tpch import DemoQuery
-
-    #: Stream -> its rows in a batch.
-    Rows = Mapping[str, pa.Table]
 
 #: The column that has event times, where there is one; none of them is late.
 TIME, LATENESS = "at", 1_000_000

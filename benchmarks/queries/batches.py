@@ -15,12 +15,15 @@ which do not use them (``task.program.FEWEST``).
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -29,12 +32,14 @@ import pyarrow as pa
 from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.probe import program
 from anabranch_runtime.probe.rounds import Rounds
 from anabranch_runtime.sources.blocks import Block
@@ -44,14 +49,6 @@ from benchmarks.queries import workload
 from benchmarks.queries.registration import common
 from benchmarks.report.grids import Grid
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.epochs.task_report import TaskReport
 
 #: Batches before the first that is measured, and pairs of those that are.
 FIRST, ROUNDS = 6, 6

@@ -21,34 +21,30 @@ that ever came (``state: files``).
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pyarrow.parquet as pq
 
 from anabranch_client.processes.meter import Sampler
-from anabranch_client.processes.pipeline import running
+from anabranch_client.processes.pipeline import Pipeline, running
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.kinds import Kind
 from benchmarks.queries import whole, workload
 from benchmarks.queries.registration import common
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_client.processes.pipeline import Pipeline
 
 #: Queries that stay where none comes or goes.
 STEADY = 5

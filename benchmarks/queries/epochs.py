@@ -12,15 +12,19 @@ take meanwhile.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
+import psutil
 import redis
 
 from anabranch_client.processes.pipeline import running
@@ -33,13 +37,6 @@ from benchmarks.queries import workload
 from benchmarks.queries.registration import BATCH, begin_service, common, cpu
 from benchmarks.report.grids import Grid
 from tests.support.worlds.processes import spec_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import psutil
 
 #: Epochs of each kind.
 ROUNDS = 3

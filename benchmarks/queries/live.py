@@ -21,19 +21,22 @@ by an older plan.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pyarrow.parquet as pq
 
-from anabranch_client.processes.pipeline import running
+from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_contract.plans.ruleset import RulesetId
 from benchmarks.command import Benchmark, quantile, run_benchmark, spread
 from benchmarks.kinds import Kind
@@ -44,17 +47,10 @@ from benchmarks.queries.registration import common
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
-from benchmarks.session import TASK_PHASES, read_log
+from benchmarks.session import TASK_PHASES, BatchLog, read_log
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
+Arrivals = Sequence[tuple[float, int]]
 
-    from anabranch_client.processes.pipeline import Pipeline
-    from benchmarks.session import BatchLog
-
-    Arrivals = Sequence[tuple[float, int]]
 
 #: The most streams that a query joins, so the fewest that some are over.
 WIDEST = 5

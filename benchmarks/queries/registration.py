@@ -11,28 +11,24 @@ the first hundred, and those with words that few have.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import statistics
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
 
-from anabranch_client.processes.pipeline import running
+from anabranch_client.processes.pipeline import Pipeline, running
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.queries import workload
 from benchmarks.report.grids import Grid
 from tests.support.worlds.processes import spec_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_client.processes.pipeline import Pipeline
 
 #: Registrations that are measured one by one, and by each of the clients at once.
 SINGLE, EACH, CLIENTS = 20, 10, 8

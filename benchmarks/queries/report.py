@@ -10,20 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.queries import batches, churn, epochs, live, registration
 from benchmarks.report.figures import ROOT, tell
+from benchmarks.report.grids import Grid
 from benchmarks.report.sections import section
 from benchmarks.report.targets import SIZES, Figure, Target, Verdict, grid, paragraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.report.grids import Grid
 
 PARTS = {
     "Registration": registration.BENCHMARK,

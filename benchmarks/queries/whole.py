@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import redis
 
 from anabranch_client.processes.meter import cpu_seconds, resident_bytes
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec
+from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import made
 from benchmarks.kinds import Kind, kinds_of
@@ -19,14 +24,7 @@ from benchmarks.queries.registration import BATCH, cpu
 from tests.support.worlds.processes import spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     import httpx
-    import psutil
-
-    from anabranch_client.processes.pipeline import Pipeline, PipelineSpec
-    from anabranch_client.rest.api import Client
 
 #: Processes that are told apart, the planner's (both of them) from the service that starts them.
 PLANNER = "planner"

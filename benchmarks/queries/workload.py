@@ -7,12 +7,10 @@ of a larger workload are those of a smaller one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 #: Columns that queries join by: column -> its number of values.
 KEYS = {"k0": 100, "k1": 1_000, "k2": 10_000, "k3": 100_000}

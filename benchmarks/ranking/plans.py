@@ -21,31 +21,36 @@ counted instead of expected ones: their errors are of weights, not of estimates.
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Plan
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.fit import fit
 from anabranch_planner.cost.footprint import footprint
-from anabranch_planner.cost.statistics import ForecastStatistics
+from anabranch_planner.cost.statistics import ForecastStatistics, Statistics
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.engine import NAMESPACE, Engine
+from benchmarks.pmjoin.workloads import Workload
 from benchmarks.ranking.runs import Done, run
 from benchmarks.ranking.scores import regret, tau
 from benchmarks.ranking.workloads import workloads
@@ -53,16 +58,6 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.state.command import CACHE
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
-    from anabranch_planner.cost.statistics import Statistics
-    from benchmarks.pmjoin.workloads import Workload
 
 #: Batches of an epoch of the first run.
 EVERY = 6

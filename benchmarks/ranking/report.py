@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.protocol.merging import rewrites
 from benchmarks import cost_constants
@@ -18,9 +19,6 @@ from benchmarks.ranking import plans
 from benchmarks.report.figures import ROOT, newest, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _INTRODUCTION = """\
 # Benchmarks of prices of plans

@@ -7,17 +7,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from anabranch_contract.plans.ruleset import Ruleset
 from benchmarks.engine import Engine
+from benchmarks.pmjoin.workloads import Workload
 from benchmarks.session import WrongResultError
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from benchmarks.pmjoin.workloads import Workload
 
 
 @dataclass(frozen=True, slots=True)

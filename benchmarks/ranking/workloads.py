@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,6 @@ from benchmarks.pmjoin.looking_ahead import star, tpch_joins
 from benchmarks.pmjoin.skew import CHAIN, KEYS, NAMES, ONE_KEY
 from benchmarks.pmjoin.workloads import Workload, counted
 from benchmarks.state import tpcds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 #: Zipf's exponent of skewed keys; other values are frequent in each stream.
 EXPONENT = 1.2

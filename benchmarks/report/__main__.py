@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.report.charts import Row, stacked
 from benchmarks.report.figures import ROOT, tell
@@ -20,9 +21,6 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as _spread
 from benchmarks.report.planner import planner_section
 from benchmarks.report.provenance import commit_of, provenance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _MEBI = 2**20
 _INTRODUCTION = """\

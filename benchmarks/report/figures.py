@@ -10,6 +10,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -20,8 +21,6 @@ import psutil
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rich.console import RenderableType
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,16 +5,14 @@ A part that was measured for several parallelisms in several runs is shown for e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from benchmarks.planner.tables import figures_of, verdicts
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.provenance import provenance
 from benchmarks.report.targets import paragraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 _PLANNING = """\
 ## Planning

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.report.figures import Spread, student
 from benchmarks.report.grids import Grid
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+#: Least and greatest figure.
+Interval = tuple[float, float]
 
-    #: Least and greatest figure.
-    Interval = tuple[float, float]
 
 #: Runs from which on their range is the interval. All of five lie above the median of very many
 #: runs with a probability of 3 %, all of three with one of 13 %.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from benchmarks.command import Benchmark
 from benchmarks.runtime import (
     adaptation,
     fixed_cost,
@@ -22,11 +23,6 @@ from benchmarks.runtime import (
     state_size,
 )
 from benchmarks.runtime.command import run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.command import Benchmark
 
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
     module.BENCHMARK

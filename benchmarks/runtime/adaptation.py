@@ -18,11 +18,13 @@ tuples that pass the query's filter; the others are read and dropped.)
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +33,7 @@ import pyarrow.parquet as pq
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.types import spark_type
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, RulesetId
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import PipelineError
 from benchmarks.command import Benchmark, made, quantile, spread
@@ -42,12 +44,6 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.runtime.pacing import Latency, Pacer
 from benchmarks.session import Session, session
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
 
 EXPERIMENTS = ("partners", "rates")
 MODES = ("static", "adaptive")

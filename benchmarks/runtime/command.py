@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from benchmarks.command import run_benchmark
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from benchmarks.command import Benchmark
+from benchmarks.command import Benchmark, run_benchmark
 
 
 def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:

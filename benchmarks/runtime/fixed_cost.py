@@ -10,6 +10,7 @@ out.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -17,12 +18,15 @@ import signal
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import redis
 
+from anabranch_client.processes.children import Child, signal_all, spawn
 from anabranch_client.processes.children import session as processes_of
-from anabranch_client.processes.children import signal_all, spawn
+from anabranch_client.replay.scenario import RecordedStream
 from anabranch_contract.protocol.keys import Keys
 from benchmarks.command import Benchmark, spread
 from benchmarks.report.figures import tell
@@ -31,14 +35,6 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.runtime import workload
 from benchmarks.runtime.command import master, run
 from benchmarks.session import PATIENCE, Session, session
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_client.processes.children import Child
-    from anabranch_client.replay.scenario import RecordedStream
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -9,32 +9,28 @@ queries look at their directories all the time.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_client.processes.allowed import Access
-from anabranch_client.processes.pipeline import PipelineSpec, running
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from benchmarks.command import Benchmark, made, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import PATIENCE, WrongResultError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from anabranch_client.processes.pipeline import Pipeline
 
 _COLUMNS = (("id", "bigint"), ("k", "int"), ("price", "double"), ("name", "string"))
 #: Seconds between two looks at the progress.

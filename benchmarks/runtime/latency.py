@@ -6,11 +6,15 @@ Five TPC-H queries, their seven tables shuffled over the whole run, paced open l
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from anabranch_client.replay import tpch
+from anabranch_client.replay.scenario import RecordedStream
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.kinds import KindMeter
 from benchmarks.report.figures import tell
@@ -19,13 +23,6 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.runtime.pacing import Pacer
 from benchmarks.session import session
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
 
 #: TPC-H rows at scale factor 1 in the seven tables.
 _ROWS = 8_660_000

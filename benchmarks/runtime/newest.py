@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any
 
 #: Names of what a run may leave out, beside single workloads.
 _PARTS = ("growth", "added")

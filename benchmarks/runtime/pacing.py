@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.session import BatchLog, Session
+from benchmarks.session import BatchLog, Session
 
 #: Tuples of a batch that stand for all: their latencies are evenly spread.
 _SAMPLED = 64

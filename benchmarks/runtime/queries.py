@@ -11,13 +11,18 @@ plan is kept unless another saves something.)
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
 from anabranch_runtime.inspection import describe
 from benchmarks.command import Benchmark, spread
 from benchmarks.kinds import KindMeter
@@ -28,14 +33,6 @@ from benchmarks.runtime import workload
 from benchmarks.runtime.command import master, run
 from benchmarks.session import session
 from benchmarks.system_run import SAMPLING, Configuration, SystemRun, run_system
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_client.replay.tpch import DemoQuery
 
 _MEBI = 2**20
 PARTS = ("growth", "added")

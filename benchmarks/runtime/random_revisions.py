@@ -6,10 +6,11 @@ in the service's place. So it differs from what runs, whatever the data are, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import redis
 
+from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
@@ -21,12 +22,7 @@ from anabranch_service.planning.periods import Periods
 from anabranch_service.planning.revisions import decide
 from benchmarks.profiled import planner_stream
 from benchmarks.revision_time import documents, question
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_client.replay.tpch import DemoQuery
-    from benchmarks.session import Session
+from benchmarks.session import Session
 
 
 class RandomRevisions:

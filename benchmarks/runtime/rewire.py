@@ -11,15 +11,19 @@ both sides: not the first of an epoch or under other rules, nor the one after su
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import shutil
 import statistics
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anabranch_client.replay import tpch
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.control import Control
 from benchmarks.command import Benchmark, made, quantile, spread
@@ -28,15 +32,7 @@ from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.runtime.random_revisions import RandomRevisions
-from benchmarks.session import Session, session
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_client.replay.tpch import DemoQuery
-    from benchmarks.session import BatchLog
+from benchmarks.session import BatchLog, Session, session
 
 #: Steady batches on either side that a rewired one is compared with.
 _NEAR = 3

@@ -10,8 +10,11 @@ other by what each leaves idle, and not less CPU: that ratio is the safer one.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from anabranch_client.replay import tpch
 from benchmarks.command import Benchmark, made, spread
@@ -22,12 +25,6 @@ from benchmarks.runtime.command import run
 from benchmarks.runtime.sharing import WORKLOADS, run_once
 from benchmarks.session import WrongResultError
 from benchmarks.system_run import Configuration, SystemRun
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
-
 
 _MEBI = 2**20
 

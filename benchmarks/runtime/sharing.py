@@ -16,13 +16,18 @@ seed on, the first set is taken that has at most ``--most`` results.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import shutil
 import statistics
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from anabranch_client.replay import tpch
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.plans.plan import Optimizer
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.planner.part_mixed import SIZE
@@ -33,14 +38,6 @@ from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
 from benchmarks.session import WrongResultError
 from benchmarks.system_run import Configuration, SystemRun, run_system
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_client.replay.scenario import RecordedStream
-    from anabranch_client.replay.tpch import DemoQuery
 
 _MEBI = 2**20
 #: Queries of a random set.

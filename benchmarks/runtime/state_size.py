@@ -12,17 +12,21 @@ system with batches of one size, measured over those that end at each wanted siz
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import shutil
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery
@@ -36,17 +40,8 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.runtime.command import master, run
-from benchmarks.session import Session, WrongResultError, session
+from benchmarks.session import BatchLog, Session, WrongResultError, session
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from benchmarks.session import BatchLog
 
 _MEBI = 2**20
 THROUGH = ("engine", "spark")

@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.sources.recordings.recorded import FORMAT, RecordedSource, source_options
@@ -19,9 +22,6 @@ from anabranch_runtime.sources.recordings.recording import convert
 from anabranch_runtime.spark.session import spark_session, warm_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 

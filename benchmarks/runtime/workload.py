@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,6 @@ import pyarrow.parquet as pq
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_client.rest.types import spark_type
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STREAMS = 10
 _NAMES = tuple("abcdefghij")

@@ -9,8 +9,11 @@ that is kept for ever, the second for a window of a hundred batches.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +25,6 @@ from benchmarks.report.grids import Grid
 from benchmarks.state.command import mebi, run
 from benchmarks.state.operations import SPEC
 from benchmarks.umjoin.backends.lsm import LsmBackend
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
 
 WINDOW = 100
 #: Of space amplification; after the first merges.

@@ -11,9 +11,12 @@ it is given as a share of what the multi-way join's state takes on disk.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark
 from benchmarks.report.figures import tell
@@ -22,17 +25,11 @@ from benchmarks.state import tpcds
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
 from benchmarks.state.worker import run as run_worker
-from benchmarks.umjoin.operators.binary_tree import name_of, trees
+from benchmarks.umjoin.operators.binary_tree import Tree, name_of, trees
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
+#: Seconds, name, the tree, bytes of intermediate state.
+Timed = tuple[float, str, Tree, int]
 
-    from benchmarks.umjoin.operators.binary_tree import Tree
-
-    #: Seconds, name, the tree, bytes of intermediate state.
-    Timed = tuple[float, str, Tree, int]
 
 #: Of the tuples, for a first look at all trees.
 _FIRST = 0.2

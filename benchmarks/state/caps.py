@@ -12,8 +12,11 @@ what the tuples alone take as Arrow columns.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark
 from benchmarks.report.figures import tell
@@ -24,11 +27,6 @@ from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import PROGRAMS, Run, base
 from benchmarks.state.worker import run as run_worker
 from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 #: Points of a run that are kept for its chart.

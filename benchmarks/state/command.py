@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.command import run_benchmark
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from benchmarks.command import Benchmark
+from benchmarks.command import Benchmark, run_benchmark
 
 #: Where TPC-DS data is kept between runs.
 CACHE = Path(tempfile.gettempdir()) / "anabranch-tpcds"

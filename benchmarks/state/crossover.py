@@ -10,9 +10,12 @@ nothing is read from disk there, so if intermediate results save time at all, it
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark, spread
 from benchmarks.report.figures import tell
@@ -25,14 +28,7 @@ from benchmarks.state.budgets import ranked
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import AMPLE, PROGRAMS, Outcome, Run, base
 from benchmarks.state.worker import run as run_worker
-from benchmarks.umjoin.operators.binary_tree import name_of, tree_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from benchmarks.umjoin.operators.binary_tree import Tree
+from benchmarks.umjoin.operators.binary_tree import Tree, name_of, tree_of
 
 OPERATORS = ("multi-way", "best tree")
 #: The paper's section 4, in MB: the four tables, the greatest budget at which the multi-way join

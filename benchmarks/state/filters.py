@@ -19,10 +19,12 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 from pyfusefilter import pyfusefilter as fuse
 
@@ -32,12 +34,8 @@ from anabranch_runtime.index.keys import KeyVector, mix
 from anabranch_runtime.index.matching import Probes, described, in_order, match
 from benchmarks.report import figures
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+U64 = npt.NDArray[np.uint64]
 
-    import numpy.typing as npt
-
-    U64 = npt.NDArray[np.uint64]
 
 #: Bits that a plain Bloom filter sets per key: the best number for ten bits per key.
 _BITS = 7

@@ -12,10 +12,10 @@ import logging
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +23,14 @@ import structlog
 
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.s3 import s3_server, uri
 from tests.support.worlds.driven import driver, publish
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 
 def job(batch: int, rows: int) -> Job:

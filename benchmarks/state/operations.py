@@ -17,14 +17,16 @@ group whose memory, page cache included, is that of a bare process and half of t
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -35,15 +37,9 @@ from benchmarks.command import Benchmark, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.state.command import run
-from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
+from benchmarks.umjoin.backends.interface import Backend, BackendKind, Ints, Table, TableSpec
 from benchmarks.umjoin.backends.opening import open_backend, warm
 from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from benchmarks.umjoin.backends.interface import Backend, Ints, Table
 
 _KEY = IndexKey(("k",), ("bigint",))
 _NUMBERS = tuple(f"n{i}" for i in range(5))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import ROOT, newest, tell
@@ -17,9 +18,6 @@ from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
 from benchmarks.state import amplification, budgets, caps, crossover, operations, sensitivity
 from benchmarks.state.targets import targets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 PARTS = {
     "Operations": operations.PART,

@@ -10,8 +10,11 @@ limit for what the backend itself takes.
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark
 from benchmarks.report.figures import tell
@@ -20,11 +23,6 @@ from benchmarks.state import tpcds
 from benchmarks.state.command import mebi, run, tpcds_options
 from benchmarks.state.worker import AMPLE, PROGRAMS, Run, base
 from benchmarks.state.worker import run as run_worker
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 BATCHES = (2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 CACHES = (0.25, 0.5, 1.0, 2.0)

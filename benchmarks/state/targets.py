@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from benchmarks.report.grids import Grid
 from benchmarks.report.targets import Figure, Target, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from benchmarks.report.grids import Grid
 
 #: Up to this share of what its state takes the multi-way join has to be as fast as any tree.
 _SCARCE = 0.8

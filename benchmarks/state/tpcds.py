@@ -11,7 +11,8 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -20,10 +21,6 @@ import pyarrow.parquet as pq
 from benchmarks.report.figures import tell
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
 from tests.support.surroundings.tpc import library
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 #: Table -> its column that is equal in all of them.
 TABLES = {

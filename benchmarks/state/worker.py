@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,13 +25,10 @@ from anabranch_runtime.task.memory import PrivateMemory
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
 from benchmarks.umjoin.backends.opening import open_backend, warm
-from benchmarks.umjoin.operators.binary_tree import BinaryTree
+from benchmarks.umjoin.operators.binary_tree import BinaryTree, Tree
+from benchmarks.umjoin.operators.joins import Join
 from benchmarks.umjoin.operators.multi_join import MultiJoin
 from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
-
-if TYPE_CHECKING:
-    from benchmarks.umjoin.operators.binary_tree import Tree
-    from benchmarks.umjoin.operators.joins import Join
 
 #: Bytes that no run reaches.
 AMPLE = 1 << 40

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 OPTION = "--spark-conf"
 #: One setting in each line: values may have commas, colons and blanks in them.

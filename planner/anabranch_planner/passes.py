@@ -7,16 +7,22 @@ queries of TPC-H.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective, Optimizer
+from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective, Optimizer, Plan
+from anabranch_contract.plans.ruleset import Ruleset, Substreams
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.parts import divide, footprint_of_parts
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.parts import Part, divide, footprint_of_parts
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.plan import logical_plan
 from anabranch_planner.logical.tsc import convert
 from anabranch_planner.normal.bind import Registration, bind
@@ -39,20 +45,7 @@ from anabranch_planner.plans.optimise import (
 )
 from anabranch_planner.sql.structured import read_document
 from anabranch_planner.sql.syntax import parse_statement
-from anabranch_planner.sql.unresolved import located
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from anabranch_contract.connectors.sinks import SinkSpec
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset, Substreams
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import JoinQuery, Stream
-    from anabranch_planner.cost.parts import Part
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.logical.nodes import Node
-    from anabranch_planner.sql.unresolved import Unresolved
+from anabranch_planner.sql.unresolved import Unresolved, located
 
 # --- a statement: text -> Unresolved -> Bound -> JoinQuery ---------------------------------------
 

@@ -9,9 +9,10 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import MutableMapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -25,9 +26,6 @@ from anabranch_runtime.sources.permitted import resolve
 from anabranch_runtime.spark.session import starting
 from anabranch_runtime.storage.verify import Verify
 from anabranch_runtime.task.memory import byte_size
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
 
 #: Where executors of a cluster keep what they have fetched, below their working directories.
 CACHE_DIRECTORY = "anabranch-cache"

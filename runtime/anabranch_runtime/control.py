@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 import zlib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -25,9 +26,13 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.packed import pack, unpack
 from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.patches import Patch
 from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.protocol.batches import BATCHES_KEPT
-from anabranch_contract.protocol.intake import Intake
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
+from anabranch_contract.protocol.intake import Intake, SourceStatus
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import (
     CHANGES_KEPT,
     HEARTBEAT_MILLISECONDS,
@@ -42,16 +47,7 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.faults import Point, reach
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from redis.typing import EncodableT, FieldT
-
-    from anabranch_contract.plans.patches import Patch
-    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-    from anabranch_contract.protocol.activations import Activation, ViewRows
-    from anabranch_contract.protocol.batches import BatchReport
-    from anabranch_contract.protocol.intake import SourceStatus
-    from anabranch_contract.protocol.interims import Interim
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -5,19 +5,14 @@ patches, and the rows of the last ruleset, which are the same objects in the nex
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.patches import applied
+from anabranch_contract.plans.patches import Patch, applied
 from anabranch_contract.plans.rows import Decoded, decoded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from anabranch_contract.plans.patches import Patch
-    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 
 _LAST = deque[Decoded](maxlen=1)
 #: (digest, text) of bases: one that Redis has, one beside the state.

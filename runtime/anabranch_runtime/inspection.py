@@ -13,14 +13,16 @@ import json
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
 from anabranch_contract.codec import to_json
 from anabranch_contract.errors import StructuredError
+from anabranch_contract.protocol.state_report import StateReport, StoreReport
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.errors import SinkError, StateError
 from anabranch_runtime.measure.state_report import (
@@ -34,16 +36,10 @@ from anabranch_runtime.measure.state_report import (
 )
 from anabranch_runtime.recovery.rulesets import kept_ruleset
 from anabranch_runtime.sinks.merged import merge_results
-from anabranch_runtime.state.manifest import Manifests, packs_of, read_manifest
+from anabranch_runtime.state.manifest import Manifests, State, packs_of, read_manifest
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.protocol.state_report import StateReport, StoreReport
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.storage.segment import Segment
 
 
 def describe(root: Path) -> dict[str, Any]:

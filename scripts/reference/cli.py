@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import typer
 
 from anabranch_client.cli.app import app
 from scripts.reference.rest import prose
 from scripts.reference.table import code, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEAD = """\
 # Command line

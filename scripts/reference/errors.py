@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from anabranch_service import errors as service_errors
 from scripts.reference.table import code, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("contract", "planner", "service", "runtime", "client")

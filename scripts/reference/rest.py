@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
 from scripts.reference.table import code, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 HEAD = """\
 # REST

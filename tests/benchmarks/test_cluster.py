@@ -6,14 +6,11 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from benchmarks.cluster import changes, report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run_of(share: float, cpu: float, milliseconds: float, sent: float) -> dict[str, float]:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import FrozenInstanceError, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,6 @@ from benchmarks.planner.worker import WorkerError, measure, peak_bytes
 from benchmarks.report import __main__ as report
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import document, line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TINY = Shape(6, 4, 3)
 _RUN = Run(2.0, 1.5, {"build": 0.5, "solve": 1.0, "ruleset": 0.25}, 4, cost=10.0, gap=0.0)

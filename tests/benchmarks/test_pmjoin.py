@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,6 @@ from benchmarks.pmjoin.defaults import Side
 from benchmarks.pmjoin.draws import KINDS, Kind, Reading, drawn, weights
 from benchmarks.pmjoin.routing import route
 from benchmarks.pmjoin.skew import Skew
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from anabranch_planner.passes import parse_sql
 from benchmarks.command import run_benchmark
 from benchmarks.queries import batches, churn, epochs, live, registration, report, workload
 from benchmarks.session import BatchLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def figures(module: Any, capsys: pytest.CaptureFixture[str], *levels: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -17,9 +18,6 @@ from benchmarks.planner.tables import tables
 from benchmarks.planner.type_compatible import FOREIGN_KEYS, TABLES, Mixture, draw
 from benchmarks.runtime.newest import newest
 from benchmarks.runtime.sharing import name_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

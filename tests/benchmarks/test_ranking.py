@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from benchmarks.cost_constants import ALIKE, COUNTS, whole_batches
 from benchmarks.ranking import plans, report
 from benchmarks.ranking.runs import Done
 from benchmarks.ranking.scores import regret, tau
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

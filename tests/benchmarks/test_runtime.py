@@ -7,7 +7,8 @@ import json
 import os
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from anabranch_client.replay import tpch
 from anabranch_client.replay.oracle import Active, compare
 from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.queries.joins import Stream
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -42,11 +44,6 @@ from benchmarks.runtime.pacing import Latency, Pacer
 from benchmarks.runtime.report import __main__ as report
 from benchmarks.session import BatchLog
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.queries.joins import Stream
 
 
 def _line(benchmark: Benchmark, arguments: str, capsys: pytest.CaptureFixture[str]) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -15,9 +16,6 @@ from benchmarks import cost_constants, rate_change, statistics_cost, throughput
 from benchmarks.report import __main__ as report
 from benchmarks.session import BatchLog, read_log
 from benchmarks.system_run import PHASES, phases
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SCALE = 0.001
 _BATCHES = 3

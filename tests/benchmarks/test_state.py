@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -20,9 +20,6 @@ from benchmarks.state import (
     tpcds,
 )
 from tests.support.surroundings.cgroups import UNAVAILABLE, memory_group
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_filters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -14,9 +14,6 @@ from anabranch_service.settings import Settings
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.service import Service, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NAMESPACES = count()
 

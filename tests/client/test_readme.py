@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from anabranch_client.rest.api import Client
 from tests.client.cli.test_app import run
-
-if TYPE_CHECKING:
-    from anabranch_client.rest.api import Client
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 STREAMS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +15,6 @@ from anabranch_client.errors import ScenarioError, UsageError
 from anabranch_client.replay.document import read_yaml
 from anabranch_client.rest.push import rows_of
 from anabranch_client.texts import read_utf8
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SQL = "SELECT a.x AS x FROM a JOIN b ON a.k = b.k WHERE a.s <> 'é;'"
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.latest import generate_with_latest
@@ -36,10 +37,6 @@ from tests.support.worlds.strikes import (
     strike,
     tell,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 #: Enough batches for many strikes, and few rows.
 SIZE = replace(

@@ -15,10 +15,12 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
+from random import Random
 
 from tests.support.worlds.hosted_up import (
     AWAY,
@@ -43,11 +45,6 @@ from tests.support.worlds.strikes import (
     strike,
     tell,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from random import Random
 
 #: Seconds within which a struck pipeline has to commit again; a lease lasts for one minute, and
 #: silence is noticed after two.

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.worlds.hosted_replay import HostedReplay, begin
 from tests.support.worlds.hosted_up import Feeder, await_all, differences, ready
-from tests.support.worlds.hosts import CACHE, cluster
+from tests.support.worlds.hosts import CACHE, Cluster, cluster
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.replay_check import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

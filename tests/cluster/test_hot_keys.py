@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import Ruleset
 from tests.support.scenarios.keyed_streams import write
 from tests.support.worlds.hosted_replay import begin
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from random import Random
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from tests.support.worlds.hosts import Cluster
+from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 BATCHES, ROWS, EVERY = 10, 300, 2

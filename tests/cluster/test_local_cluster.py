@@ -9,14 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.worlds.replay_check import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Three executors of one slot and a gigabyte.
 MASTER = "local-cluster[3,1,1024]"

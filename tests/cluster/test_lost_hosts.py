@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.worlds.hosted_up import Feeder, HostedUp, await_all, differences, ready, started
+from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.strikes import Kind, processes, strike
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,14 +14,8 @@ from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.worlds.hosted_replay import begin
-from tests.support.worlds.hosts import CACHE
+from tests.support.worlds.hosts import CACHE, Cluster
 from tests.support.worlds.strikes import Kind, strike
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 MAKERS: dict[str, Callable[..., Generated]] = {

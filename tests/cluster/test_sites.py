@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.support.scenarios.keyed_streams import write
 from tests.support.worlds.hosted_replay import begin
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from random import Random
-
-    from tests.support.worlds.hosts import Cluster
+from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 BATCHES, ROWS, EVERY, PARTITIONS = 12, 300, 2, 48

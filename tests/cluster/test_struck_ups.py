@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.struck_ups import ALL, Blow, run
+from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.strikes import only
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

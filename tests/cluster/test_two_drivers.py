@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.surroundings.network import Host
 from tests.support.worlds.hosted_up import Feeder, HostedUp, await_all, differences, started
+from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.surroundings.network import Host
-    from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

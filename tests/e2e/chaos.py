@@ -26,11 +26,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import duckdb
@@ -44,9 +45,6 @@ from anabranch_client.processes.children import free_port
 from anabranch_client.rest.api import Client
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.up import Target, Up
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 #: What is struck when it is ``up`` itself.
 UP = "up"

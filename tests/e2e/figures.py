@@ -12,8 +12,10 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +27,13 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
 from anabranch_client.render.tables import number
+from anabranch_client.rest.api import Client
+from anabranch_contract.rest.queries import QueryOut, RunOut, VisibleFrom
 from tests.support.worlds.processes import wait_until
+from tests.support.worlds.up import Up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from playwright.sync_api import Browser, Locator
-
-    from anabranch_client.rest.api import Client
-    from anabranch_contract.rest.queries import QueryOut, RunOut, VisibleFrom
-    from tests.support.worlds.up import Up
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATENESS = timedelta(minutes=10)

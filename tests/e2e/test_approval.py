@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from anabranch_client.errors import ApiError
+from anabranch_contract.rest.epochs import HeldPlanOut
 from tests.e2e.test_live import AB, ABC, BA, World
 from tests.support.worlds.processes import kill, live_pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from anabranch_contract.rest.epochs import HeldPlanOut
 
 
 def waiting(world: World, *names: str) -> HeldPlanOut:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +12,6 @@ import yaml
 from tests.support.oracles.oracle import Oracle, OracleQuery, from_spark
 from tests.support.scenarios.file import activation_in, read_report, read_scenario
 from tests.support.worlds.replay_check import check, replay
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BATCHES, ROWS, BAD = 8, 40, 130
 JOIN = "FROM A a JOIN B b ON a.k = b.k"

@@ -6,31 +6,26 @@ The scenario is played as ``anabranch replay`` does it; what strikes is hooked i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from anabranch_client.processes.pipeline import running
+from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.replay.player import Observer
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
+from anabranch_contract.protocol.progress import Progress
 from tests.support.scenarios.draw import generate
 from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until
-from tests.support.worlds.replay_check import check
+from tests.support.worlds.replay_check import Verdict, check
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+Strike = Callable[[Pipeline], None]
 
-    from anabranch_client.processes.pipeline import Pipeline
-    from anabranch_contract.protocol.progress import Progress
-    from tests.support.worlds.replay_check import Verdict
-
-    Strike = Callable[[Pipeline], None]
 
 #: Its queries share intermediate results that come, go and come back under other optimisers.
 SEED = 18

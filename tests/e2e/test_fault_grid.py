@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from anabranch_runtime.faults import Point
 from anabranch_runtime.sinks.ledger import read_paid, read_rations
 from tests.support.scenarios.fault_grid import Cell, Component, cells_of, play_cells
 from tests.support.scenarios.file import read_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.spark

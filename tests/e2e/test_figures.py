@@ -5,6 +5,8 @@ Compared are REST, metrics, CLI and console (``figures.Walk``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +17,6 @@ from tests.service.pages.test_dashboard import browser
 from tests.support.worlds.up import upped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from playwright.sync_api import Browser
 
 __all__ = ["browser"]

@@ -7,22 +7,18 @@ computes over the files, from what the API says of each query's activation, must
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract.rest.queries import QueryOut
 from tests.support.worlds.processes import LivePipeline, kill, live_pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.rest.queries import QueryOut
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -8,19 +8,15 @@ import json
 import random
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract.rest.system import ComponentOut
 from tests.support.worlds.processes import LivePipeline, live_pipeline
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.rest.system import ComponentOut
 
 COLUMNS = (("n", "bigint"), ("g", "bigint"), ("ts", "timestamp"))
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)

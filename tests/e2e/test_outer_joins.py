@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.scenarios import outer
 from tests.support.worlds.replay_check import replay
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.spark

@@ -8,7 +8,7 @@ results are those of DuckDB over all rows.
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -25,9 +25,6 @@ from tests.support.worlds.two_streams import (
     results,
     view_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Rows of ``a`` without a partner.
 LONELY = (

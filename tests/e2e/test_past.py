@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from tests.support.worlds.two_streams import (
     results,
     view_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Keeps all rows stored, as it has no window.
 KEEPER = "SELECT a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k AND a.v = b.v"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from tests.support.scenarios.file import read_report
 from tests.support.scenarios.seeds import FEW, MANY, TTL_REPLAYS
 from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.worlds.replay_check import replay_and_check
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.spark

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +14,6 @@ import yaml
 
 from tests.support.scenarios.file import read_report
 from tests.support.worlds.replay_check import replay_and_check
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS, BATCHES, SWAP = 120, 12, 6
 CHAIN = "SELECT o.n AS o, c.n AS c, i.n AS i FROM c JOIN o ON o.ck = c.ck JOIN i ON i.ok = o.ok"

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from redis import Redis
 
+from anabranch_client.rest.tail import TailEvent
 from tests.support.surroundings.deliveries import entries
 from tests.support.worlds.processes import kill, live_pipeline
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_client.rest.tail import TailEvent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

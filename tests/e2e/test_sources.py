@@ -11,7 +11,7 @@ import os
 import random
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -23,9 +23,6 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import Point
 from tests.support.surroundings.arrow_ipc import ipc_stream
 from tests.support.worlds.processes import LivePipeline, kill, live_pipeline, wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COLUMNS = (("k", "bigint"), ("v", "int"))
 RST = "SELECT r.v AS rv, s.v AS sv, t.v AS tv FROM r JOIN s ON r.k = s.k JOIN t ON s.v = t.v"

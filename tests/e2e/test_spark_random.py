@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.scenarios.seeds import SPARK, parts
 from tests.support.worlds.replay_check import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: Seconds for 20 scenarios and a start of Spark, on a machine that is busy with something else.
 PATIENCE = 3600

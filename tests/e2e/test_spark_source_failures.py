@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +16,7 @@ from anabranch_client.processes.children import session
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.faults import OF_INGEST
 from tests.e2e.test_sources import COLUMNS, Streams, some, table
-from tests.support.worlds.processes import kill, live_pipeline
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.worlds.processes import LivePipeline
+from tests.support.worlds.processes import LivePipeline, kill, live_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

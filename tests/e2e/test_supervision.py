@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.up import JOIN, Target, Up, upped
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

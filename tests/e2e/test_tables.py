@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import httpx
@@ -11,14 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import holder_of
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.up import upped
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_client.rest.api import Client
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

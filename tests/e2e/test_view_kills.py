@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -13,9 +14,6 @@ from anabranch_planner.passes import parse_sql
 from anabranch_runtime.faults import OF_VIEWS, Point
 from tests.support.scenarios.fault_grid import Cell, Component, play_cells
 from tests.support.worlds.view_runs import comparable, current_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHAIN = "FROM r JOIN s ON r.a = s.a JOIN t ON s.b = t.b JOIN u ON t.c = u.c"
 #: The view, and the same over the joined rows ``q``, which are those of the grid's query ``q0``.

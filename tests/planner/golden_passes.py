@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Backfilling
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.plans.ruleset import FillStep, KeyPart, Ruleset, TimeBound
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.explain.explain import explain_text
@@ -22,15 +23,9 @@ from anabranch_planner.passes import (
     parse_sql,
 )
 from anabranch_planner.plans.optimise import Options, PlanRequest, build
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.search.reduce import drop_unprofitable
 from benchmarks.papers.tsc.catalogs import parse_catalog, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from anabranch_contract.plans.ruleset import FillStep, KeyPart, Ruleset, TimeBound
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.search.problem import Problem
 
 HERE = Path(__file__).parent / "golden"
 STATEMENTS = {p.stem: p.read_text("utf-8") for p in sorted((HERE / "tpch").glob("*.sql"))}

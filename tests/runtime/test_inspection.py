@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -19,9 +19,6 @@ from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.cases.states import RS, rules
 from tests.support.worlds.driven import KEYS, driver, expected, job, publish, results
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BATCHES = 5
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.service.conftest import PAIR
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     import httpx
-
-    from tests.support.worlds.service import Service
 
 #: Path, a change of what is there, and another one.
 CHANGES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

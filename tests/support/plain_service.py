@@ -6,9 +6,10 @@ Plans are the optimiser's or random ones, layouts the plan's or random ones (``S
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import redis
@@ -17,11 +18,13 @@ from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import difference
 from anabranch_contract.plans.plan import Backfilling, Objective, Optimizer, Plan
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Boundary
 from anabranch_contract.protocol.revisions import RevisionAnswer
-from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import Bounds, JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics, Statistics
@@ -31,6 +34,7 @@ from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.control import Control
 from tests.support.cases.random_plans import (
     random_checks,
     random_hot,
@@ -38,22 +42,12 @@ from tests.support.cases.random_plans import (
     random_plan,
     random_revision,
 )
-from tests.support.scenarios.file import called
+from tests.support.scenarios.file import Scenario, called
 from tests.support.scenarios.picked import picked_revision
+from tests.support.scenarios.script import Script
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.progress import Boundary
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import Bounds
-    from anabranch_runtime.control import Control
-    from tests.support.scenarios.file import Scenario
-    from tests.support.scenarios.script import Script
-
-    #: Makes the plan of an epoch from its queries, statistics, optimizer and parallelism.
-    Planner = Callable[[Sequence[JoinQuery], Statistics, Optimizer, int, int], Plan]
+#: Makes the plan of an epoch from its queries, statistics, optimizer and parallelism.
+Planner = Callable[[Sequence[JoinQuery], Statistics, Optimizer, int, int], Plan]
 
 
 def plan_normally(

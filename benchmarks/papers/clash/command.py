@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from benchmarks.papers.clash.environment import natural_problem, tree_problem, write_yaml
 from benchmarks.papers.commands import command
-
-if TYPE_CHECKING:
-    import argparse
 
 ABOUT = "CLASH: the joint plan's integer program as printed, and random problems"
 #: Attributes of a relation of ``tree``, and of one of ``natural``, where none are stated.

@@ -23,11 +23,11 @@ Equal arguments give equal problems, in every process.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import comb
 from random import Random
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import (
@@ -35,9 +35,6 @@ from anabranch_contract.queries.joins import (
     Equality,
     Label,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 #: Tuples per unit of time of every relation.
 RATE = 100.0

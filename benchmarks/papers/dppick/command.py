@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
 
 from anabranch_planner.command.problem_file import parse_problem
 from benchmarks.papers.commands import command
@@ -12,10 +12,6 @@ from benchmarks.papers.dppick.problem import Accounting, Prices, constant, hash_
 from benchmarks.papers.dppick.report import order_document, order_queries, order_text
 from benchmarks.papers.dppick.search import Ablation, Algorithm
 from benchmarks.papers.problems import problem_argument, read_document, timed, write
-
-if TYPE_CHECKING:
-    import argparse
-
 
 ABOUT = "dpPick: probe orders of each query by itself"
 

@@ -12,12 +12,10 @@ costs without enumeration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from anabranch_contract.errors import PlannerError
-
-if TYPE_CHECKING:
-    from benchmarks.papers.dppick.problem import Operator
+from benchmarks.papers.dppick.problem import Operator
 
 #: Sequences that are enumerated for one operator (about a second), all starts together.
 MAX_SEQUENCES = 100_000

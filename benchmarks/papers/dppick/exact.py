@@ -12,18 +12,13 @@ the connected sets only (a chain of n streams has n (n+1) / 2).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from anabranch_contract.errors import PlannerError
-from benchmarks.papers.dppick.problem import Accounting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.papers.dppick.figures import Flags, Masks
-    from benchmarks.papers.dppick.problem import Operator
+from benchmarks.papers.dppick.figures import Flags, Masks
+from benchmarks.papers.dppick.problem import Accounting, Operator
 
 #: Streams of an operator up to which tables of all sets fit into memory (some 300 MB).
 MAX_STREAMS = 20

@@ -18,16 +18,12 @@ also on whole orders where no query finds more than one record.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError, StatisticsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from benchmarks.papers.dppick.figures import Figures, Match
+from benchmarks.papers.dppick.figures import Figures, Match
 
 
 class Accounting(StrEnum):

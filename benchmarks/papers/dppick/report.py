@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.command.problem_file import Problem
 from anabranch_planner.cost.candidates import connected_sets
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
+from benchmarks.papers.dppick.problem import Accounting, Prices
 from benchmarks.papers.dppick.search import Ablation, Algorithm, Orders, search_orders
 from benchmarks.papers.dppick.translate import operator_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.command.problem_file import Problem
-    from benchmarks.papers.dppick.problem import Accounting, Prices
 
 #: Sub-joins that an exact search of one query has estimated (12 s); 16 relations never have more.
 MAX_SETS = 70_000

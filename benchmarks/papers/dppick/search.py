@@ -14,18 +14,13 @@ the answer is compared by.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from benchmarks.papers.dppick.dppick import dppick_orders
 from benchmarks.papers.dppick.exact import exact_orders
-from benchmarks.papers.dppick.problem import order_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from benchmarks.papers.dppick.problem import Operator
+from benchmarks.papers.dppick.problem import Operator, order_cost
 
 
 class Algorithm(StrEnum):

@@ -11,17 +11,14 @@ exceeds. Intermediate results, partitions and other queries play no part here.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.joins import JoinQuery, Member
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.candidates import adjacency
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
 from benchmarks.papers.dppick.figures import SizeFigures
 from benchmarks.papers.dppick.problem import Accounting, Operator, Prices
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery, Member
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.statistics import Statistics
 
 
 def operator_of(

@@ -8,19 +8,16 @@ drawn by what their half-way joins make.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
+from benchmarks.papers.jaqpot.printed.rivals import Flow
 
-    from numpy.typing import NDArray
-
-    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
-    from benchmarks.papers.jaqpot.printed.rivals import Flow
-
-    Ages: TypeAlias = dict[str, NDArray[np.float64]]
+Ages: TypeAlias = dict[str, NDArray[np.float64]]
 
 
 def stale_share(

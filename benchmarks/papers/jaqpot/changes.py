@@ -8,8 +8,9 @@ not part of this. The recorded streams of Fig. 8 are replaced by Poisson arrival
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,9 @@ from benchmarks.papers.jaqpot.plans import Shape, draw, predicates, selectivitie
 from benchmarks.papers.jaqpot.policies import POLICIES, RIVALS, allowances
 from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
 from benchmarks.papers.jaqpot.printed.paths import input_paths, saturation
+from benchmarks.papers.jaqpot.printed.plan import Plan
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 #: (name, seconds, selectivities of the joins), one after the other (section 5.1).
 PHASES = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_planner.command.problem_file import parse_problem
@@ -21,9 +21,6 @@ from benchmarks.papers.jaqpot.live import overload
 from benchmarks.papers.jaqpot.rations import budgets, cost, forests
 from benchmarks.papers.jaqpot.rations.command import run_part
 from benchmarks.papers.problems import problem_argument, read_document, timed, write
-
-if TYPE_CHECKING:
-    import argparse
 
 ABOUT = "JAQPOT: limited CPU time divided among probes"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.command import cpu_milliseconds
 from benchmarks.papers.jaqpot.plans import (
@@ -29,12 +29,10 @@ from benchmarks.papers.jaqpot.printed.freshness import refresh_rates
 from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
 from benchmarks.papers.jaqpot.printed.knapsack import exact_multiples
 from benchmarks.papers.jaqpot.printed.paths import Row, input_paths, saturation, throughput
+from benchmarks.papers.jaqpot.printed.plan import Plan
 from benchmarks.papers.jaqpot.sums import total
 from benchmarks.report.grids import Grid  # fmt: skip
 from benchmarks.report.grids import spread as shown
-
-if TYPE_CHECKING:
-    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 #: Inputs of random trees.
 TREES = (8, 16, 32)

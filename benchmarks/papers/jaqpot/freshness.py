@@ -8,8 +8,9 @@ those of a plan in steady state, and results of JAQPOT are counted where it prom
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from benchmarks.papers.jaqpot.printed.paths import input_paths, saturation
 from benchmarks.papers.jaqpot.printed.rivals import push
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Resources at which staleness is measured: percent of saturation's, or probes per second.
 RESOURCES = ("30 %", "300/s")

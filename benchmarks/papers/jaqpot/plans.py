@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from random import Random
 
-from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Plan, State, plan_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
-    from benchmarks.papers.jaqpot.printed.plan import Node
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Node, Plan, State, plan_of
 
 #: Arrivals per second, tuples of a state, and selectivities (Table 3).
 RATES = (300.0, 1200.0)

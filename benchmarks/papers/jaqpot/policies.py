@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from benchmarks.papers.jaqpot.printed.grepp import grepp
 from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
-from benchmarks.papers.jaqpot.printed.paths import by_half_way
+from benchmarks.papers.jaqpot.printed.paths import InputPath, by_half_way
+from benchmarks.papers.jaqpot.printed.plan import Plan
 from benchmarks.papers.jaqpot.printed.rivals import Rival, rival_allowances
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.paths import InputPath
-    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 RIVALS = tuple(rival.value for rival in Rival)
 POLICIES = (*RIVALS, "GrePP", "JAQPOT")

@@ -10,9 +10,11 @@ import argparse
 import inspect
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarks.command import Benchmark
 from benchmarks.papers.jaqpot.freshness import RESOURCES
 from benchmarks.papers.jaqpot.live import overload
 from benchmarks.papers.jaqpot.policies import POLICIES
@@ -25,11 +27,6 @@ from benchmarks.report.figures import ROOT, tell
 from benchmarks.report.provenance import provenance
 from benchmarks.report.sections import section
 from benchmarks.report.targets import paragraphs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from benchmarks.command import Benchmark
 
 #: Parts of the measurements and their headings; the first that are found are shown first.
 MEASURED: dict[str, tuple[str, Benchmark]] = {

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.papers.jaqpot import changes, decisions, freshness, throughput
 from benchmarks.papers.jaqpot.targets import targets
 from benchmarks.report.figures import tell
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from benchmarks.report.grids import Grid
+from benchmarks.report.grids import Grid
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from benchmarks.report.figures import student
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def mean(figures: Iterable[float]) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from benchmarks.papers.jaqpot.plans import Shape
 from benchmarks.papers.jaqpot.rations import cost
@@ -10,12 +11,8 @@ from benchmarks.papers.jaqpot.rations.budgets import ratios
 from benchmarks.papers.jaqpot.rations.policies import EXACT, OURS, RIVALS
 from benchmarks.papers.jaqpot.sums import mean
 from benchmarks.papers.jaqpot.throughput import SHARES
+from benchmarks.report.grids import Grid
 from benchmarks.report.targets import Figure, Target, grid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.report.grids import Grid
 
 #: Times the best rival's results, on average (section 5.1).
 RATIOS = {Shape.LINEAR: 2.5, Shape.BUSHY: 2.0}

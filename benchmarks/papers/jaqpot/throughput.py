@@ -8,8 +8,9 @@ all of them, its results still count.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.papers.jaqpot.plans import Shape, draw, predicates, selectivities
 from benchmarks.papers.jaqpot.policies import POLICIES, RIVALS, allowances
@@ -19,9 +20,6 @@ from benchmarks.papers.jaqpot.printed.paths import input_paths, saturation, thro
 from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowances
 from benchmarks.papers.jaqpot.sums import mean, total
 from benchmarks.report.grids import Grid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Shares of the resources of saturation, in percent.
 SHARES = tuple(range(10, 101, 10))

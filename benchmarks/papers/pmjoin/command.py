@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
 from benchmarks.papers.commands import command
 from benchmarks.papers.pmjoin.hosted import parse_hosted
@@ -17,10 +17,6 @@ from benchmarks.papers.pmjoin.report import (
     place_text,
 )
 from benchmarks.papers.problems import problem_argument, read_document, timed, write
-
-if TYPE_CHECKING:
-    import argparse
-
 
 ABOUT = "PMJoin: placement of joins on hosts"
 

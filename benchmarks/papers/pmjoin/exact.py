@@ -12,21 +12,14 @@ tree of operators is one of these choices. It takes 3^n additions per host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.errors import PlannerError
-from benchmarks.papers.pmjoin.operators import arrivals, joined
-from benchmarks.papers.pmjoin.rates import connected
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.rates import Mask, Rates
+from benchmarks.papers.pmjoin.operators import Operator, arrivals, joined
+from benchmarks.papers.pmjoin.rates import Mask, Rates, connected
 
 #: More streams take more than some ten seconds.
 MAX_STREAMS = 14

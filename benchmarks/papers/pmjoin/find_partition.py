@@ -13,14 +13,11 @@ The second holds for all candidates, the first for those that are selected toget
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.rates import Mask, Rates
+from benchmarks.papers.pmjoin.operators import Operator
+from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 @dataclass(frozen=True, slots=True)

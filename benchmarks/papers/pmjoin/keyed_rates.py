@@ -10,19 +10,13 @@ whatever other keys ``X`` is joined by. ``share_i`` is the part of stream ``i``'
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.papers.pmjoin.rates import members
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates
+from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates, members
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ partitions are.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from benchmarks.papers.pmjoin.partitioners import by_hash, placed
 from benchmarks.papers.pmjoin.rates import windowed
 from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.pmjoin.draws import Kind, drawn, rates_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Partitions of a store; 16 are the default on a cluster.
 PARTITIONS = (1, 16, 64)

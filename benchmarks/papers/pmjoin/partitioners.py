@@ -8,30 +8,25 @@ the one that sends least is taken, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
-from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.operators import Operator, cost
+from benchmarks.papers.pmjoin.rates import Rates, RatesByValue
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Groups = NDArray[np.int64]
+Place = Callable[[Rates, Sequence[int]], Operator]
 
-    from numpy.typing import NDArray
-
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.rates import Rates, RatesByValue
-
-    Groups = NDArray[np.int64]
-    Place = Callable[[Rates, Sequence[int]], Operator]
 
 #: Moves of centres after which k-means ends, settled or not.
 MOST_MOVES = 100

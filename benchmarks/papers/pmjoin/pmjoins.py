@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from benchmarks.papers.pmjoin.find_partition import by_input_rate, by_saving, find_partition
+from benchmarks.papers.pmjoin.find_partition import (
+    Candidate,
+    by_input_rate,
+    by_saving,
+    find_partition,
+)
 from benchmarks.papers.pmjoin.keyed_rates import by_input, key_masks
-from benchmarks.papers.pmjoin.operators import cost
+from benchmarks.papers.pmjoin.operators import Operator, cost
+from benchmarks.papers.pmjoin.partitioners import Group
+from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates, RatesByValue
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from benchmarks.papers.pmjoin.find_partition import Candidate
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.partitioners import Group
-    from benchmarks.papers.pmjoin.rates import Floats, Mask, Rates, RatesByValue
-
-    #: From the rates of a PMJoin's inputs and their hosts to its groups.
-    MakeGroups = Callable[[RatesByValue, Sequence[int]], Sequence[Group]]
+#: From the rates of a PMJoin's inputs and their hosts to its groups.
+MakeGroups = Callable[[RatesByValue, Sequence[int]], Sequence[Group]]
 
 
 class Selection(StrEnum):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.documents.fields import refused
 from benchmarks.papers.pmjoin.exact import exact
-from benchmarks.papers.pmjoin.operators import cost
-from benchmarks.papers.pmjoin.partitioners import Partitioner, grouped
+from benchmarks.papers.pmjoin.hosted import Hosted
+from benchmarks.papers.pmjoin.operators import Operator, cost
+from benchmarks.papers.pmjoin.partitioners import Group, Partitioner, grouped
 from benchmarks.papers.pmjoin.pmjoins import (
     Selection,
     input_labels,
@@ -20,6 +23,7 @@ from benchmarks.papers.pmjoin.pmjoins import (
     pmjoins,
     selected,
 )
+from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
 from benchmarks.papers.pmjoin.stream_join_opt import simple, stream_join_opt
 from benchmarks.papers.pmjoin.translate import (
     QueryRates,
@@ -28,15 +32,6 @@ from benchmarks.papers.pmjoin.translate import (
     sites_of,
     value_rates,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
-    from benchmarks.papers.pmjoin.hosted import Hosted
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.partitioners import Group
-    from benchmarks.papers.pmjoin.rates import Mask, RatesByValue
 
 #: Values of a group that are named in a report.
 MOST_NAMED = 8

@@ -6,15 +6,10 @@ is ``Sigma_p`` joined with ``S_j``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from benchmarks.papers.pmjoin.operators import arrivals, joined
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.rates import Mask, Rates
+from benchmarks.papers.pmjoin.operators import Operator, arrivals, joined
+from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 def stream_join_opt(rates: Rates, sites: Sequence[int]) -> Operator:

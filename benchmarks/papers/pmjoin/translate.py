@@ -8,25 +8,18 @@ are equal. What windows leave of the combinations of a value does not depend on 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.mirs import sub_join
+from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
+from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics import Statistics, TableStatistics
 from anabranch_planner.cost.timing import LoosestBounds
-from benchmarks.papers.pmjoin.rates import ValueRates, connected, members
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.statistics import Statistics
-    from benchmarks.papers.pmjoin.rates import Mask
+from benchmarks.papers.pmjoin.rates import Mask, ValueRates, connected, members
 
 #: Values of a key that are told apart; those that are not named share what is left.
 MAX_VALUES = 10_000

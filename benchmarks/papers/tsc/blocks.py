@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_planner.logical.joins import join_tree, joined, within
 from anabranch_planner.logical.nodes import Condition, Node, Scan
 from benchmarks.papers.tsc.nodes import Named, filtered, queries_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_planner.logical.nodes import to_document, to_dot, to_text
@@ -14,9 +14,6 @@ from anabranch_planner.logical.tsc import convert, multi_joins
 from benchmarks.papers.commands import command
 from benchmarks.papers.tsc.catalogs import KNOWN, parse_catalog, text_of
 from benchmarks.papers.tsc.translate import translate
-
-if TYPE_CHECKING:
-    import argparse
 
 ABOUT = "Multi-way joins in the plans of any statement (UMJoin's Two-Step Convert)."
 

@@ -6,13 +6,10 @@ leaves queries with joins as they are, and can't read tables in parentheses.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What a query that only joins, filters and projects may have.
 _PARTS = {"expressions", "from_", "joins", "where", "kind", "hint"}

@@ -7,13 +7,10 @@ outputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_planner.logical.nodes import Condition, Filter, Item, Node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, eq=False)

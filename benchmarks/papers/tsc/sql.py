@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from anabranch_planner.logical.expression_text import quoted
 from anabranch_planner.logical.nodes import (
@@ -25,9 +25,6 @@ from anabranch_planner.logical.nodes import (
     conjunction,
 )
 from benchmarks.papers.tsc.nodes import Distinct, Named, Query, SetOperation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _TOTAL = " OVER ()"
 

@@ -21,7 +21,7 @@ outside; else the statement is refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from sqlglot import exp
 
@@ -67,12 +67,7 @@ from benchmarks.papers.tsc.reading import (
     tables_outside,
     tables_read,
 )
-from benchmarks.papers.tsc.statements import read_statement, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from benchmarks.papers.tsc.statements import Catalog
+from benchmarks.papers.tsc.statements import Catalog, read_statement, refused
 
 #: The mark of a query inside an expression: ``QUERY.format(n)``, numbered by statement.
 QUERY = "__query_{}__"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.report.charts import Line, Row, grouped, lines
 from benchmarks.report.figures import ROOT, tell
@@ -21,9 +22,6 @@ from benchmarks.runtime import adaptation, pacing, sharing
 from benchmarks.runtime.__main__ import BENCHMARKS
 from benchmarks.runtime.newest import newest, runs_of
 from benchmarks.runtime.report.targets import targets
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MEBI = 2**20
 _INTRODUCTION = """\

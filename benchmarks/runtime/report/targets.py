@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from benchmarks.report.grids import Grid
 from benchmarks.report.targets import SIZES, Figure, Target, table
 from benchmarks.runtime.sharing import name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from benchmarks.report.grids import Grid
 
 _GIGA = 10**9
 #: Queries -> times the throughput, and the share of the state, of plans without sharing.

@@ -19,19 +19,15 @@ probe that has it. So probes are cut into runs whose pairs have room.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load32, load64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    U64 = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+U64 = NDArray[np.uint64]
 
 
 def pairs_of(hashes: U64, indexes: Ints) -> Ints:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.hash_index import HashIndex, build_index, merge_indexes
 from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
+from benchmarks.umjoin.backends.interface import TableSpec
 from benchmarks.umjoin.backends.search import Run
-
-if TYPE_CHECKING:
-    from anabranch_runtime.storage.segment import IndexKey
-    from benchmarks.umjoin.backends.interface import TableSpec
 
 #: Times a part must be larger than the next, so that there are few.
 _RATIO = 2

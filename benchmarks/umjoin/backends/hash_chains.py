@@ -8,17 +8,13 @@ A row's hash gives its bucket by its top bits; ``heads`` has the newest row of e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from anabranch_runtime.columns.arrays import U64, Bools, Ints
 
-    from anabranch_runtime.columns.arrays import U64, Bools, Ints
-
-    I32 = NDArray[np.int32]
+I32 = NDArray[np.int32]
 
 
 @njit(cache=True, nogil=True)

@@ -6,19 +6,16 @@ the process that has it open.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
 from anabranch_runtime.storage.pipeline_lock import exclusive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
+from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
 
 KIND = Kind("backend", "backend")
 _ANEW = "give this operator a folder of its own, or remove what is in this one"

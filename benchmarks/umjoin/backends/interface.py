@@ -18,26 +18,22 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.storage.partial import RowSet
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.storage.partial import RowSet
-    from anabranch_runtime.storage.segment import IndexKey
-
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
 
 #: Pairs that a probe hands over at once, unless it is told otherwise.
 MOST = 1 << 18

@@ -17,14 +17,18 @@ state a table has more segments of the last level, and probes ask more filters.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.epochs.merging import LARGEST, STALL, merge_groups, replaced
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
-from anabranch_runtime.storage.segment import OFFSET_BITS, PackWriter, Segment
+from anabranch_runtime.storage.segment import OFFSET_BITS, IndexKey, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import keep_open, open_segment
 from anabranch_runtime.storage.verify import Verify, verify_packs
 from anabranch_runtime.task.compact import MERGED
@@ -35,19 +39,12 @@ from benchmarks.umjoin.backends.interface import (
     BackendKind,
     BackendStatistics,
     Bounds,
+    Found,
+    TableSpec,
     TableStatistics,
 )
 from benchmarks.umjoin.backends.merger import Merger, Task, columns_of
 from benchmarks.umjoin.backends.search import GREATEST, Run, View, known
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from anabranch_runtime.storage.segment import IndexKey
-    from benchmarks.umjoin.backends.interface import Found, TableSpec
 
 KIND = Kind("backend-manifest", "state")
 #: Shares of the memory limit: one over these.

@@ -18,11 +18,14 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index.gather import BatchTable
@@ -30,27 +33,21 @@ from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.matching import in_order
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
 from anabranch_runtime.storage.partial import RowSet, Tables, narrow
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.hash_chains import enchain, follow
 from benchmarks.umjoin.backends.home import Home, diagnosing, later
 from benchmarks.umjoin.backends.interface import (
+    I32,
     MOST,
     BackendKind,
     BackendStatistics,
     Bounds,
     Found,
+    Ints,
+    TableSpec,
     TableStatistics,
 )
 from benchmarks.umjoin.backends.search import GREATEST, LEAST, checked, known, present_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.storage.segment import IndexKey
-    from benchmarks.umjoin.backends.interface import I32, Ints, TableSpec
 
 MAGIC = b"ANBLOG01"
 KIND = Kind("log", "state")

@@ -7,23 +7,18 @@ has put it in the place of its parts; so a kill at any moment leaves a file too 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pyarrow as pa
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.ahead import give_way
+from anabranch_runtime.storage.segment import IndexKey, Merge, Segment, SegmentReader
 from anabranch_runtime.task.compact import merged_pack, rewrite
-from anabranch_runtime.task.stores import merge_segments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from anabranch_runtime.storage.segment import IndexKey, Merge, Segment, SegmentReader
-    from anabranch_runtime.task.stores import ColumnsOf
-    from benchmarks.umjoin.backends.interface import TableSpec
+from anabranch_runtime.task.stores import ColumnsOf, merge_segments
+from benchmarks.umjoin.backends.interface import TableSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index import kernels
 from benchmarks.umjoin.backends import counting, hash_chains
-from benchmarks.umjoin.backends.interface import BackendKind
+from benchmarks.umjoin.backends.interface import Backend, BackendKind, TableSpec
 from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.memory import MemoryBackend
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from benchmarks.umjoin.backends.interface import Backend, TableSpec
 
 #: Bytes below which no backend can work.
 LEAST_MEMORY = 1 << 20

@@ -27,9 +27,11 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -45,34 +47,29 @@ from rocksdict import (
     WriteOptions,
 )
 
+from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index.gather import BatchTable
-from anabranch_runtime.index.keys import key_vector
+from anabranch_runtime.index.keys import KeyVector, key_vector
 from anabranch_runtime.index.matching import in_order
 from anabranch_runtime.storage.partial import RowSet, Tables
-from anabranch_runtime.storage.segment import TAU
+from anabranch_runtime.storage.segment import TAU, IndexKey
 from benchmarks.umjoin.backends.counting import runs
 from benchmarks.umjoin.backends.delta import Part, append, part_of
 from benchmarks.umjoin.backends.home import Home, diagnosing, later
 from benchmarks.umjoin.backends.interface import (
+    I32,
     MOST,
     BackendKind,
     BackendStatistics,
     Bounds,
     Found,
+    Ints,
+    TableSpec,
     TableStatistics,
 )
 from benchmarks.umjoin.backends.row_codec import RowCodec
 from benchmarks.umjoin.backends.search import View, checked, known, present_at, within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_runtime.columns.arrays import U64
-    from anabranch_runtime.index.keys import KeyVector
-    from anabranch_runtime.storage.segment import IndexKey
-    from benchmarks.umjoin.backends.interface import I32, Ints, TableSpec
 
 #: Shares of the memory limit: one over these.
 _CACHE, _BUFFERS, _BATCH = 2, 4, 4

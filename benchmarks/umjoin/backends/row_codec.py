@@ -16,20 +16,19 @@ length, and their bytes. All numbers are little-endian.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.errors import StateError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
 
-    Bytes = NDArray[np.uint8]
-    Ints = NDArray[np.int64]
 
 _LENGTH = 4
 

@@ -7,38 +7,31 @@ each run has, by which most runs are passed over.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index.keys import key_vector, values_equal
+from anabranch_runtime.index.hash_index import HashIndex
+from anabranch_runtime.index.keys import KeyVector, key_vector, values_equal
 from anabranch_runtime.index.matching import (
     ANY,
     Constraint,
+    Matches,
+    Probes,
     TooManyPairs,
     described,
     in_order,
     match,
 )
-from anabranch_runtime.storage.partial import RowSet, Tables, narrow
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.storage.partial import RowSet, Table, Tables, narrow
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.counting import pairs_of, runs
-from benchmarks.umjoin.backends.interface import Found
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.index.hash_index import HashIndex
-    from anabranch_runtime.index.keys import KeyVector
-    from anabranch_runtime.index.matching import Matches, Probes
-    from anabranch_runtime.storage.partial import Table
-    from anabranch_runtime.storage.segment import IndexKey
-    from benchmarks.umjoin.backends.interface import I32, Bounds, Ints, TableSpec
+from benchmarks.umjoin.backends.interface import I32, Bounds, Found, Ints, TableSpec
 
 LEAST, GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

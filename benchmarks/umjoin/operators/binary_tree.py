@@ -9,16 +9,18 @@ from there. So each result is found once, by the side that came last.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import SIGMA, TAU
-from benchmarks.umjoin.backends.interface import TableSpec
+from benchmarks.umjoin.backends.interface import Backend, TableSpec
 from benchmarks.umjoin.operators.chains import (
     Produced,
     Sequence36,
@@ -30,13 +32,7 @@ from benchmarks.umjoin.operators.chains import (
     step_to,
     table_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from anabranch_runtime.storage.partial import Partial
-    from benchmarks.umjoin.backends.interface import Backend
-    from benchmarks.umjoin.operators.joins import Join
+from benchmarks.umjoin.operators.joins import Join
 
 #: A leaf's input, or two trees.
 Tree: TypeAlias = "str | tuple[Tree, Tree]"

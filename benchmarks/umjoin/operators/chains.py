@@ -8,8 +8,9 @@ piece per step is in memory however much a step multiplies. A chunk that finds n
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,8 @@ from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import values_equal
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-from benchmarks.umjoin.backends.interface import Bounds, TableSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.umjoin.backends.interface import I32, Backend, Ints
-    from benchmarks.umjoin.operators.joins import Join
+from benchmarks.umjoin.backends.interface import I32, Backend, Bounds, Ints, TableSpec
+from benchmarks.umjoin.operators.joins import Join
 
 #: Tuples that start together.
 CHUNK = 1 << 13

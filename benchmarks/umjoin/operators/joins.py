@@ -16,18 +16,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from anabranch_contract.queries.types import key_type
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.errors import ArrowTypeError, PipelineError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 #: (input, column).
 Attribute: TypeAlias = tuple[str, str]

@@ -11,16 +11,21 @@ tuples go in batches, and a table's block cache is the kernel's page cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.errors import PipelineError
+from benchmarks.umjoin.backends.interface import Backend, TableSpec
 from benchmarks.umjoin.operators.chains import (
     Produced,
     Sequence36,
     Step,
+    StepMeter,
     arrived,
     follow,
     results_of,
@@ -28,18 +33,10 @@ from benchmarks.umjoin.operators.chains import (
     step_to,
     table_of,
 )
+from benchmarks.umjoin.operators.joins import Join
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from benchmarks.umjoin.backends.interface import Backend, TableSpec
-    from benchmarks.umjoin.operators.chains import StepMeter
-    from benchmarks.umjoin.operators.joins import Join
-
-    #: Input -> the others, in the order in which its tuples probe them.
-    ProbeOrders: TypeAlias = Mapping[str, Sequence[str]]
+#: Input -> the others, in the order in which its tuples probe them.
+ProbeOrders: TypeAlias = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)

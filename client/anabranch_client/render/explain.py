@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Console, Group
 from rich.text import Text
 
 from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.render.tables import missed_notes
-
-if TYPE_CHECKING:
-    from anabranch_contract.rest.normalised import ViewInfo
-    from anabranch_contract.rest.plans import ExplainOut
-    from anabranch_contract.rest.queries import ProblemOut
+from anabranch_contract.rest.normalised import ViewInfo
+from anabranch_contract.rest.plans import ExplainOut
+from anabranch_contract.rest.queries import ProblemOut
 
 
 def explain_detail(found: ExplainOut) -> Group:

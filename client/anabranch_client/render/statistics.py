@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
@@ -19,9 +20,6 @@ from anabranch_client.render.tables import (
 from anabranch_client.times import took
 from anabranch_contract.rest.series import SeriesOut
 from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Values of a key that are shown.
 FREQUENT = 3

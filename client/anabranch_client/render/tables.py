@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import (
@@ -25,7 +25,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from anabranch_client.times import moment, took
-from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary
+from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary, SavingOut
 from anabranch_contract.rest.plans import CostsRecord
 from anabranch_contract.rest.queries import (
     MissedOut,
@@ -38,9 +38,6 @@ from anabranch_contract.rest.queries import (
 from anabranch_contract.rest.revisions import RevisionList, RevisionRecord
 from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
-
-if TYPE_CHECKING:
-    from anabranch_contract.rest.epochs import SavingOut
 
 #: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from anabranch_client.render.tables import percent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
+from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:

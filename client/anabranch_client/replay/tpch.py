@@ -12,9 +12,9 @@ import math
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +23,6 @@ import pyarrow.parquet as pq
 from anabranch_client.errors import ProcessError
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.rest.types import spark_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 TABLES: dict[str, tuple[str, ...]] = {
     "region": ("r_regionkey", "r_name"),

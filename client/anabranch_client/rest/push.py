@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from anabranch_client.errors import UsageError
 from anabranch_contract.rest.documents import BOM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 #: Rows of one request.
 ROWS = 5_000

@@ -10,17 +10,15 @@ hosts, so only plain forms are accepted: no escapes, no second authority, no unk
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from anabranch_contract.connectors.policy import AccessError, AccessPolicy, listed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+#: The path that a path of this machine leads to, links and ``..`` followed.
+Resolve = Callable[[str], str]
 
-    #: The path that a path of this machine leads to, links and ``..`` followed.
-    Resolve = Callable[[str], str]
 
 #: File systems other than this machine's.
 REMOTE = ("abfs", "abfss", "gs", "hdfs", "s3", "s3a", "wasb", "wasbs")

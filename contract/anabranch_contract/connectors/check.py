@@ -7,9 +7,10 @@ writes to a sink: records may be older than the policy, and links may have chang
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 from anabranch_contract.connectors.addresses import (
+    Resolve,
     check_brokers,
     check_database,
     check_full,
@@ -28,11 +29,6 @@ from anabranch_contract.connectors.options import (
 )
 from anabranch_contract.connectors.policy import SINKS, SOURCES, AccessError, AccessPolicy
 from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from anabranch_contract.connectors.addresses import Resolve
 
 #: Options that are this system's own.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import StreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 #: Kinds of fields: plain text; quoted; quoted with an escaped character in it; malformed.
 PLAIN, QUOTED, ESCAPED, MALFORMED = 0, 1, 2, 3

@@ -4,8 +4,8 @@ and ``json`` where all of them have the same meaning here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.csv_text import CsvDialect, csv_dialect
@@ -20,9 +20,6 @@ from anabranch_contract.connectors.sources import (
     choice,
 )
 from anabranch_contract.errors import StreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Policies of directories, by the option that chooses one.
 POLICIES = ("on_bad_file", "on_changed_file")

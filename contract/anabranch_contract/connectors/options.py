@@ -8,10 +8,7 @@ that ends with ``#*`` is followed by a column's name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
 _REBASE = ("datetimeRebaseMode", "int96RebaseMode")

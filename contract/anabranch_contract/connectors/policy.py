@@ -9,15 +9,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from anabranch_contract.codec import Message
 from anabranch_contract.errors import PlannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Formats of sources and of sinks that need no ``--allow-format``.
 SOURCES = frozenset({

@@ -6,12 +6,9 @@ for all servers alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from anabranch_contract.connectors.policy import AccessError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def check_source_keys(keys: Iterable[str], namespace: str) -> None:

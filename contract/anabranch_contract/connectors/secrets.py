@@ -8,13 +8,10 @@ is an address, only as the whole of it or in place of its password.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from anabranch_contract.connectors.policy import AccessError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 REFERENCE = re.compile(r"\$\{(ANABRANCH_(?:SINK|SOURCE)_[A-Z0-9_]+)\}")
 #: What environment variables that hold secrets begin with.

@@ -7,15 +7,12 @@ for every format that Spark writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
 from anabranch_contract.errors import PlannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: What our own options of Spark's formats begin with.
 OWN = "anabranch."

@@ -6,14 +6,12 @@ Pure: nothing is opened here.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from anabranch_contract.errors import StreamError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 

@@ -7,15 +7,12 @@ rendered there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract import codec
 from anabranch_contract.queries.expressions import Column, Expr
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: The options that are not the format's own.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"

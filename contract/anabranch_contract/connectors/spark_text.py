@@ -10,14 +10,10 @@ no quote, backslash or ``${...}`` of a request is ever seen by Spark's parser.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from anabranch_contract.errors import QueryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_contract.queries.types import DataType
+from anabranch_contract.queries.types import DataType
 
 _PLAIN = re.compile(r"[A-Za-z0-9 ]")
 

@@ -16,19 +16,21 @@ intermediate result that holds from the level on that follows the last one on wh
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from anabranch_contract.plans.ruleset import KeyPart, Presence, arrival_edge
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    KeyPart,
+    Presence,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    arrival_edge,
+)
+from anabranch_contract.queries.joins import AttrRef, Label
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId
-    from anabranch_contract.queries.joins import Label
-
-    #: An attribute and the key type in which it is compared.
-    _Typed = tuple[AttrRef, str]
+#: An attribute and the key type in which it is compared.
+_Typed = tuple[AttrRef, str]
 
 
 def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:

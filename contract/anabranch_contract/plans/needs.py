@@ -7,25 +7,19 @@ than the tuple that arrived last, and event times, only where somebody asks for 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from anabranch_contract.queries.expressions import columns
-from anabranch_contract.queries.joins import Label
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from anabranch_contract.plans.routes import Routes
-    from anabranch_contract.plans.ruleset import (
-        KeyPart,
-        OutputRule,
-        ProbeRule,
-        StoreSpec,
-        TimeBound,
-    )
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import StreamName
+from anabranch_contract.plans.routes import Routes
+from anabranch_contract.plans.ruleset import (
+    KeyPart,
+    OutputRule,
+    ProbeRule,
+    StoreSpec,
+    TimeBound,
+)
+from anabranch_contract.queries.expressions import Expr, columns
+from anabranch_contract.queries.joins import Label, StreamName
 
 
 @dataclass(frozen=True, slots=True)

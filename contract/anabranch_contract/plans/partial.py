@@ -14,21 +14,16 @@ Values stand for their hashes. Two values of one hash are kept both or neither.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.ruleset import Kept
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.plans.ruleset import Edge, Kept, ProbeRule, Ruleset, StoreId, Substreams
+from anabranch_contract.queries.joins import AttrRef, Label
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, Substreams
-    from anabranch_contract.queries.joins import Label
-
-    #: An attribute and the key type in which it is compared.
-    _Typed = tuple[AttrRef, str]
+#: An attribute and the key type in which it is compared.
+_Typed = tuple[AttrRef, str]
 
 
 class Values(NamedTuple):

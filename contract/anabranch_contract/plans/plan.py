@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.queries.joins import AttrRef, Label, QueryId
-    from anabranch_contract.queries.mirs import Mir, MirId
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef, Label, QueryId
+from anabranch_contract.queries.mirs import Mir, MirId
 
 
 class Optimizer(StrEnum):

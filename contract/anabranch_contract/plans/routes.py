@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import (
+    OutputRule,
+    ProbeRule,
+    QuerySpec,
+    Ruleset,
+    StoreId,
+    StoreSpec,
+)
+from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label, RelationId, Stream, StreamName
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import (
-        OutputRule,
-        ProbeRule,
-        QuerySpec,
-        Ruleset,
-        StoreId,
-        StoreSpec,
-    )
-    from anabranch_contract.queries.expressions import Expr
 
 
 class Routes:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, NewType, TypeAlias, cast
+from typing import Any, NamedTuple, NewType, TypeAlias, cast
 
 from anabranch_contract import codec
 from anabranch_contract.codec import Row
@@ -39,9 +40,6 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import View
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VERSION = 1
 

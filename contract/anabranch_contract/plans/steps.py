@@ -14,24 +14,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from anabranch_contract.codec import Row
-from anabranch_contract.plans.ruleset import substream_counts
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    Presence,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    Substreams,
+    substream_counts,
+)
 from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationId
 from anabranch_contract.queries.mirs import MirId, canonical
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.plans.ruleset import (
-        Edge,
-        Presence,
-        ProbeRule,
-        Ruleset,
-        StoreId,
-        Substreams,
-    )
 
 
 class Part(Row, frozen=True):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class SourceState(StrEnum):

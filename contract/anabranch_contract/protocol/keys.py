@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import RulesetId
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads
-from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.joins import Equality, Label, RelationId
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import Equality, RelationId
 
 
 @dataclass(frozen=True, slots=True)

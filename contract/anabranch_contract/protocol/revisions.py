@@ -13,12 +13,9 @@ measurements may be revised before its epoch begins; the epoch then begins with 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import Message
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import RulesetId
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,17 @@ everything they have in common (sub-joins, stores, steps) can be found by compar
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NewType
+from typing import NewType
 
 from anabranch_contract.codec import Row
 from anabranch_contract.errors import QueryError, StreamError
 from anabranch_contract.queries.expressions import Expr, Output, columns
+from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.types import FLOATING, TIMESTAMPS, DataType, key_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_contract.queries.outer_joins import OuterJoin
-    from anabranch_contract.queries.views import View
+from anabranch_contract.queries.views import View
 
 StreamName = NewType("StreamName", str)
 RelationId = NewType("RelationId", str)

@@ -8,13 +8,11 @@ identity: a store keeps the loosest bounds of its users, and each query applies 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NewType
+from typing import NewType
 
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, RelationId
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MirId = NewType("MirId", str)
 

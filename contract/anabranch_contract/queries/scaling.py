@@ -6,17 +6,12 @@ all rows can be estimated from those that were kept; what else a view shows is t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from anabranch_contract.codec import Row
-from anabranch_contract.queries.expressions import Call, Column, columns
+from anabranch_contract.queries.expressions import Call, Column, Expr, columns
 from anabranch_contract.queries.types import TypeKind
 from anabranch_contract.queries.views import Aggregate, Function, View
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.expressions import Expr
 
 #: The aggregates of which there are estimates.
 SCALABLE = frozenset({Function.COUNT, Function.SUM, Function.AVG})

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from fractions import Fraction
 from math import inf, isfinite, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Digits of intermediate results: no decimal of a type has as many.
 WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)

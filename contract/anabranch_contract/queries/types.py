@@ -9,14 +9,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from anabranch_contract.errors import PlannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class TypeKind(StrEnum):

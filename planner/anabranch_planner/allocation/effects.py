@@ -5,21 +5,17 @@ Compared are the plans without and with a query, before anything of the second o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from anabranch_contract.plans.rations import shares_at
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.plans.rations import Allocation, shares_at
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_planner.allocation.forest import Forest, Step
 from anabranch_planner.allocation.of_plan import forest_of_plan
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.rations import Allocation
-    from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
-    from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.model import CostModel
 
 
 class Rationed(NamedTuple):

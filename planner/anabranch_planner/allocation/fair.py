@@ -8,17 +8,14 @@ most results may leave a selective query with none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
 from anabranch_contract.plans.plan import Solver
+from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_planner.allocation.forest import Forest
 #: So near to all of its results a query gets all: a solver's tolerances are not much finer.
 CLOSE = 1e-6
 

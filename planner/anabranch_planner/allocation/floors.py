@@ -16,14 +16,11 @@ is linear in the rations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from anabranch_planner.allocation.fair import least_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_planner.allocation.forest import Forest
+from anabranch_planner.allocation.forest import Forest
 
 #: The least distance of corners, in shares of what all rations of 1 take, or of all results.
 NEAR = 1 / 64

@@ -23,12 +23,9 @@ stays although other rations might hold the floors and bring more. Source: JAQPO
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from anabranch_planner.allocation.forest import Forest
+from anabranch_planner.allocation.forest import Forest
 
 
 def by_productivity(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.rankings import goal_name
-from anabranch_planner.cost.steps import trails
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.steps import Prefix, trails
 from anabranch_planner.cost.validate import step_price
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.steps import Prefix
 
 
 def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> float:

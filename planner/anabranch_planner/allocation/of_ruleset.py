@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import Edge, ProbeRule, arrival_edge
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
+from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_planner.allocation.forest import Forest, Goal, Step
 from anabranch_planner.allocation.rankings import goal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import Label, QueryId
 
 
 def forest_of(

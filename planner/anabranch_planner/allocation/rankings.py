@@ -14,18 +14,13 @@ that pairs may have been withheld (``docs/semantics.md``).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch_contract.plans.rations import Columns, Ranking, RationedGoal
 from anabranch_contract.queries.expressions import Column
-from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, Stream, StreamName
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, Label, Stream, StreamName
 
 
 def rationed_goals(

@@ -28,14 +28,11 @@ those several times, and this does not (:mod:`.jaqpot`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_planner.allocation.forest import Forest
+from anabranch_planner.allocation.forest import Forest
 
 
 @dataclass(frozen=True, slots=True)

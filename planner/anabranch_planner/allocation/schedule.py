@@ -8,21 +8,19 @@ floor again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from anabranch_contract.plans.rations import Allocation, SchedulePoint
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.floors import most_results_above
+from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.jaqpot import by_productivity
 from anabranch_planner.allocation.results import increments
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+Shares = tuple[float, ...]
 
-    from anabranch_planner.allocation.forest import Forest
-
-    Shares = tuple[float, ...]
 
 #: Points up to which all are kept. Of more, they are this far apart, in shares of all cost.
 MOST, GRAIN = 64, 1 / 64

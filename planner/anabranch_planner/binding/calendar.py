@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -18,12 +18,8 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.unresolved import Node
 
 DATE = DataType(TypeKind.DATE)
 _NAIVE = DataType(TypeKind.TIMESTAMP_NTZ)

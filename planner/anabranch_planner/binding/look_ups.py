@@ -8,26 +8,21 @@ column of it: where that has found nothing, this one finds nothing either.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.outer_joins import refuse_where, refused_where
 from anabranch_planner.binding.typecheck import aliases, boolean, operands, typed
+from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import existence
-from anabranch_planner.sql.unresolved import Condition, at, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import Stream
-    from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
+from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresolved, at, unsupported
 
 
 @dataclass(frozen=True, slots=True)

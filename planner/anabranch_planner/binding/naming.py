@@ -7,14 +7,11 @@ its own text in Spark's rendering. Items outside the fragment below need ``AS``.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from anabranch_planner.binding.typecheck import cast_target
-
-if TYPE_CHECKING:
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node
 
 _INFIX: dict[type[Node], str] = {
     exp.Add: "+",

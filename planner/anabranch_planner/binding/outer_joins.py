@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_planner.binding.outputs import written
 from anabranch_planner.binding.typecheck import operands, typed
+from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import Condition, at, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
+from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresolved, at, unsupported
 
 
 @dataclass(frozen=True, slots=True)

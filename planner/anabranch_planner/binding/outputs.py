@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Iterator
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.expressions import size
+from anabranch_contract.queries.expressions import Expr, size
 from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import at, located
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_planner.sql.unresolved import Item
+from anabranch_planner.sql.unresolved import Item, at, located
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.
 LARGEST = 10_000

@@ -11,8 +11,8 @@ aggregates.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -28,6 +28,7 @@ from anabranch_contract.queries.expressions import (
     Output,
     substitute,
 )
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.queries.views import (
     WINDOW_END,
@@ -45,13 +46,7 @@ from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, i
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, Shown
 from anabranch_planner.sql.syntax import as_written, called, describe
-from anabranch_planner.sql.unresolved import at, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved
+from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved, at, unsupported
 
 #: Columns and terms of the pseudo tables that trees speak of; no user's name begins so.
 _SLOT = "anabranch slot "

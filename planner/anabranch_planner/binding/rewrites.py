@@ -6,8 +6,8 @@ Spark's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
@@ -15,9 +15,6 @@ from anabranch_contract.queries.expressions import BOOLEAN, Call, Expr, Literal
 from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _ONE, _TWO = Literal(1, INT), Literal(2, INT)
 

@@ -6,21 +6,16 @@ As in Spark a row is a value that is never NULL, and NULLs in it are equal to ea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import TypeKind
-from anabranch_planner.sql.unresolved import unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, unsupported
 
 _EQUAL = (exp.EQ, exp.NullSafeEQ)
 _OF_ROWS = "of rows"

@@ -7,18 +7,14 @@ the groups, and the join is done once. Which is found out on canonical forms: na
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.views import Aggregate, Function, Sort, Total
 from anabranch_planner.sql.unresolved import unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_contract.queries.joins import JoinQuery
 
 _COMBINED = {
     Function.COUNT: Function.SUM,

@@ -6,9 +6,9 @@ timestamp) is refused for columns, and carried out here for literals.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -48,14 +48,9 @@ from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.literals import cast_literal, interval, negated, number
 from anabranch_planner.binding.rows import expanded
 from anabranch_planner.sql import functions
+from anabranch_planner.sql.scope import Scope
 from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import at, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 COMPARISONS: dict[type[Node], str] = {
     exp.EQ: "eq",

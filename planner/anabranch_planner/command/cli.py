@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -29,13 +29,11 @@ from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.search.demands import Limits
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import Program
 from anabranch_planner.solvers.registry import solve
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.demands import Limits
 
 UNUSABLE = 2
 INTERRUPTED = 130

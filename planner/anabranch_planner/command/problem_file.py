@@ -20,9 +20,9 @@ what can't be used is refused by one error that names the field.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlglot import exp
 
@@ -37,6 +37,7 @@ from anabranch_planner.command.problem_statistics import (
     read_distincts,
 )
 from anabranch_planner.cost.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.documents.fields import (
     NAME,
     QUERY_ID,
@@ -59,11 +60,6 @@ from anabranch_planner.search.demands import Limits
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.cost.statistics import TableStatistics
 
 #: The event-time column of a stream that declares neither columns nor an event time.
 EVENT_TIME = "event_time"

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_contract.plans.plan import Plan, ProbeOrder
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import sub_join
+from anabranch_planner.command.problem_file import Problem
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.uncertainty import CostRange, cost_range
 from anabranch_planner.explain.explain import mir_label, store_labels
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.look_ahead import questions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.command.problem_file import Problem
-    from anabranch_planner.plans.look_ahead import Question
+from anabranch_planner.plans.look_ahead import Question, questions
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from sqlglot import exp
 
@@ -15,9 +16,6 @@ from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.documents.fields import amount, mapping, refused, share, within
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: (alias or stream, attribute), lower case.
 _Name: TypeAlias = tuple[str, str]

@@ -31,14 +31,11 @@ however long the period is, which is PMJoin's model without the time that window
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.joins import Label
 
 
 @dataclass(frozen=True, slots=True)

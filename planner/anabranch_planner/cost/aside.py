@@ -10,26 +10,20 @@ looked for by nobody: the store need not have them, nor be kept up from tuples t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from anabranch_contract.plans.partial import Values as Hashes
 from anabranch_contract.plans.partial import values_of
-from anabranch_contract.queries.joins import AttrRef
-from anabranch_planner.cost.values import joined_columns
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
+from anabranch_contract.queries.mirs import Mir, MirId
+from anabranch_planner.cost.timing import Users
+from anabranch_planner.cost.values import Values, joined_columns
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.cost.timing import Users
-    from anabranch_planner.cost.values import Values
-
-    #: A key class of an intermediate result, and the values of it that are left out.
-    LeftOut = tuple[KeyClass, frozenset[int]]
+#: A key class of an intermediate result, and the values of it that are left out.
+LeftOut = tuple[KeyClass, frozenset[int]]
 
 
 class SetAside:

@@ -7,13 +7,8 @@ the graph of :mod:`anabranch_planner.search.problem`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from anabranch_contract.queries.joins import AttrRef, Label
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_contract.queries.mirs import Mir
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir
 
 Labels = frozenset[Label]
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from anabranch_contract.queries.expressions import columns
-from anabranch_contract.queries.joins import needed_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import (
-        AttrRef,
-        JoinQuery,
-        KeyClass,
-        Label,
-        RelationId,
-        StreamName,
-    )
-    from anabranch_contract.queries.mirs import Mir
+from anabranch_contract.queries.expressions import Expr, columns
+from anabranch_contract.queries.joins import (
+    AttrRef,
+    JoinQuery,
+    KeyClass,
+    Label,
+    RelationId,
+    StreamName,
+    needed_columns,
+)
+from anabranch_contract.queries.mirs import Mir
 
 #: A member of a store, and a column of its stream.
 Kept = tuple["Label", str]

@@ -19,17 +19,13 @@ whole plan: waiting for the other tasks at each level, and results, which every 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.protocol.merging import merges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.mirs import MirId
+from anabranch_contract.queries.mirs import MirId
 
 #: Segments per partition that a tuple looks into, where that has not been measured.
 DEFAULT_LOOKS = 1.0

@@ -21,18 +21,14 @@ eight bytes for its arrival. Arrow's: a text is its bytes and an offset of four.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
+from anabranch_contract.queries.joins import Label, RelationId
+from anabranch_contract.queries.mirs import Mir
 from anabranch_planner.cost.columns import read_by_query
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import Label, RelationId
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.timing import Users
+from anabranch_planner.cost.timing import Users
 
 #: Bytes of a column whose width nobody knows, and of the arrival of a tuple.
 DEFAULT_COLUMN = ARRIVAL = 8.0

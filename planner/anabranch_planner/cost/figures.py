@@ -17,16 +17,12 @@ slightly wrong figures is worth more than none.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.values import Values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_planner.cost.statistics import Statistics
 
 #: Tuples per unit of time of a relation of which nothing is known.
 DEFAULT_CARDINALITY = 1000.0

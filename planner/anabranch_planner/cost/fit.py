@@ -17,21 +17,19 @@ are zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
+from anabranch_planner.cost.constants import CostConstants
 
-    from numpy.typing import NDArray
+Array = NDArray[np.float64]
 
-    from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
-    from anabranch_planner.cost.constants import CostConstants
-
-    Array = NDArray[np.float64]
 
 #: How many measurements each constant that was known before is worth.
 PRIOR = 0.01

@@ -16,19 +16,15 @@ other. ``before``, ``after``, ``target`` and ``members`` are never qualified.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.steps import Trail, Trails, trails
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
 
 VERSION = 1
 

@@ -8,17 +8,13 @@ that have come so far are like all others. An order that has never run can be ju
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from anabranch_contract.plans.steps import Step
 from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import is_connected, join_keys, sub_join
 from anabranch_planner.cost.steps import SubJoins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
 
 
 class Inference:

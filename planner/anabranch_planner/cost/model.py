@@ -38,34 +38,27 @@ and the sizes of stores depend, not how much is to come.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from copy import copy
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.merging import rewrites
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Crossing
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.cost.selectivity import PartNames, Selectivities
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
-from anabranch_planner.cost.values import SubstreamShares
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.queries.joins import Label, RelationId
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.cost.values import Values
+from anabranch_planner.cost.values import SubstreamShares, Values
 
 #: What costs are added up of stays far from infinity, however many relations are joined.
 LARGEST_PRODUCT = 1e250

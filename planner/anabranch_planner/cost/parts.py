@@ -13,21 +13,17 @@ changed, and :func:`divide` gives the same part, with what is known of it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from anabranch_contract.plans.plan import Plan, ProbeOrder, StoreCopy
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId, base_mir
 from anabranch_planner.cost.footprint import Footprint, footprint_of
-from anabranch_planner.cost.steps import PlanError, SubJoins, trails
+from anabranch_planner.cost.steps import PlanError, SubJoins, Trails, trails
 from anabranch_planner.cost.validate import validate_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, StoreCopy
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.steps import Trails
 
 _T = TypeVar("_T")
 #: What orders have in common that belong together.

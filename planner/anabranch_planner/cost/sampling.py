@@ -12,28 +12,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_contract.protocol.measurements import (
+    FrequentValues,
+    JoinSample,
+    StreamSample,
+    Value,
+)
 from anabranch_contract.queries.expressions import Column, Expr, Literal
-from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.queries.joins import Equality, JoinQuery, Relation, RelationId
 from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from anabranch_contract.protocol.measurements import (
-        FrequentValues,
-        JoinSample,
-        StreamSample,
-        Value,
-    )
-    from anabranch_contract.queries.joins import Equality, JoinQuery, Relation
-    from anabranch_planner.cost.constants import CostConstants
-    from anabranch_planner.cost.exchange import Exchange
-    from anabranch_planner.cost.statistics import Ahead, Statistics
-
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.statistics import Ahead, Statistics
 
 #: Values that :func:`describe` names, most frequent first.
 TOP = 8

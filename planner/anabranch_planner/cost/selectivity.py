@@ -41,24 +41,17 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.plans.steps import function_digest
-from anabranch_contract.queries.mirs import canonical
-from anabranch_planner.cost.figures import sane
-from anabranch_planner.cost.values import SubstreamShares
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.protocol.measurements import JoinSample
-    from anabranch_contract.queries.joins import AttrRef, Label
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.cost.figures import Figures, Keys
-    from anabranch_planner.cost.values import Column
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.mirs import Mir, MirId, canonical
+from anabranch_planner.cost.figures import Figures, Keys, sane
+from anabranch_planner.cost.values import Column, SubstreamShares
 
 #: Probes below which what was seen of a step is not used.
 MIN_PROBES = 30

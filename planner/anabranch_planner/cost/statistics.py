@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from anabranch_contract.errors import StatisticsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-    from anabranch_contract.queries.joins import Equality, RelationId
-    from anabranch_planner.cost.constants import CostConstants
-    from anabranch_planner.cost.exchange import Exchange
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
+from anabranch_contract.queries.joins import Equality, RelationId
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,15 @@ it brings is in proportion.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-    from anabranch_contract.queries.joins import Equality, RelationId
-    from anabranch_planner.cost.constants import CostConstants
-    from anabranch_planner.cost.exchange import Exchange
-    from anabranch_planner.cost.statistics import Ahead, Statistics
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
+from anabranch_contract.queries.joins import Equality, RelationId
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.statistics import Ahead, Statistics
 
 _K = TypeVar("_K", bound=str)
 

@@ -6,17 +6,14 @@ Two orders of one owner that begin alike run their common steps once. A step is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
 
 Labels = frozenset[Label]
 #: (target, members, resulting sub-join) per step.

@@ -49,17 +49,12 @@ depends on start, sub-joins and target alone, and equal steps are one variable.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from anabranch_contract.queries.mirs import restrict_classes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_contract.queries.mirs import Mir, MirId
+from anabranch_contract.queries.joins import JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, MirId, restrict_classes
 
 #: (earlier, later) -> microseconds by which ``later`` may follow; a missing pair is unbounded.
 PairBounds = dict[tuple["Label", "Label"], int]

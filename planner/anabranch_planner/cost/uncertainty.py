@@ -20,21 +20,17 @@ spans, each taken alone, so the true cost lies between the two wherever every as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
+from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY
+from anabranch_planner.cost.statistics import Ahead, Statistics
 from anabranch_planner.cost.validate import cost_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-    from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
-    from anabranch_planner.cost.constants import CostConstants
-    from anabranch_planner.cost.exchange import Exchange
-    from anabranch_planner.cost.statistics import Ahead, Statistics
 
 #: By which factor an assumed figure may be wrong, either way.
 SPREAD = 10.0

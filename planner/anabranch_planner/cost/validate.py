@@ -6,25 +6,19 @@ the cost model with them, but neither the graph of states nor the program.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Plan, Step
 from anabranch_contract.plans.ruleset import substream_counts
-from anabranch_contract.queries.mirs import MirId, base_mir, join_keys, sub_join
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir, join_keys, sub_join
 from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.steps import PlanError, Trails, loads, trails
+from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.steps import PlanError, Prefix, Trail, Trails, loads, trails
 from anabranch_planner.cost.timing import LoosestBounds, Users
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan, Step
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.cost.steps import Prefix, Trail
 
 
 def cost_of(

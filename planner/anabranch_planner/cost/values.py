@@ -18,22 +18,18 @@ shares of all values add up to less than 1; they are among what ``r`` sends unti
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_contract.queries.joins import AttrRef
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.protocol.measurements import FrequentValues
-    from anabranch_contract.queries.joins import Label, RelationId
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.cost.statistics import Statistics
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.protocol.measurements import FrequentValues
+from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, MirId
+from anabranch_planner.cost.statistics import Statistics
 
 Shares = NDArray[np.float64]
 Hashes = NDArray[np.uint64]

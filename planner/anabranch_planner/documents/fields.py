@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import PlannerError
 from anabranch_planner.sql.scope import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Names of streams, aliases and columns.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

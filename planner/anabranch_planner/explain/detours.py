@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, join_keys
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import Labels, Path, Prefix, SubJoins, Trail, Trails
 from anabranch_planner.cost.validate import knows
 from anabranch_planner.search.copies import attribute_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_planner.cost.model import CostModel
 
 #: Owner, store and partition attribute of a copy.
 Access = tuple[str, MirId, AttrRef | None]

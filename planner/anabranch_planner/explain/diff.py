@@ -14,9 +14,10 @@ is built are what flows into it per unit of time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.plans.plan import Plan, Step
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
@@ -30,15 +31,11 @@ from anabranch_planner.cost.footprint import (
     step_key,
     unqualified,
 )
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import Labels, SubJoins, trails
 from anabranch_planner.cost.validate import knows, step_price
 from anabranch_planner.explain.explain import mir_label
 from anabranch_planner.search.demands import DEFAULT_WIDTH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_planner.cost.model import CostModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anabranch_planner.cost.parts import divide
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from anabranch_contract.queries.mirs import MirId
-    from anabranch_planner.cost.parts import Part
-    from anabranch_planner.cost.steps import Prefix
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import MirId
+from anabranch_planner.cost.parts import Part, divide
+from anabranch_planner.cost.steps import Prefix
 
 
 def mir_label(members: Sequence[Label]) -> str:

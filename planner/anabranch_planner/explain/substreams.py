@@ -5,24 +5,19 @@ Data first, for the REST API, the command and the console alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.plans.plan import Plan, ProbeOrder
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import base_mir, sub_join
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import step_price
-from anabranch_planner.cost.values import joined_columns
+from anabranch_planner.cost.values import Column, joined_columns
 from anabranch_planner.explain.explain import store_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.values import Column
 
 
 def explain_substreams(

@@ -13,16 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_planner.forecast.fitting import refits
+from anabranch_planner.forecast.fitting import Fit, refits
+from anabranch_planner.forecast.grid import Array, Places
 from anabranch_planner.forecast.holt import Path, Smoothing, ahead, smooth
-
-if TYPE_CHECKING:
-    from anabranch_planner.forecast.fitting import Fit
-    from anabranch_planner.forecast.grid import Array, Places
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,13 @@ algebra: what a series gets does not depend on the others of its batch, to the l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anabranch_planner.forecast.grid import Array
 from anabranch_planner.forecast.holt import (
     Path,
     Smoothing,
@@ -42,11 +43,6 @@ from anabranch_planner.forecast.holt import (
     powers_until,
     thetas,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.forecast.grid import Array
 
 #: Roots of the values of alpha, and of beta, on the grid of the linear trend.
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

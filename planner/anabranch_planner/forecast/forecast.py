@@ -13,9 +13,9 @@ extrapolation. All series of a kind go through this as one array.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +24,7 @@ from anabranch_planner.forecast.fitting import fit
 from anabranch_planner.forecast.grid import check_positive, resample
 from anabranch_planner.forecast.holt import ahead, smooth
 from anabranch_planner.forecast.outliers import cleaned
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.forecast.series import Series
+from anabranch_planner.forecast.series import Series
 
 #: Forecasts that must have been measured before a trend is believed.
 EVIDENCE = 4

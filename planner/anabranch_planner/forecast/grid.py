@@ -19,19 +19,15 @@ from its period to the newest.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from anabranch_contract.errors import StatisticsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_planner.forecast.series import Series
+from anabranch_planner.forecast.series import Series
 
 #: Numbers; shapes stand where they are used.
 Array = npt.NDArray[np.float64]

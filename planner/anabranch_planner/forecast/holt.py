@@ -28,12 +28,10 @@ takes four operations per value; level and trend follow from the errors (:func:`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from anabranch_planner.forecast.grid import Array
+from anabranch_planner.forecast.grid import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,9 @@ beside an outlier may move, too, by as much as they differ from those next to th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from anabranch_planner.forecast.grid import Array, Places
+from anabranch_planner.forecast.grid import Array, Places
 
 #: By how many scales a cleaned value differs from what is expected at most.
 CLIP = 3.0

@@ -17,16 +17,12 @@ batches, too, and a replay has no other clock. The series of a relation is that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.interims import Arrivals
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.protocol.interims import Arrivals
 
 #: Periods that are looked at, at most, where no other number is given.
 PERIODS = 20

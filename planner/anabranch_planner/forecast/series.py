@@ -10,15 +10,12 @@ before it counts less.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import StatisticsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Least and greatest bound on the measurements of a series.
 SHORTEST, LONGEST = 2, 10_000

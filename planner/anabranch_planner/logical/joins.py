@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_planner.logical.nodes import CROSS, INNER, Condition, Exchange, Filter, Join, Node
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 def join_tree(items: Sequence[Node], conditions: Iterable[Condition]) -> Node:

@@ -6,12 +6,13 @@ time bounds. So it needs no reader of SQL of its own, and its joins are those th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Call, Column, Expr, Output, columns, substitute
-from anabranch_contract.queries.joins import Label
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, Stream
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
+from anabranch_contract.queries.views import Sort as Order
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
 from anabranch_planner.logical.joins import join_tree, joined
 from anabranch_planner.logical.nodes import (
@@ -27,13 +28,6 @@ from anabranch_planner.logical.nodes import (
     Sort,
 )
 from anabranch_planner.normal.time_bounds import irredundant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Stream
-    from anabranch_contract.queries.views import Sort as Order
-    from anabranch_contract.queries.views import View
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:

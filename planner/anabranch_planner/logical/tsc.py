@@ -16,14 +16,11 @@ it is: there is no order to choose.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anabranch_planner.logical.nodes import CROSS, INNER, Exchange, Join, MultiJoin, Node, ordered
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Inputs from which on a group becomes a multi-way join.
 SEVERAL = 3

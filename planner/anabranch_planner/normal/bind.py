@@ -7,14 +7,15 @@ wherever it stands (ON, WHERE, a query in FROM).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
+from anabranch_contract.queries.joins import Stream
 from anabranch_planner.binding.look_ups import left_conditions, with_existence
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
@@ -32,11 +33,6 @@ from anabranch_planner.normal.key_classes import Side, key_sides
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.scope import Scope, find_stream
 from anabranch_planner.sql.unresolved import Node, Source, Unresolved, at, located
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import Stream
 
 
 @dataclass(frozen=True, slots=True)

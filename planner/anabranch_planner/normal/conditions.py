@@ -9,13 +9,10 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, columns
 from anabranch_planner.binding.typecheck import balanced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FLIPPED = {"eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", "gt": "lt",
             "le": "ge", "ge": "le"}  # fmt: skip

@@ -14,15 +14,12 @@ equal one, or by a comparison of the same column with a literal that leaves fewe
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
+from anabranch_contract.queries.joins import JoinQuery, Relation
 from anabranch_planner.normal.conditions import HOLDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, Relation
 
 #: Comparisons that are not true of NULL.
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})

@@ -8,17 +8,15 @@ class under a cast to double), so equality within a class is transitive.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION, integer_digits
 from anabranch_contract.queries.expressions import Column, Expr, substitute
 from anabranch_contract.queries.types import EXACT, FLOATING, TypeKind, key_type
 from anabranch_planner.binding.typecheck import aliases, coerce, compare
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 #: (alias, attribute text).
 Attribute: TypeAlias = tuple[str, str]

@@ -6,10 +6,9 @@ project. Conjuncts are sets: their order, their spelling and their place leave n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.errors import QueryError
@@ -29,7 +28,7 @@ from anabranch_contract.queries.joins import (
     label_for,
     make_relation,
 )
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind, pairs_id
 from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
@@ -47,16 +46,9 @@ from anabranch_planner.normal.key_classes import (
     relabelled,
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
-from anabranch_planner.sql.scope import nearest
+from anabranch_planner.sql.scope import Scope, nearest
 from anabranch_planner.sql.syntax import parsed_inside
-from anabranch_planner.sql.unresolved import at, located, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from anabranch_contract.queries.outer_joins import JoinKind
-    from anabranch_planner.sql.scope import Scope
-    from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved
+from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved, at, located, unsupported
 
 
 def normalise(bound: Bound, given: Registration) -> JoinQuery:

@@ -16,18 +16,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from anabranch_contract.queries.expressions import Column, columns, substitute
+from anabranch_contract.queries.expressions import Column, Expr, columns, substitute
+from anabranch_contract.queries.joins import Bounds, RelationId
 from anabranch_planner.normal.conditions import canonical
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import Bounds, RelationId
-    from anabranch_planner.normal.key_classes import Class
+from anabranch_planner.normal.key_classes import Class
 
 _SELF = "*"
 

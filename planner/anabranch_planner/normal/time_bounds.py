@@ -13,14 +13,10 @@ On R, S, T with ``tau_S <= tau_R + 5`` and ``tau_T <= tau_S + 7``:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
 from anabranch_contract.errors import QueryError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import Bounds, Micros
+from anabranch_contract.queries.joins import Bounds, Micros
 
 
 def unbounded(size: int) -> Bounds:

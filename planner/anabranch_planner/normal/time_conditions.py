@@ -8,16 +8,12 @@ condition is a bound ``tau_later - tau_earlier <= c``.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
+from anabranch_contract.queries.joins import Micros, Stream
 from anabranch_contract.queries.types import TIMESTAMPS, TypeKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import Micros, Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,29 +20,24 @@ unless all of it has that key, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.partial import values_of
 from anabranch_contract.plans.ruleset import Substreams
-from anabranch_contract.queries.mirs import restrict_classes
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
+from anabranch_contract.queries.mirs import Mir, restrict_classes
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.values import joined_columns
+from anabranch_planner.plans.start_orders import StartOrders, Starts
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+Hashes = NDArray[np.uint64]
+Costs = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.plans.start_orders import StartOrders, Starts
-
-    Hashes = NDArray[np.uint64]
-    Costs = NDArray[np.float64]
 
 #: All sub-joins of a query are looked at.
 MOST_LABELS, MOST_QUERIES = 5, 8

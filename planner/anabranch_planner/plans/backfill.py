@@ -48,29 +48,21 @@ known.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import PlannerError
-from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective
-from anabranch_contract.queries.joins import AttrRef, Label, RelationId
-from anabranch_contract.queries.mirs import MirId, base_mir, canonical, join_keys
-from anabranch_planner.cost.footprint import qualified
-from anabranch_planner.cost.parts import divide
+from anabranch_contract.plans.plan import BACKFILL_HORIZON, Backfilling, Objective, Plan
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir, canonical, join_keys
+from anabranch_planner.cost.footprint import Footprint, qualified
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.parts import Part, divide
+from anabranch_planner.cost.steps import Trail
 from anabranch_planner.explain.explain import mir_label
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.footprint import Footprint
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.parts import Part
-    from anabranch_planner.cost.steps import Trail
 
 #: How many times the backfill coverage must cost before an earlier decision against it is turned.
 RECONSIDERED = 2.0

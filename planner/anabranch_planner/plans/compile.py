@@ -20,13 +20,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.partial import check_kept
+from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     Edge,
@@ -63,17 +65,11 @@ from anabranch_contract.queries.mirs import Mir, MirId, base_mir, canonical, joi
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
 from anabranch_planner.cost.columns import behind, read_by_query
-from anabranch_planner.cost.parts import divide, whole
+from anabranch_planner.cost.parts import Part, divide, whole
+from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, pair_bounds
+from anabranch_planner.plans.backfill import Backfill
 from anabranch_planner.plans.narrow import narrow
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
-    from anabranch_planner.cost.parts import Part
-    from anabranch_planner.cost.steps import SubJoins
-    from anabranch_planner.plans.backfill import Backfill
 
 _K = TypeVar("_K")
 #: Owner, store and partition attribute of a copy.

@@ -6,17 +6,15 @@ these values only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
 from anabranch_planner.cost import footprint
 from anabranch_planner.cost.footprint import Footprint, FootprintError
 from anabranch_planner.plans.backfill import Backfill
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VERSION = 1
 

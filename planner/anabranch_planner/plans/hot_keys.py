@@ -31,34 +31,36 @@ where it is until it expires. A store of a stream that keeps the latest per key 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.routes import Routes
-from anabranch_contract.plans.ruleset import HotValue, home_partition
-from anabranch_contract.queries.joins import AttrRef
-from anabranch_contract.queries.mirs import base_mir
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    HotValue,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    StoreSpec,
+    home_partition,
+)
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, base_mir
 from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.values import joined_columns
 from anabranch_planner.plans.traffic import are_equal, known_attribute, users_of, width_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+Floats = NDArray[np.float64]
+Hashes = NDArray[np.uint64]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, StoreSpec
-    from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.exchange import Exchange
-    from anabranch_planner.cost.model import CostModel
-
-    Floats = NDArray[np.float64]
-    Hashes = NDArray[np.uint64]
 
 #: Values that are hot at most, of all stores together.
 MOST = 128

@@ -21,22 +21,18 @@ are shared by several hosts, as workers do not ask there.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.routes import Routes
-from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.plans.ruleset import Edge, Presence, ProbeRule, Ruleset
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
 from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.plans.traffic import users_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.plans.ruleset import Edge, Presence, ProbeRule, Ruleset
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from anabranch_planner.cost.model import CostModel
 
 #: How many times its price a question has to save.
 MARGIN = 1.1

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -22,13 +22,8 @@ from anabranch_contract.plans.partial import (
     check_kept,
     kept_values,
 )
-from anabranch_contract.plans.ruleset import Kept, StoreId
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
-    from anabranch_contract.queries.mirs import MirId
+from anabranch_contract.plans.ruleset import Kept, Ruleset, StoreId, StoreSpec
+from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:

@@ -13,35 +13,30 @@ program is solved to the end. Every shortcut (a cap, a time limit) is named in `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.aside import set_aside
 from anabranch_planner.plans.start_orders import Starts
 from anabranch_planner.plans.substreams import choose
 from anabranch_planner.search.anytime import solve_problem
-from anabranch_planner.search.assemble import gap, make_plan
+from anabranch_planner.search.assemble import Reused, gap, make_plan
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.general import solve_as_printed
 from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.routes import Routing
 from anabranch_planner.search.warm_start import complete, running_routes
 from anabranch_planner.solvers.deadline import Deadline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.search.assemble import Reused
-    from anabranch_planner.search.routes import Routing
 
 #: Flow variables up to which the integer program is built.
 MAX_FLOWS = 150_000

@@ -21,23 +21,20 @@ nothing else needs).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import JoinQuery, QueryId
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import qualified
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import Trails, trails
 from anabranch_planner.explain.detours import Ledger
 from anabranch_planner.explain.explain import mir_label, store_labels
 from anabranch_planner.plans.shares import Game, game
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery, QueryId
-    from anabranch_contract.queries.mirs import MirId
-    from anabranch_planner.cost.model import CostModel
 
 
 @dataclass(frozen=True, slots=True)

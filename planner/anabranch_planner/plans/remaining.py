@@ -9,26 +9,28 @@ more, so it is partitioned by the first that a query which remains compares.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.plans.ruleset import arrival_edge, used_substreams
-from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    StoreSpec,
+    arrival_edge,
+    used_substreams,
+)
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, QueryId, RelationId
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import knows
 from anabranch_planner.plans.running import plan_of
 from anabranch_planner.plans.there import owners
 from anabranch_planner.search.copies import attribute_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, StoreSpec
-    from anabranch_contract.queries.joins import JoinQuery, QueryId, RelationId
-    from anabranch_contract.queries.mirs import MirId
 
 
 def plan_of_remaining(

@@ -16,37 +16,31 @@ stored, once. That is charged like inserting the stored rows once more (:attr:`R
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.plan import Optimizer, Plan, StoreCopy
+from anabranch_contract.plans.ruleset import IndexSpec, Ruleset, StoreId, Substreams
+from anabranch_contract.queries.joins import Label
 from anabranch_planner.cost.footprint import Footprint, footprint_of
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import priced
 from anabranch_planner.plans.compile import compile_revision
 from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.plans.running import OwnersPart, RunningPlan, plan_of
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import assemble, gap
 from anabranch_planner.search.copies import attribute_rank
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
+from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import Builder, Problem
 from anabranch_planner.search.rations import under_rations
 from anabranch_planner.search.warm_start import complete, running_routes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan, StoreCopy
-    from anabranch_contract.plans.ruleset import IndexSpec, Ruleset, StoreId, Substreams
-    from anabranch_contract.queries.joins import Label
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.plans.running import OwnersPart, RunningPlan
-    from anabranch_planner.search.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

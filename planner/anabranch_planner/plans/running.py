@@ -6,13 +6,22 @@ what runs can be priced under new statistics, compared and revised by whoever ha
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.plans.ruleset import arrival_edge, substream_counts
-from anabranch_contract.queries.mirs import base_mir
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    StoreSpec,
+    arrival_edge,
+    substream_counts,
+)
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir
 from anabranch_planner.cost.footprint import Footprint, footprint_of
 from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import PartNames
@@ -21,14 +30,7 @@ from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.validate import knows
 from anabranch_planner.plans.there import StoresThere, owners
 from anabranch_planner.search.copies import attribute_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId, StoreSpec
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.search.problem import Builder
+from anabranch_planner.search.problem import Builder
 
 
 @dataclass(frozen=True, slots=True)

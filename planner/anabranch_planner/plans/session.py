@@ -25,13 +25,16 @@ others can use is free to it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.steady import Steady
 from anabranch_planner.plans.optimise import (
+    Options,
     PlanRequest,
     assemble,
     charge,
@@ -41,21 +44,13 @@ from anabranch_planner.plans.optimise import (
 )
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Reused, gap, make_plan
+from anabranch_planner.search.copies import Access, Kept
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.search.lower_bounds import floor, relaxed
 from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import Builder
+from anabranch_planner.search.problem import Builder, EdgeId, GoalKey, Problem, Sub
 from anabranch_planner.search.routes import Routing, finish
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.plans.optimise import Options
-    from anabranch_planner.search.copies import Access, Kept
-    from anabranch_planner.search.problem import EdgeId, GoalKey, Problem, Sub
 
 #: Of all queries, the part that may be planned again without planning all anew.
 PART = 0.25

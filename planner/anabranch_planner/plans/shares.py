@@ -35,19 +35,14 @@ plan's cost; ``part`` adds up to at least, ``marginal`` to at most that.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_contract.queries.mirs import MirId, base_mir
-from anabranch_planner.cost.steps import Trails, trails
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
-    from anabranch_planner.cost.steps import Prefix
+from anabranch_planner.cost.steps import Prefix, Trails, trails
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,23 +12,17 @@ and, from an intermediate result that is probed or kept up, what is left to do a
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_contract.queries.mirs import base_mir
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, QueryId
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import SubJoins
-from anabranch_planner.cost.values import column_of_each, combined, joined_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, QueryId
-    from anabranch_contract.queries.mirs import Mir, MirId
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.values import Column
+from anabranch_planner.cost.values import Column, column_of_each, combined, joined_columns
 
 #: One entry per value.
 Costs = NDArray[np.float64]

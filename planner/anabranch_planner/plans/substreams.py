@@ -21,25 +21,20 @@ first, until the orders to choose are half as many again, or :data:`MOST_MORE` m
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import Substreams
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_planner.plans.start_orders import Costs, Starts
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+#: The labels in the order in which they are probed, per query.
+Orders = tuple[tuple[Label, ...], ...]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_planner.plans.start_orders import Costs, Starts
-
-    #: The labels in the order in which they are probed, per query.
-    Orders = tuple[tuple[Label, ...], ...]
 
 MOST_LABELS = 8
 MOST_STARTS = 16

@@ -9,19 +9,14 @@ tuples may look only for values that it keeps (:mod:`anabranch_contract.plans.pa
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from anabranch_contract.plans.partial import kept_values, values_of
-from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, QueryId
+from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.columns import Kept, behind, joined_outside, read_by_query
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
-    from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label, QueryId
-    from anabranch_contract.queries.mirs import Mir, MirId
 
 
 def owners(running: Ruleset) -> dict[QueryId, str]:

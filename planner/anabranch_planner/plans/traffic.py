@@ -13,24 +13,18 @@ rules say, all that is stored of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from anabranch_contract.plans.needs import Needs
+from anabranch_contract.plans.needs import Needed, Needs
 from anabranch_contract.plans.routes import Routes
-from anabranch_contract.queries.joins import AttrRef
-from anabranch_planner.cost.exchange import ARRIVAL
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreSpec
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_planner.cost.exchange import ARRIVAL, Exchange
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.needs import Needed
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreSpec
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_planner.cost.exchange import Exchange
-    from anabranch_planner.cost.model import CostModel
 
 #: The host of a tuple: that of the partition of an attribute's value, or of all that is stored
 #: (True); None: any.

@@ -16,19 +16,20 @@ A general solver can be asked for instead of the last three; it gets one program
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.search import free_copies
 from anabranch_planner.search.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.search.components import Part, batches, join, restrict, split
-from anabranch_planner.search.copies import decided
+from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import start_values
 from anabranch_planner.search.general import delegate
 from anabranch_planner.search.lower_bounds import by_shares, cheapest_copy, floor
 from anabranch_planner.search.neighbourhood import search
 from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
+from anabranch_planner.search.problem import Problem, Sub
 from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.search.routes import (
     Routes,
@@ -36,15 +37,9 @@ from anabranch_planner.search.routes import (
     finish,
     first_routing,
 )
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.search.copies import Kept
-    from anabranch_planner.search.problem import Problem, Sub
-    from anabranch_planner.solvers.deadline import Deadline
 
 #: Our branching takes this many nodes times variables squared, and at least so many nodes, before
 #: a general solver is given the rest: that is better where a large component has many independent

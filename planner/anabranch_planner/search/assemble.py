@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.search.copies import Access, attribute_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_contract.queries.mirs import MirId
-    from anabranch_planner.search.outcome import Outcome
-    from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, Problem, Sub
-    from anabranch_planner.search.routes import Routing
+from anabranch_planner.search.outcome import Outcome
+from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, Problem, Sub
+from anabranch_planner.search.routes import Routing
 
 #: How a step is accessed, by the path that it ends.
 PathAccess = dict[tuple["EdgeId", ...], Access]

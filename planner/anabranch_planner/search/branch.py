@@ -24,14 +24,16 @@ only for the part that the relaxation has not paid, and only MIRs kept to half o
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anabranch_planner.search.copies import decided
+from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.cuts import broken
 from anabranch_planner.search.formulation import Variables, formulate
+from anabranch_planner.search.problem import EdgeId, Problem, Sub
 from anabranch_planner.search.routes import (
     Routing,
     finish,
@@ -39,18 +41,10 @@ from anabranch_planner.search.routes import (
     shortest,
     tree_routes,
 )
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.program import INFINITY
 from anabranch_planner.solvers.relaxation import Relaxation
 from anabranch_planner.solvers.zero_half import zero_half
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from anabranch_planner.search.copies import Kept
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
-    from anabranch_planner.solvers.deadline import Deadline
 
 #: Relative tolerance of bounds: closer than this is proven.
 TOLERANCE = 1e-7

@@ -7,14 +7,10 @@ attributes. The optimum of a problem is the sum of its components' optima.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
-
+from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
 
 #: Components of at most this many flows are solved together, up to this many times as many.
 SMALL, BATCH = 150, 40

@@ -7,16 +7,12 @@ the copies if not. That is a small covering problem per store, solved exactly.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.joins import AttrRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Problem, Sub
 
 #: Candidate attributes per store up to which every subset is tried.
 MAX_ATTRIBUTES = 8

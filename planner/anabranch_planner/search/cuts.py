@@ -21,14 +21,11 @@ through a network", 1956). The rows would follow if every goal had upkeep flows 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_planner.search.formulation import Variables
-    from anabranch_planner.search.problem import Goal, Problem, Sub
-    from anabranch_planner.solvers.program import Row
+from anabranch_planner.search.formulation import Variables
+from anabranch_planner.search.problem import Goal, Problem, Sub
+from anabranch_planner.solvers.program import Row
 
 #: By how much a row has to be broken to be worth adding.
 BROKEN = 1e-4

@@ -14,18 +14,14 @@ what stays or goes away. With weight 0 the running plan makes no difference.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.footprint import Footprint, StepKey
 from anabranch_planner.search.copies import ROUNDING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Problem, Sub
 
 #: Bytes per tuple of a relation of which no width is given.
 DEFAULT_WIDTH = 100.0

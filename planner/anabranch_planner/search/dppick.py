@@ -28,17 +28,12 @@ stores are chosen for the orders afterwards, as for any other plan.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.cost.constants import DEFAULT_LOOKS
+from anabranch_planner.cost.constants import DEFAULT_LOOKS, CostConstants
 from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Outcome
+from anabranch_planner.search.problem import EdgeId, Goal, Problem
 from anabranch_planner.search.routes import finish
-
-if TYPE_CHECKING:
-    from anabranch_planner.cost.constants import CostConstants
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem
 
 
 def pick_orders(problem: Problem) -> Outcome:

@@ -9,13 +9,11 @@ certain attributes: one of these has a copy, or that step is broadcast.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from anabranch_contract.queries.joins import Label
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+from anabranch_contract.queries.joins import Label
+from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
 
 #: A base store and the label that is filled from it (a store may have several); or an MIR's store
 #: and None.

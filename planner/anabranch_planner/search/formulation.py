@@ -43,20 +43,16 @@ copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.search.copies import ROUNDING
 from anabranch_planner.search.fillings import NO_STEPS, Need, either, fillings, needs
+from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.routes import Routing
 from anabranch_planner.solvers.program import INFINITY, Program
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
-    from anabranch_planner.search.routes import Routing
 
 
 @dataclass(slots=True)

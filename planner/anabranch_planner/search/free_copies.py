@@ -14,20 +14,14 @@ no such ties, and fall into small components:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from anabranch_planner.search.copies import access_by
-from anabranch_planner.search.routes import finish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from anabranch_planner.search.copies import Kept
-    from anabranch_planner.search.outcome import Outcome
-    from anabranch_planner.search.problem import Problem, Sub
-    from anabranch_planner.search.routes import Routing
-    from anabranch_planner.solvers.deadline import Deadline
+from anabranch_planner.search.copies import Kept, access_by
+from anabranch_planner.search.outcome import Outcome
+from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.routes import Routing, finish
+from anabranch_planner.solvers.deadline import Deadline
 
 #: The part by which a plan has to become cheaper for another one to be looked for.
 WORTHWHILE = 1e-3

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from anabranch_contract.plans.plan import Solver
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.search.branch import read
 from anabranch_planner.search.components import Part, batches, join
-from anabranch_planner.search.copies import decided
+from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
 from anabranch_planner.search.printed.formulation import solve_paper
+from anabranch_planner.search.problem import Problem, Sub
 from anabranch_planner.search.routes import Routes, finish, first_routing, tree_routes
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.search.copies import Kept
-    from anabranch_planner.search.problem import Problem, Sub
-    from anabranch_planner.solvers.deadline import Deadline
 
 
 def delegate(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_planner.search.formulation import formulate
+from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.relaxation import Relaxation
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
-    from anabranch_planner.solvers.deadline import Deadline
 
 
 def floor(problem: Problem) -> float:

@@ -11,19 +11,15 @@ built.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.search.copies import choose_copies
+from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
 from anabranch_planner.search.routes import Routing, finish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
-    from anabranch_planner.solvers.deadline import Deadline
+from anabranch_planner.solvers.deadline import Deadline
 
 #: Flows (edges summed over goals) of one neighbourhood, and of one whose copies are charged.
 FLOWS, CHARGED_FLOWS = 2_500, 800

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from anabranch_contract.plans.plan import Solver
-    from anabranch_planner.search.copies import Kept
-    from anabranch_planner.search.formulation import Variables
-    from anabranch_planner.search.problem import Problem, Sub
-    from anabranch_planner.search.routes import Routes, Routing
+from anabranch_contract.plans.plan import Solver
+from anabranch_planner.search.copies import Kept
+from anabranch_planner.search.formulation import Variables
+from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.routes import Routes, Routing
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,14 @@ start (cheapest next relation first) instead of the full graph; it is named in
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, sub_join
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery, KeyClass, QueryId
-    from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.model import CostModel
 
 #: Connected label sets up to which a query's graph is built in full.
 MAX_SETS = 600

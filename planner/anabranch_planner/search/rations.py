@@ -14,16 +14,12 @@ their exact prices (``cost.validate.priced``), which go by the orders that they 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.joins import Label
+from anabranch_planner.search.problem import EdgeId, Problem
 from anabranch_planner.search.routes import shortest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import Label
-    from anabranch_planner.search.problem import EdgeId, Problem
 
 
 def under_rations(problem: Problem, rations: Mapping[tuple[str, Label], float]) -> Problem:

@@ -24,15 +24,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from anabranch_planner.search.problem import EdgeId, Goal, Origin, Problem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import EdgeId, Goal, Origin, Problem, Sub
-
-    #: A goal, and what each of its edges that probe an MIR saves, if it saves anything.
-    _User = tuple[Goal, dict[EdgeId, float]]
+#: A goal, and what each of its edges that probe an MIR saves, if it saves anything.
+_User = tuple[Goal, dict[EdgeId, float]]
 
 
 def drop_unprofitable(problem: Problem) -> Problem:

@@ -7,16 +7,13 @@ for them (:mod:`anabranch_planner.search.copies`).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from anabranch_planner.search.copies import Access, Kept, choose_copies, fits
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
 
 #: Goal (its index in :attr:`Problem.goals`) -> its path.
 Routes = dict[int, tuple["EdgeId", ...]]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from anabranch_planner.search.problem import EdgeId, Problem
 from anabranch_planner.search.routes import Routes, Routing, finish, shortest, tree_routes
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import EdgeId, Problem
 
 
 def running_routes(problem: Problem) -> Routes:

@@ -13,15 +13,13 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from typing import IO, Protocol, cast
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers.interface import Request, Solution, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: Bytes that hold a message's length.
 PREFIX = 8

@@ -28,14 +28,11 @@ A variable whose top is no integer is refused.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from anabranch_planner.solvers.interface import Request, Solution, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.solvers.program import Program
+from anabranch_planner.solvers.program import Program
 
 #: The sum of all scaled costs stays below this. CP-SAT adds in 64 bits.
 COSTS_UP_TO = 2.0**45

@@ -6,11 +6,8 @@ took. Without a limit a plan does not depend on it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def _frozen() -> float:

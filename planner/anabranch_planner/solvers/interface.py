@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from anabranch_planner.solvers.program import Program
+from anabranch_planner.solvers.program import Program
 
 
 class Status(StrEnum):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anabranch_planner.solvers.interface import Request, Solution, Status
-
-if TYPE_CHECKING:
-    from anabranch_planner.solvers.program import Program
+from anabranch_planner.solvers.program import Program
 
 #: The solver behind MathOpt. SCIP is slower on larger programs than MathOpt's HiGHS, but the latter
 #: is HiGHS again, as fast as by itself, and refuses a number of threads.

@@ -20,27 +20,23 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Timer
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers import child as child_process
 from anabranch_planner.solvers.child import failed, guarded, receive, send
 from anabranch_planner.solvers.interface import Request, Solution, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from anabranch_planner.solvers.program import Program
+from anabranch_planner.solvers.program import Program
 
 #: Seconds that a child may take to load its solver.
 LOADING = 30.0

@@ -6,19 +6,14 @@ method needs few iterations: that is what makes branching cheap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_planner.solvers.highs import load
 from anabranch_planner.solvers.interface import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_planner.solvers.program import Program, Row
+from anabranch_planner.solvers.program import Program, Row
 
 INFINITE = float("inf")
 #: HiGHS's number for dual simplex steps by Devex weights, which start at 1.

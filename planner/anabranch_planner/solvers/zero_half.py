@@ -18,14 +18,12 @@ Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cut
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anabranch_planner.solvers.program import Program, Row
+from anabranch_planner.solvers.program import Program, Row
 
 #: Closer to a bound than this is at it.
 TIGHT = 1e-6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from anabranch_contract.connectors.file_sources import own_files
 from anabranch_contract.connectors.sources import (
@@ -13,15 +13,9 @@ from anabranch_contract.connectors.sources import (
     bad_option,
     redis_stream_options,
 )
-from anabranch_contract.connectors.spark_source import WITH_CORRUPT
+from anabranch_contract.connectors.spark_source import WITH_CORRUPT, SparkSource
 from anabranch_contract.errors import StreamError
-from anabranch_planner.sources.spark_source import spark_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.connectors.spark_source import SparkSource
-    from anabranch_planner.sources.spark_source import Columns
+from anabranch_planner.sources.spark_source import Columns, spark_source
 
 #: Options of Spark's sources that count something; Spark takes a negative rate and sends nothing.
 _POSITIVE = frozenset({

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -12,10 +11,7 @@ from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
 from anabranch_contract.queries.expressions import BOOLEAN
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
 from anabranch_contract.queries.views import Function
-from anabranch_planner.sql.unresolved import unsupported
-
-if TYPE_CHECKING:
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 

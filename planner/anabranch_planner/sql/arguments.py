@@ -9,17 +9,12 @@ the pass that meets them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
 from sqlglot import exp
 
 from anabranch_planner.sql.beginnings import SHAPE
-from anabranch_planner.sql.unresolved import at, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _BINARY = frozenset({"this", "expression"})
 _UNARY = frozenset({"this"})

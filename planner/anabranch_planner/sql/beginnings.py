@@ -5,6 +5,7 @@ the parser would take it for an expression, or for a statement that registers no
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlglot import TokenType
@@ -14,8 +15,6 @@ from anabranch_planner.sql.places import place_of
 from anabranch_planner.sql.unresolved import unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sqlglot import Token
 
 _QUERY = ("SELECT", "WITH")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from sqlglot.dialects.dialect import Dialect, Dialects
 from sqlglot.errors import ErrorLevel, SqlglotError, UnsupportedError
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.beginnings import check_beginning
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.scope import nearest
@@ -18,11 +20,7 @@ from anabranch_planner.sql.translation import translate
 from anabranch_planner.sql.unresolved import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from sqlglot import Token
-
-    from anabranch_contract.queries.joins import Stream
 
 SPARK = "spark"
 #: Dialects that are read as they are: Databricks' is Spark's, and what it has besides is refused.

@@ -7,6 +7,7 @@ stops at others. A remedy is in the statement's own words.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.places import arguments, closing, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sqlglot import Token
 
 #: Window functions of Flink, and Spark's of sessions -> the positions of length and slide among

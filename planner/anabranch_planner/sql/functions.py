@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
@@ -11,9 +11,6 @@ from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.unresolved import unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}

@@ -7,20 +7,16 @@ answer, and whoever depends on it refuses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
 from sqlglot.expressions import DType
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TypeKind
 from anabranch_planner.sql.scope import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.queries.joins import Stream
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node
 
 Kinds = frozenset[TypeKind]
 _NONE: Kinds = frozenset()

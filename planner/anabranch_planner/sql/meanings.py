@@ -6,14 +6,11 @@ Spark's meaning is the standard of comparison. A dialect that is not in :data:`M
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from sqlglot.expressions import DType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Division(StrEnum):

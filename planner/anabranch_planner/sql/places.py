@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sqlglot import TokenType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sqlglot import Token
 
 

@@ -12,16 +12,12 @@ a query in FROM are called by its name and theirs, ``recent.orders``.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.joins import Stream
 
 #: Names that a remedy lists.
 _LISTED = 20

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,8 +43,6 @@ from anabranch_planner.sql.unresolved import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from sqlglot.dialects.dialect import DialectType
 
 #: Streams that one statement may read, every mention counted.

@@ -7,24 +7,19 @@ others are refused by name. Where dialects write an expression alike and mean di
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.expressions import DType
 
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMESTAMPS, TypeKind
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
-from anabranch_planner.sql.unresolved import at, unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from anabranch_contract.errors import QueryError
-    from anabranch_contract.queries.joins import Stream
-    from anabranch_planner.sql.unresolved import Node
+from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _UNARY = frozenset({"this"})
 _BINARY = frozenset({"this", "expression"})

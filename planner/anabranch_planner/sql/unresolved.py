@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.queries.outer_joins import JoinKind
 
 #: A node of the parsed, still untyped expression tree.
 Node: TypeAlias = exp.Expr

@@ -9,17 +9,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pyarrow as pa
 
+from anabranch_contract.queries.expressions import Output
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_runtime.errors import ArrowTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_contract.queries.expressions import Output
 
 _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.TINYINT: pa.int8(),

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import structlog
 
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.parquet import STAGING
-from anabranch_runtime.task.context import exchange_directory
+from anabranch_runtime.sources.batch_input import BatchInput
+from anabranch_runtime.task.context import BatchContext, exchange_directory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+Job = Callable[[BatchContext], list[TaskReport]]
 
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.sources.batch_input import BatchInput
-    from anabranch_runtime.task.context import BatchContext
-
-    Job = Callable[[BatchContext], list[TaskReport]]
 
 #: Who fails so has waited for long, and would wait again.
 _FINAL = frozenset(("no-executors",))

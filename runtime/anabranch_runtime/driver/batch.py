@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.batch_reads import BatchReads
+from anabranch_contract.plans.batch_reads import BatchReads, ReadRange
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.activations import Failure
 from anabranch_runtime.driver.fold_reports import fold, steps_of_epoch, steps_seen
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import accesses
@@ -15,26 +18,18 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.revisions import enter_revision
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.placement.moves import met, placed
 from anabranch_runtime.placement.spreading import deal
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.rations.freshness import present
 from anabranch_runtime.rations.limits import count_withheld, noted
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.views.left_out import note_left_out
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.batch_reads import ReadRange
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import CountedStep
-    from anabranch_contract.protocol.activations import Failure
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.slices import Throttle
-    from anabranch_runtime.storage.segment import Segment
-    from anabranch_runtime.task.context import BatchContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,20 @@ import multiprocessing
 import os
 import pickle
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import Activation, LeftRows
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.publisher import local_writers
 from anabranch_runtime.sinks.spark import spark_writer
 from anabranch_runtime.sinks.tail import Tails
@@ -28,16 +35,7 @@ from anabranch_runtime.views.counts import all_shown, all_written
 from anabranch_runtime.views.upkeep import NO_QUERIES, Views
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from multiprocessing.connection import Connection
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import Activation, LeftRows
-    from anabranch_runtime.driver.settings import Settings
-    from anabranch_runtime.sinks.delivery import Delivery, Write
 
 #: What can be asked for at any time, as it is where there has never been a view.
 _NOTHING: Mapping[str, Any] = {

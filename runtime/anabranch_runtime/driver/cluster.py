@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.placement import place
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.exchange.meeting import Meeting
-    from anabranch_runtime.state.placement import Placement
-    from anabranch_runtime.storage.durable import Durable
-    from anabranch_runtime.task.compact import Compaction
-    from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.exchange.meeting import Meeting
+from anabranch_runtime.state.placement import Placement, place
+from anabranch_runtime.storage.durable import Durable
+from anabranch_runtime.task.compact import Compaction
+from anabranch_runtime.task.context import BatchContext
 
 #: Staged files that are fetched at once.
 AT_ONCE = 8

@@ -19,28 +19,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import structlog
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.epochs.layout import Layout, layouts
 from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.epochs.table_versions import sides, superseding
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
-from anabranch_runtime.storage.segment import Merge
+from anabranch_runtime.storage.segment import Merge, Segment
 from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.storage.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -15,24 +15,32 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.errors import StructuredError
+from anabranch_contract.plans.rations import PaidBatches
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver import batch as batches
-from anabranch_runtime.driver.attempts import attempt, written
-from anabranch_runtime.driver.cluster import take_staged
+from anabranch_runtime.driver.attempts import Job, attempt, written
+from anabranch_runtime.driver.batch import Batch
+from anabranch_runtime.driver.beside import Beside
+from anabranch_runtime.driver.cluster import Cluster, take_staged
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.epoch_cycle import (
     Committed,
     Cycle,
     EnterIdle,
+    Event,
     Quiet,
     ReportEnd,
     Started,
@@ -45,6 +53,7 @@ from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimRe
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
 from anabranch_runtime.driver.reporting.telemetry import Counters
 from anabranch_runtime.driver.revisions import Revisions
+from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.arrival_costs import arrival_costs
@@ -53,6 +62,7 @@ from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.lookups import looking_up
 from anabranch_runtime.epochs.retention import clocks, watermarks
 from anabranch_runtime.epochs.table_versions import begin_versions, end_versions, looked_up
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.event_time.newest_allowed import newest_allowed
 from anabranch_runtime.faults import Point, reach
@@ -63,6 +73,7 @@ from anabranch_runtime.rations import catch_up
 from anabranch_runtime.rations.freshness import present
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.checkpoint import (
+    Repair,
     brings_nothing,
     decide,
     look,
@@ -90,25 +101,7 @@ from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.errors import StructuredError
-    from anabranch_contract.plans.rations import PaidBatches
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import CountedStep
-    from anabranch_contract.protocol.activations import Failure
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.driver.batch import Batch
-    from anabranch_runtime.driver.beside import Beside
-    from anabranch_runtime.driver.cluster import Cluster
-    from anabranch_runtime.driver.epoch_cycle import Event
-    from anabranch_runtime.driver.settings import Settings
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.recovery.checkpoint import Repair
-    from anabranch_runtime.views.upkeep import Views
+from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Seconds between two looks at what attempts and merges have left.

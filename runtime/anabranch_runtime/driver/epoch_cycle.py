@@ -7,14 +7,11 @@ something has been registered or removed, so that a change becomes active althou
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from anabranch_contract.protocol.progress import Mode
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.progress import Boundary
-    from anabranch_runtime.driver.settings import Settings
-    from anabranch_runtime.state.manifest import State
+from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.state.manifest import State
 
 #: How many times ``Settings.epoch_seconds`` an epoch lasts in which nothing changes or arrives.
 IDLE_EPOCHS = 12

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
 
 from redis.exceptions import AuthenticationError, RedisError
 
 from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.errors import StructuredError
+from anabranch_runtime.control import Control
 from anabranch_runtime.errors import PipelineError
-
-if TYPE_CHECKING:
-    from anabranch_runtime.control import Control
 
 
 def redis_away(error: RedisError, control: Control) -> PipelineError:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
+from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
 from anabranch_runtime.epochs.lifecycle import unseen
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.event_time.idleness import clock_reading, pass_time
 from anabranch_runtime.measure.join_samples import add_samples, remember, step_samples
 from anabranch_runtime.measure.statistics import (
@@ -17,19 +20,10 @@ from anabranch_runtime.measure.statistics import (
     stream_statistics,
 )
 from anabranch_runtime.placement.moves import locality
-from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.state.manifest import State, StoreState, StreamState
 from anabranch_runtime.state.reads import sum_reads
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.steps import CountedStep
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.protocol.measurements import JoinSample
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.storage.segment import Segment
-    from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.task.context import BatchContext
 
 
 def fold(

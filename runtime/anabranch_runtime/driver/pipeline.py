@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from pathlib import Path
@@ -27,7 +29,9 @@ from anabranch_contract.connectors.sources import RECORDED
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.spark_settings import is_local
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver.beside import Beside, checkpoints_of, spark_writers
 from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
@@ -35,6 +39,8 @@ from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources import feeds
@@ -43,6 +49,7 @@ from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
+from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.sources.recordings import recorded
 from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert
 from anabranch_runtime.spark.executors import Executors
@@ -60,24 +67,14 @@ from anabranch_runtime.spark.watchdog import Watchdog, signs
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from anabranch_runtime.task.context import exchange_directory
+from anabranch_runtime.task.context import BatchContext, exchange_directory
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.driver.settings import Settings
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.sources.planned import PlannedReader
-    from anabranch_runtime.task.context import BatchContext
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import structlog
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.progress import Progress, Telemetry
+from anabranch_runtime.control import Control
 from anabranch_runtime.driver.fold_reports import stream_counts
+from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.backfill import progress
 from anabranch_runtime.epochs.table_versions import table_progress
+from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.sources.awaited import planned_marks
+from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.rate_limiter import RateLimiter
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.slices import Backfill
+from anabranch_runtime.state.unread import FeedState
+from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.counts import all_left, all_shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import LeftRows
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.driver.revisions import Revisions
-    from anabranch_runtime.rations.rationer import Rationer
-    from anabranch_runtime.sources.batch_input import Sources
-    from anabranch_runtime.sources.rate_limiter import RateLimiter
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.slices import Backfill
-    from anabranch_runtime.state.unread import FeedState
-    from anabranch_runtime.storage.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -11,16 +10,14 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import RevisionCounts
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_runtime.control import Control
 from anabranch_runtime.decoding import read_ruleset
 from anabranch_runtime.epochs.failed_queries import surviving
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_runtime.errors import PipelineError
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.revisions import RevisionAnswer
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.recovery.rulesets import Rulesets
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.recovery.rulesets import Rulesets
+from anabranch_runtime.state.manifest import State
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.verify import Verify
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

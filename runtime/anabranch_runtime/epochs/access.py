@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.partial import covers
-from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.plans.ruleset import (
+    FillStep,
+    KeyPart,
+    ProbeRule,
+    Ruleset,
+    StoreSpec,
+)
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.joins import Relation, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.state.coverage import Access, Tile, tile
+from anabranch_runtime.state.coverage import Access, Interval, Tile, tile
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import Source
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from anabranch_contract.plans.ruleset import (
-        FillStep,
-        KeyPart,
-        ProbeRule,
-        Ruleset,
-        StoreSpec,
-    )
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import Relation
-    from anabranch_runtime.state.coverage import Interval
-    from anabranch_runtime.state.manifest import State, StoreState
-
-    #: All of a rule that its access depends on.
-    _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
-    #: All of a store that accesses depend on.
-    _Kept = tuple[
-        str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, ...], int | None
-    ]
+#: All of a rule that its access depends on.
+_Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
+#: All of a store that accesses depend on.
+_Kept = tuple[str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, ...], int | None]
 
 
 @dataclass(slots=True)

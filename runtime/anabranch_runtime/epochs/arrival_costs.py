@@ -7,13 +7,10 @@ A pure function of a committed state and its ruleset. Input is dealt to tasks by
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_runtime.epochs.layout import routes
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State
 
 #: Seconds that a result takes: what is left of phase ``probe``, which edges do not have.
 GIVEN_OUT = 6e-8

@@ -18,9 +18,11 @@ Everything that a slice depends on is in the manifest, so a batch that is repeat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import BackfillRule, Ruleset
+from anabranch_contract.queries.joins import Relation, RelationId
 from anabranch_runtime.epochs.access import (
     Generations,
     containers,
@@ -29,17 +31,10 @@ from anabranch_runtime.epochs.access import (
     stored_in,
 )
 from anabranch_runtime.epochs.merging import merge_groups
-from anabranch_runtime.state.coverage import tile
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.state.coverage import Interval, tile
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import Backfill, Slice, Throttle, cut
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import BackfillRule, Ruleset
-    from anabranch_contract.queries.joins import Relation, RelationId
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.coverage import Interval
-    from anabranch_runtime.state.manifest import State, StoreState
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:

@@ -9,20 +9,16 @@ leaves nothing behind, and the repeated batch meets the same tuples and so the s
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.epochs.lifecycle import keep_latest
 from anabranch_runtime.epochs.ownership import without
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import Failure
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State, StoreState
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.state.manifest import State, StoreState
 
 
 def failed(state: State) -> frozenset[str]:

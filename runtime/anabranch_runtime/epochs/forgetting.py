@@ -14,18 +14,14 @@ runs, not by how long the pipeline has run or how many queries have ended.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_runtime.state.manifest import State, StoreState, StreamState
 from anabranch_runtime.state.measures import STORE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
 #: Epochs for which the activation of a query that has ended is kept.
 GRACE = 8

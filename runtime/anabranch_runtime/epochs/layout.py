@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import pyarrow as pa
 
 from anabranch_contract.plans.routes import Routes
+from anabranch_contract.plans.ruleset import (
+    KeyPart,
+    OutputRule,
+    ProbeRule,
+    Ruleset,
+    StoreSpec,
+    Substreams,
+)
+from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.expressions.evaluate import evaluate
-from anabranch_runtime.state.dealt import Dealt, dealt_rows
+from anabranch_runtime.state.dealt import Dealt, DealtRows, dealt_rows
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import IndexKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-
-    from anabranch_contract.plans.ruleset import (
-        KeyPart,
-        OutputRule,
-        ProbeRule,
-        Ruleset,
-        StoreSpec,
-        Substreams,
-    )
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_runtime.state.dealt import DealtRows
-    from anabranch_runtime.state.manifest import State, StoreState
 
 
 class Columns(Protocol):

@@ -10,22 +10,16 @@ keeps the latest of the same key, of which what is stored is dropped: rows are m
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.queries.joins import Relation, RelationId, Stream
 from anabranch_runtime.epochs.lookups import completing, tables
 from anabranch_runtime.state.coverage import covered_since
-from anabranch_runtime.state.manifest import StoreState, StreamState
+from anabranch_runtime.state.manifest import State, StoreState, StreamState
 from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.state.reads import sum_reads
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import Relation, RelationId, Stream
-    from anabranch_runtime.state.manifest import State
-
 
 #: Epochs whose first batch is kept.
 REMEMBERED_EPOCHS = 1024

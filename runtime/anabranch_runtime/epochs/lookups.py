@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset, arrival_edge
+from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import RelationId
 
 
 @per_ruleset

@@ -10,20 +10,14 @@ batches only are never merged, and a probe reads at most ``SPANS * fanout`` of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS
-from anabranch_runtime.epochs.retention import needed_from
+from anabranch_runtime.epochs.retention import Limits, needed_from
 from anabranch_runtime.epochs.table_versions import sides
-from anabranch_runtime.storage.segment import Merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.epochs.retention import Limits
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.storage.segment import Merge, Segment
 
 #: So many times the fanout's segments of one level make the next commit wait for merges.
 STALL = 4

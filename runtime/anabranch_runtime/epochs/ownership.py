@@ -18,22 +18,27 @@ edge checks is what all of its users have in common (``plans.compile``).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from anabranch_contract.plans.ruleset import Edge, IndexSpec, arrival_edge
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    IndexSpec,
+    KeyPart,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    arrival_edge,
+)
+from anabranch_contract.queries.joins import QueryId, RelationId
 from anabranch_runtime.epochs.lookups import without_lookups
 from anabranch_runtime.epochs.per_ruleset import KEPT, per_ruleset
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+Queries = frozenset[QueryId]
+#: A store and one of its indexes.
+Indexed = tuple[StoreId, IndexSpec]
 
-    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset, StoreId
-    from anabranch_contract.queries.joins import QueryId, RelationId
-
-    Queries = frozenset[QueryId]
-    #: A store and one of its indexes.
-    Indexed = tuple[StoreId, IndexSpec]
 
 _K = TypeVar("_K")
 _NOBODY: frozenset[QueryId] = frozenset()

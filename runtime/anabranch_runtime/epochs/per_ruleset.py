@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.ruleset import Ruleset
 
 _T = TypeVar("_T")
 

@@ -9,21 +9,18 @@ has been dropped is remembered, so that a later query is not promised it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.access import Generations, relation_tiles
 from anabranch_runtime.epochs.lookups import completing, tables, unprobed
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import RelationId
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.state.manifest import State, StoreState
+from anabranch_runtime.storage.segment import Segment
 
 #: Per member of a store, a time in microseconds; None: no limit.
 Limits: TypeAlias = "tuple[int | None, ...]"

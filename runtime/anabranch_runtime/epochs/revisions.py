@@ -8,18 +8,14 @@ not its queries, not what they may see. Backfills go on where their store does.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.partial import check_kept
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import Ruleset, StoreRule, StoreSpec, arrival_edge
+from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_runtime.epochs.lifecycle import close_store
 from anabranch_runtime.errors import PipelineError
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset, StoreRule, StoreSpec
-    from anabranch_contract.protocol.measurements import JoinSample
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State
 
 
 def check_revision(running: Ruleset, revision: Ruleset) -> None:

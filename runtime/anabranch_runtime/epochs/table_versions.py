@@ -6,22 +6,17 @@ journal has of the batch (``sources.loads``), so a repeated batch finds the same
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_runtime.epochs.access import latest_since
+from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.state.coverage import tile
-from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.state.manifest import State, StoreState, StreamState
 from anabranch_runtime.state.table_versions import TableVersions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from anabranch_runtime.sources.loads import Load
-    from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.state.unread import FeedState
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.state.unread import FeedState
+from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:

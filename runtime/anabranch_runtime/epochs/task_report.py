@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from anabranch_contract.protocol.activations import Failure
-    from anabranch_contract.protocol.reads import Reads
-    from anabranch_runtime.sources.feed import UnreadNote
-    from anabranch_runtime.state.measures import StreamMeter
-    from anabranch_runtime.state.values import ValueCounts
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.sources.feed import UnreadNote
+from anabranch_runtime.state.measures import StreamMeter
+from anabranch_runtime.state.values import ValueCounts
+from anabranch_runtime.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,10 @@ batch starts with watermarks that no repetition can change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.state.manifest import StreamState
 
 
 def clock_reading(

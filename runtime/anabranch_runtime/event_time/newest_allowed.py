@@ -7,12 +7,9 @@ and no tuple's verdict depends on which others its batch or its task brings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.state.manifest import StreamState
 
 
 def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dict[str, int]:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, SourceError, StateError
 from anabranch_runtime.exchange.host import unusable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 _KINDS: dict[str, type[AnabranchRuntimeError]] = {
     kind.__name__: kind for kind in (AnabranchRuntimeError, PipelineError, SourceError, StateError)

@@ -16,14 +16,10 @@ import shutil
 import socket
 import time
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from pathlib import Path
 
 from anabranch_runtime.errors import StateError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
 
 #: The variable that names an executor's site.
 SITE = "ANABRANCH_SITE"

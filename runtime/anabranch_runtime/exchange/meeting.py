@@ -14,19 +14,15 @@ import secrets
 import threading
 import time
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError
 from anabranch_runtime.exchange.complaints import first_cause, own_version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from anabranch_runtime.errors import AnabranchRuntimeError
 
 #: Seconds for which a call may wait for others; Spark ends the survivors of a failed task long
 #: before that.

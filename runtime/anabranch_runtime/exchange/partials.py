@@ -7,19 +7,16 @@ The batch is laid out like rows of an intermediate result: ``<label>.<column>``,
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from anabranch_contract.plans.needs import Needed
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import SIGMA, TAU
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.needs import Needed
-    from anabranch_contract.queries.joins import Label
-    from anabranch_runtime.epochs.layout import Layout
 
 _LABELS = b"labels"
 

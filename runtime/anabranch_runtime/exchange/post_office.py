@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +24,6 @@ import pyarrow.flight as flight
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client, gate
 from anabranch_runtime.exchange.traffic import Letter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 #: Bytes of letters that a receiver keeps in memory.
 IN_MEMORY = 64 << 20

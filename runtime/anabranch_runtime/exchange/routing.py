@@ -10,27 +10,22 @@ some (``state.dealt``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import KeyPart
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.index.keys import key_vector, partition_of
+from anabranch_runtime.state.coverage import Tile
+from anabranch_runtime.state.dealt import Dealt
+from anabranch_runtime.storage.partial import Partial
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import KeyPart
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.exchange.fleet import Fleet
-    from anabranch_runtime.state.coverage import Tile
-    from anabranch_runtime.state.dealt import Dealt
-    from anabranch_runtime.storage.partial import Partial
-
-    I32 = NDArray[np.int32]
-    I64 = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def destinations(

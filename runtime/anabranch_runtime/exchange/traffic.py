@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.exchange.fleet import Fleet
+from anabranch_runtime.exchange.fleet import Fleet
 
 #: Bytes that wait for one receiver before they are sent.
 FULL = 4 << 20

@@ -6,16 +6,13 @@ that Arrow and Spark read alike. Everything else is read value by value (``casts
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.types import INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_runtime.columns.arrow_types import arrow_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _YEAR = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _DAY = _YEAR + r"-[0-9]{2}-[0-9]{2}"

@@ -7,16 +7,11 @@ whole for all other queries. The driver then takes the failed queries out (``dri
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.activations import Failure
-from anabranch_runtime.errors import ExpressionError, KeyTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_runtime.errors import AnabranchRuntimeError
+from anabranch_runtime.errors import AnabranchRuntimeError, ExpressionError, KeyTypeError
 
 #: Errors that belong to an expression, and so to the queries that have it.
 EVALUATION = (ExpressionError, KeyTypeError)

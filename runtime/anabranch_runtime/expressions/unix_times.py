@@ -6,17 +6,13 @@ rounded down.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_contract.queries.types import DataType
 from anabranch_runtime.columns.arrays import fixed, overflow, present, with_nulls
 from anabranch_runtime.columns.arrow_types import arrow_type
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.types import DataType
 
 #: Operation -> microseconds in what its argument counts.
 MADE = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}

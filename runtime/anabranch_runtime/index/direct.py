@@ -9,20 +9,19 @@ where it lies, hashed and looked up at once, as long as a key is one integer wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT, STARTS, WORDS
 from anabranch_runtime.index.words import load8, load16, load32, load64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
 
 #: Entries of a bucket that are gone through one by one; more are bisected.
 _STEPS = 8

@@ -12,15 +12,12 @@ of their hashes walk through a filter from front to back too; it is a tenth as l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+U64 = npt.NDArray[np.uint64]
 
-    U64 = npt.NDArray[np.uint64]
 
 #: Bits per entry.
 BITS = 10

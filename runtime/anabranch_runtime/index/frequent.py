@@ -17,13 +17,11 @@ What is found depends on the order of the hashes; the counts and the bound hold 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
-if TYPE_CHECKING:
-    from anabranch_runtime.columns.arrays import U64, Ints
+from anabranch_runtime.columns.arrays import U64, Ints
 
 #: Slots in which hashes vote: their tables fit the fastest cache. Of so many hashes that it pays to
 #: keep them apart, four times as many, whose tables fit the second.

@@ -11,22 +11,20 @@ one pass of a kernel picks all rows, without sorting them by table and back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_runtime.index import kernels, prefetch
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+I32 = NDArray[np.int32]
+#: Which table each row is from; None stands for the first.
+Which = NDArray[np.integer[Any]] | None
 
-    from numpy.typing import NDArray
-
-    I32 = NDArray[np.int32]
-    #: Which table each row is from; None stands for the first.
-    Which = NDArray[np.integer[Any]] | None
 
 #: In the place of ``which`` where all rows are of the first table.
 NOWHERE = np.zeros(1, np.int16)

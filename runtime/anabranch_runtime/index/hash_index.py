@@ -9,22 +9,18 @@ position independent, so a segment maps them from its file; ``matching`` probes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.index.filters import build_filter, may_have
 from anabranch_runtime.index.gather import address
 from anabranch_runtime.index.keys import KeyVector
 from anabranch_runtime.index.sorting import sort_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_runtime.columns.arrays import U64
 
 U32 = npt.NDArray[np.uint32]
 

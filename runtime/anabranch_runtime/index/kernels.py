@@ -16,21 +16,20 @@ fork of a worker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.index import filters, frequent, prefetch, sorting
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load8, load16, load32, load64, store8, store32
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U64 = NDArray[np.uint64]
 
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
-    U64 = NDArray[np.uint64]
 
 #: Columns of the table of segments that :func:`match` reads.
 HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)

@@ -24,8 +24,8 @@ generators", OOPSLA 2014).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,6 @@ import pyarrow.compute as pc
 from anabranch_runtime.columns.arrays import U64, Bools, Ints, both, fixed, plain, present
 from anabranch_runtime.errors import KeyTypeError
 from anabranch_runtime.index import kernels
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 FOLD = np.uint64(0xD6E8FEB86659FD93)

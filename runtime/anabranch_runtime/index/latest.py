@@ -11,18 +11,12 @@ array([ True, False, False])
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from anabranch_runtime.columns.arrays import fixed, present
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-
-    from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.columns.arrays import Bools, Ints, fixed, present
 
 _NEVER = np.int64(-(1 << 63))
 

@@ -12,25 +12,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.index import kernels, prefetch
 from anabranch_runtime.index.gather import pick
+from anabranch_runtime.index.hash_index import HashIndex
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
+Marks = NDArray[np.uint8]
 
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.columns.arrays import U64
-    from anabranch_runtime.index.hash_index import HashIndex
-
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
-    Marks = NDArray[np.uint8]
 
 #: As many pairs as there may ever be.
 ANY = (1 << 63) - 1

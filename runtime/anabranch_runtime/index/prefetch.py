@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load64
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Ints = NDArray[np.int64]
+U64 = NDArray[np.uint64]
 
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    U64 = NDArray[np.uint64]
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)

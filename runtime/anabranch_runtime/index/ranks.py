@@ -8,19 +8,14 @@ go by batches, can compute its rank again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.rations import Ranking
 from anabranch_runtime.index.keys import FOLD, key_vector, mix
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.rations import Ranking
 
 #: One more than the greatest rank: every integer up to it is a double.
 WHOLE = 1 << 53

@@ -9,21 +9,18 @@ time decides about a pair. So edges are lines of a table, and a call of Python f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.index.direct import entries_from, hash_of
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT, STARTS, WORDS
 from anabranch_runtime.index.words import load8, load32, load64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
 
 #: Columns of the table of segments after those of :func:`kernels.match`: number of the table,
 #: addresses of its sigmas and event times (0: it has none), range of event times, rows, and the

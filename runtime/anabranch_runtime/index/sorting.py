@@ -10,18 +10,15 @@ the cache while its entries are moved to their buckets.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_runtime.index.words import load32, load64, store32, store64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
 
-    U32 = NDArray[np.uint32]
-    U64 = NDArray[np.uint64]
 
 #: Bits of the buckets of one range (2**15 entries of 12 bytes, and as many ends of buckets).
 _NEAR = 15

@@ -27,22 +27,19 @@ All statistics are one array; only reading the edges' counters takes a loop, ove
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from anabranch_contract.plans.steps import CountedStep, Step
 from anabranch_contract.protocol.interims import DriftedRate, DriftedStep, Drifts
+from anabranch_contract.protocol.measurements import EdgeStatistics
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Array = npt.NDArray[np.float64]
 
-    from anabranch_contract.plans.steps import CountedStep, Step
-    from anabranch_contract.protocol.measurements import EdgeStatistics
-
-    Array = npt.NDArray[np.float64]
 
 #: delta: deviations that are never added up, as a natural logarithm (a factor of 1.28).
 TOLERANCE = 0.25

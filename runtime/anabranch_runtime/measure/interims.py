@@ -7,20 +7,16 @@ names that mean something in one ruleset only, steps have names that stay.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.steps import CountedStep, Step
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.measure.join_samples import of_steps
 from anabranch_runtime.measure.statistics import store_statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import RulesetId
-    from anabranch_contract.plans.steps import CountedStep, Step
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,12 @@ once found bad is worth another look. An epoch in which nothing was probed fades
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, Step, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 #: Weight of an old sample where the step was seen again, and where it was not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9

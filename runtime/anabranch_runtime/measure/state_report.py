@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from anabranch_contract.plans.ruleset import Edge
+from anabranch_contract.plans.ruleset import Edge, Ruleset
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import (
     EdgeReport,
@@ -18,21 +19,16 @@ from anabranch_contract.protocol.state_report import (
     StoreParts,
     StoreReport,
 )
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.reads import sum_reads
+from anabranch_runtime.storage.segment import Segment
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+#: Store -> edge -> the queries that it serves, and whether the store only fills gaps.
+Readers = Mapping[str, Mapping[str, EdgeReport]]
 
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.storage.segment import Segment
-
-    #: Store -> edge -> the queries that it serves, and whether the store only fills gaps.
-    Readers = Mapping[str, Mapping[str, EdgeReport]]
 
 #: Segments of a store that are reported, and edges, and queries of an edge.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,8 +18,10 @@ from anabranch_contract.protocol.measurements import (
 )
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
+from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -32,14 +34,7 @@ from anabranch_runtime.state.measures import (
     merge_packed,
     unpack,
 )
-from anabranch_runtime.state.values import KeyValues
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.values import ValueCounts
+from anabranch_runtime.state.values import KeyValues, ValueCounts
 
 #: A sample is published again once this share of its tuples has changed.
 CHANGED = 0.1

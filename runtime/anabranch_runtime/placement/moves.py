@@ -14,19 +14,14 @@ partition to another host costs the bytes that it has stored, and has to pay in 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch_runtime.state.placement import Demand, place
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.placement import Demand, Placement, place
 
 #: CPU seconds of probes, of all partitions together, that say anything about one.
 LEAST_SECONDS = 1.0

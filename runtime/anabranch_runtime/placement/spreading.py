@@ -8,18 +8,13 @@ are. Nothing is moved: what is stored stays where it is, and is found there as l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import home_partition
+from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreSpec, home_partition
 from anabranch_runtime.state.dealt import Dealt, forget_cold
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreSpec
-    from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.state.manifest import State, StoreState
+from anabranch_runtime.state.placement import Placement
 
 #: Values that a store remembers at most. Beyond them no other one is dealt: its rows go home.
 REMEMBERED = 256

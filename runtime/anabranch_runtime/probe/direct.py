@@ -8,36 +8,32 @@ is looked for. They make the same tuples as others (``probe``); all else goes th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.direct import match_few
-from anabranch_runtime.index.gather import NOWHERE
+from anabranch_runtime.index.gather import NOWHERE, Places
 from anabranch_runtime.index.matching import TooManyPairs
-from anabranch_runtime.storage.partial import RowSet, concat_rows, narrow
+from anabranch_runtime.probe.groups import Group
+from anabranch_runtime.probe.reads import LookupCounts
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.storage.partial import Partial, RowSet, concat_rows, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
-    from anabranch_contract.queries.joins import Label
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.index.gather import Places
-    from anabranch_runtime.probe.groups import Group
+if TYPE_CHECKING:  # the two call each other
     from anabranch_runtime.probe.probe import EdgeMeter, Prober
-    from anabranch_runtime.probe.reads import LookupCounts
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.partial import Partial
 
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
+
 
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 _NONE = np.zeros(0, np.int64)

@@ -7,27 +7,23 @@ kept here as arrays with one entry per segment.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_runtime.index.hash_index import HashIndex
 from anabranch_runtime.index.matching import described
+from anabranch_runtime.state.coverage import Interval
 from anabranch_runtime.storage.partial import Tables
+from anabranch_runtime.storage.segment import IndexKey, Segment, SegmentReader
 from anabranch_runtime.storage.segment_cache import open_segment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.index.hash_index import HashIndex
-    from anabranch_runtime.state.coverage import Interval
-    from anabranch_runtime.storage.segment import IndexKey, Segment, SegmentReader
-
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 

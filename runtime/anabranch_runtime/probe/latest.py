@@ -8,28 +8,22 @@ probed against all that the stream has stored since it keeps the latest, this ba
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anabranch_contract.plans.ruleset import KeyPart, TimeBound
+from anabranch_contract.plans.ruleset import KeyPart, LatestRule, TimeBound
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_runtime.index.matching import ANY, TooManyPairs
-from anabranch_runtime.probe.probe import Lookup, Target
+from anabranch_runtime.probe.probe import Lookup, Prober, Target
+from anabranch_runtime.state.coverage import Tile
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+Bools = NDArray[np.bool_]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import LatestRule
-    from anabranch_runtime.probe.probe import Prober
-    from anabranch_runtime.state.coverage import Tile
-    from anabranch_runtime.storage.partial import Partial
-
-    Bools = NDArray[np.bool_]
 
 _LATER = Label("later")
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_runtime.index.rounds import WIDTH
-from anabranch_runtime.storage.partial import RowSet, Tables, narrow
+from anabranch_runtime.storage.partial import RowSet, Table, Tables, narrow
 from anabranch_runtime.storage.segment import SegmentReader
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.storage.partial import Table
-
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
 
 #: Columns whose values are words.
 _WORDS = frozenset(

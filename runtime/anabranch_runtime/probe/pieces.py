@@ -8,18 +8,14 @@ than what is found in the end; where fan-out is moderate nothing is tried twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_runtime.index.matching import TooManyPairs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_runtime.probe.probe import Prober
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.storage.partial import Partial
 
 
 @dataclass(slots=True)

@@ -12,27 +12,21 @@ Where several hosts share stores nothing is asked, because most of a store is el
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import Presence, ProbeRule
 from anabranch_runtime.epochs.access import known_attributes
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.matching import mark_present
-from anabranch_runtime.probe.probe import Lookup, Target
+from anabranch_runtime.probe.probe import Lookup, Prober, Target
+from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.storage.partial import Partial
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import Presence, ProbeRule
-    from anabranch_runtime.probe.probe import Prober
-    from anabranch_runtime.state.coverage import Access, Tile
-    from anabranch_runtime.storage.partial import Partial
-
-    #: The store that is asked and the attributes of the key.
-    _Question = tuple[str, str, frozenset[tuple[str, str]]]
+#: The store that is asked and the attributes of the key.
+_Question = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 class PresenceTest:

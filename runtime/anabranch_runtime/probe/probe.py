@@ -11,20 +11,30 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
 from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
 from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
-from anabranch_runtime.index.matching import ANY, Constraint, TooManyPairs, in_order, match
+from anabranch_runtime.index.matching import ANY, Constraint, Probes, TooManyPairs, in_order, match
 from anabranch_runtime.probe.direct import Direct
-from anabranch_runtime.probe.reads import ReadMeters
+from anabranch_runtime.probe.groups import Group, LiveSegments
+from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
+from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.storage.partial import (
     Partial,
     RowSet,
@@ -33,28 +43,11 @@ from anabranch_runtime.storage.partial import (
     fetcher,
     narrow,
 )
-from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import Label
-    from anabranch_runtime.epochs.layout import Layout, StoreLayout
-    from anabranch_runtime.index.matching import Probes
-    from anabranch_runtime.probe.groups import Group, LiveSegments
-    from anabranch_runtime.probe.reads import LookupCounts
-    from anabranch_runtime.state.coverage import Access, Tile
-    from anabranch_runtime.state.dealt import Dealt
-    from anabranch_runtime.storage.segment import IndexKey
-
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
 
 #: So few probes look into the segments of all partitions at once: a call per partition would cost
 #: more than the lookups in vain.

@@ -10,29 +10,22 @@ program: its rounds would cost more than the calls they spare.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, arrival_edge
+from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.probe.direct import step_of
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.probe.direct import DirectStep, step_of
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Ints = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
-    from anabranch_contract.queries.joins import Label
-    from anabranch_runtime.probe.direct import DirectStep
-    from anabranch_runtime.storage.segment import IndexKey
-
-    Ints = NDArray[np.int64]
 
 #: Probe rules that a ruleset must have for its edges to go in rounds.
 FEWEST = 1_000

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.columns.arrays import Bools
+from anabranch_runtime.index.matching import Marks
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.columns.arrays import Bools
-    from anabranch_runtime.index.matching import Marks
-
-    I32 = NDArray[np.int32]
+I32 = NDArray[np.int32]
 
 
 @dataclass(slots=True)

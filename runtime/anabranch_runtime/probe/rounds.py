@@ -14,11 +14,13 @@ by what was done for each: tuples sent, segments looked into, matches.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.rounds import (
@@ -39,28 +41,20 @@ from anabranch_runtime.index.rounds import (
 )
 from anabranch_runtime.probe import probe
 from anabranch_runtime.probe.numbered import NumberedTables
-from anabranch_runtime.probe.program import program
+from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.probe.program import Program, program
+from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
-from anabranch_runtime.storage.segment import SIGMA, TAU
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey, SegmentReader
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
-    from numpy.typing import NDArray
+#: What a rule makes, the rule, and the rules outside of the program that go on from there.
+Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
+#: Tuples and a rule that they are sent to one by one.
+Alone = Callable[[Partial, ProbeRule], None]
 
-    from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_runtime.probe.probe import Prober
-    from anabranch_runtime.probe.program import Program
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.segment import IndexKey, SegmentReader
-
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
-
-    #: What a rule makes, the rule, and the rules outside of the program that go on from there.
-    Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-    #: Tuples and a rule that they are sent to one by one.
-    Alone = Callable[[Partial, ProbeRule], None]
 
 #: Tuples of a start that go in rounds at most: with more, the call that is spared is no matter.
 LONGEST = 1 << 8

@@ -33,12 +33,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.rations import PaidBatches, Ranking
-from anabranch_contract.protocol.activations import LeftOut, PastResults, PastStatus
+from anabranch_contract.plans.rations import PaidBatches, Ranking, Ration
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.protocol.activations import Activation, LeftOut, PastResults, PastStatus
+from anabranch_contract.queries.joins import QueryId, RelationId, StreamName
 from anabranch_runtime.epochs.access import stored_in
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.rations.freshness import fresh_until
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import (
@@ -49,17 +52,8 @@ from anabranch_runtime.state.debt import (
     Starts,
     cut_starts,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from anabranch_contract.plans.rations import Ration
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import QueryId, RelationId, StreamName
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.slices import Throttle
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.slices import Throttle
 
 #: Seconds that it may take in a batch without input.
 IDLE = 1.0

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from anabranch_contract.plans.ruleset import Edge, QuerySpec, Ruleset
+from anabranch_contract.queries.joins import RelationId, StreamName
 from anabranch_runtime.rations.limits import behind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import Edge, QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import RelationId, StreamName
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State
 
 
 def present(state: State, planned: int | None) -> int | None:

@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-from anabranch_contract.plans.rations import RationedBatches
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.rations import Ranking, Ration, RationedBatches
+from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import limit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from anabranch_contract.plans.rations import Ranking, Ration
-    from anabranch_contract.plans.ruleset import Edge, Ruleset
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import Label, QueryId
-    from anabranch_runtime.epochs.task_report import TaskReport
 
 #: Entries that manifests keep (``sinks.ledger`` has all).
 KEPT = 8

@@ -8,20 +8,15 @@ went (``overload``). Without a schedule nothing is withheld.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
-from anabranch_contract.plans.rations import Overload, Ration
+from anabranch_contract.plans.rations import Overload, Ration, RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Mode, Rationing
+from anabranch_runtime.control import Control
 from anabranch_runtime.rations.overload import Load, Work, observe
 from anabranch_runtime.recovery.journal import KnownLoad
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from anabranch_contract.plans.rations import RationSchedule
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.intake import StreamIntake
-    from anabranch_runtime.control import Control
 
 #: The least ration. A goal that is given nothing else gets a sample, so that what is withheld of it
 #: can be estimated, and its steps go on being measured.

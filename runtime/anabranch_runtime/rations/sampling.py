@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.ranks import WHOLE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.rations.limits import Rationing
-    from anabranch_runtime.rations.shares import Ranks
-    from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.rations.limits import Rationing
+from anabranch_runtime.rations.shares import Ranks
+from anabranch_runtime.storage.partial import Partial
 
 
 def kept_by(

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.ranks import ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.rations import Ranking
-    from anabranch_contract.queries.joins import Label
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.rations.limits import Limits
-    from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.rations.limits import Limits
+from anabranch_runtime.storage.partial import Partial
 
 
 @dataclass(frozen=True, slots=True)

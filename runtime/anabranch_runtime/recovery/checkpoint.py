@@ -21,18 +21,15 @@ made anew. Deciding is a pure function of what is seen.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.storage.documents import sync_directory, write_durably
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from anabranch_runtime.recovery.journal import Journal
 
 _BACKUP = "restore state, checkpoint and results from one backup"
 _ANEW = "start again from the sources with an empty state directory and another namespace"

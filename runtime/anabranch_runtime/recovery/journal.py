@@ -8,7 +8,7 @@ back to before it: so a batch means the same input and the same rules however of
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import Ration
@@ -17,9 +17,6 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.unread import LeftOut
 from anabranch_runtime.storage.documents import Kind, read_document
 from anabranch_runtime.storage.durable import durable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KIND = Kind("journal", "choices")
 #: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one

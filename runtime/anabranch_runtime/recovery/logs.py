@@ -10,16 +10,13 @@ has been begun refers to it.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from anabranch_runtime.errors import StateError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    #: Name below the state directory -> length and CRC-32.
-    Prefixes = dict[str, tuple[int, int]]
+#: Name below the state directory -> length and CRC-32.
+Prefixes = dict[str, tuple[int, int]]
 
 
 def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:

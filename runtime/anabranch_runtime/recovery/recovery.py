@@ -7,22 +7,17 @@ for ``recovery.checkpoint`` to decide.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import structlog
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.manifest import State
+from anabranch_runtime.recovery.journal import Journal
+from anabranch_runtime.state.manifest import Manifests, State
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.object_store import UNAVAILABLE
+from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import REMEDY, Verify
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.recovery.journal import Journal
-    from anabranch_runtime.state.manifest import Manifests
-    from anabranch_runtime.storage.segment import Segment
 
 #: Refusals that say nothing of whether a state is whole.
 _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)

@@ -14,27 +14,21 @@ one file, and its base is complete before. A base stays for as long as a patch o
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
 from anabranch_contract.plans.patches import WORTH, applied, difference, is_patch
-from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_runtime.control import fetch_ruleset
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.decoding import patched, read_ruleset
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import Kind, Spelling, canonical, read_text
 from anabranch_runtime.storage.durable import durable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.control import Control
 
 KIND = Kind("ruleset", "ruleset")
 #: Rulesets kept besides those in use.

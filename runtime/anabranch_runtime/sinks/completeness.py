@@ -9,20 +9,15 @@ state does not have (any more).
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
-from anabranch_contract.protocol.activations import counted
+from anabranch_contract.protocol.activations import Activation, LeftRows, counted
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
 from anabranch_runtime.sinks.ledger import put
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from anabranch_contract.protocol.activations import Activation, LeftRows
 
 #: Of no outer join anything is known.
 NONE: Mapping[str, LeftRows] = MappingProxyType({})

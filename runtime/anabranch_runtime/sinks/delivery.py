@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    #: Writes a delivery to its sink, idempotently as far as the sink can; raises where it can't.
-    Write = Callable[["Delivery"], None]
+#: Writes a delivery to its sink, idempotently as far as the sink can; raises where it can't.
+Write = Callable[["Delivery"], None]
 
 
 @dataclass(frozen=True, slots=True)

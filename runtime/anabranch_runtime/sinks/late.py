@@ -13,16 +13,13 @@ attempt, moved before the batch commits, replaced where a batch is applied again
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_runtime.sources.invalid import ARRIVED, raw_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 #: The folder below the results. No query can have a name that begins with a dot.
 LATE = ".late"

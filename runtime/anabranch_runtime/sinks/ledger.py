@@ -14,17 +14,13 @@ which one arrived last.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from anabranch_contract import codec
 from anabranch_contract.plans.batch_reads import VERSION, BatchReads
-from anabranch_contract.plans.rations import PaidBatches, RationedBatches
+from anabranch_contract.plans.rations import PaidBatches, Ration, RationedBatches
 from anabranch_runtime.errors import StateError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.rations import Ration
 
 _T = TypeVar("_T", RationedBatches, PaidBatches)
 

@@ -21,19 +21,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import view_inputs
 from anabranch_runtime.sinks.parquet import ResultWriter, batch_of, version_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 HOME = ".merging"
 #: Bytes of a merged file from which on it takes no more.

@@ -12,12 +12,9 @@ dropped when the outbox is opened again.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.sinks.delivery import Delivery
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DESCRIPTION = "delivery.json"
 _UNFINISHED = ".unfinished"

@@ -10,16 +10,13 @@ earlier release.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_runtime.storage.partial import Partial
+from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_runtime.storage.partial import Partial
 
 BATCH, FLOOR = "anabranch_batch", "anabranch_floor"
 #: The columns beside the projection.

@@ -13,24 +13,18 @@ until its files and their names are on the disk (``durable``).
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_contract.queries.views import change_columns
+from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_contract.queries.views import View, change_columns
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks import outer_rows
-from anabranch_runtime.storage.partial import fetcher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_contract.queries.views import View
-    from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.storage.partial import Partial, fetcher
 
 STAGING = ".staging"
 #: Rows per row group at most.

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import structlog
 
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.outer_joins import part_number
 from anabranch_contract.queries.runs import number_of, query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
 from anabranch_runtime.sinks import view_inputs as inputs
-from anabranch_runtime.sinks.delivery import Delivery
+from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
 from anabranch_runtime.sinks.parquet import ParquetSink
 from anabranch_runtime.sources.permitted import masked, permitted_sink
 from anabranch_runtime.storage.pipeline_lock import identity
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_runtime.sinks.delivery import Write
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -15,7 +15,7 @@ rows, as the option ``payload`` says. A stream of another pipeline can be read f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,12 +25,8 @@ from redis.exceptions import ResponseError
 from anabranch_contract.connectors.sinks import ARROW_ROWS, Payload
 from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.errors import SinkError
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.rows import json_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_runtime.sinks.delivery import Delivery
 
 #: The field of an entry; the same as what a Redis Streams source reads by default.
 FIELD = "data"

@@ -9,14 +9,11 @@ have the share 1. Spark reads the columns of the query and passes over these.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_contract.queries.joins import StreamName
+from anabranch_contract.queries.joins import StreamName
 
 #: The columns of each slot.
 RANK, SHARE = "anabranch_rank_{}", "anabranch_share_{}"

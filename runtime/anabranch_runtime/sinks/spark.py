@@ -13,25 +13,29 @@ What makes a batch that is written again harmless depends on the format:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from anabranch_contract.connectors.sinks import BATCH_COLUMN, KEY, OWN, SinkKind, partition_columns
+from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_contract.connectors.sinks import (
+    BATCH_COLUMN,
+    KEY,
+    OWN,
+    SinkKind,
+    SinkSpec,
+    partition_columns,
+)
 from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sources.permitted import permitted_sink
 from anabranch_runtime.storage.sync import sync_filesystem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.connectors.sinks import SinkSpec
-    from anabranch_runtime.sinks.delivery import Delivery
 
 #: Prefix of the directories of batches.
 BATCH_DIRECTORY = "anabranch_batch"

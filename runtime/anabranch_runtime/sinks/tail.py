@@ -11,10 +11,11 @@ has removed, costs rows of the tail, nothing else.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,15 +24,9 @@ import redis
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
-from anabranch_contract.protocol.keys import TAIL_SECONDS, tail_entry
+from anabranch_contract.protocol.keys import TAIL_SECONDS, Keys, tail_entry
 from anabranch_runtime.sinks.parquet import batch_of, version_of
 from anabranch_runtime.sinks.rows import json_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.protocol.keys import Keys
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

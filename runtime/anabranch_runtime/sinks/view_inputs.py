@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,10 +30,6 @@ import pyarrow.parquet as pq
 from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.documents import write_durably
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 HOME = ".views"
 #: The column of the file that has the clock; other files lack it.

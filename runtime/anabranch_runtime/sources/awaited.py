@@ -9,13 +9,10 @@ replay does not wait: there the first epoch is planned before the first batch.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_contract.queries.joins import Stream
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import Stream
 
 
 def planned_marks(streams: Iterable[Stream]) -> dict[str, str]:

@@ -33,11 +33,9 @@ before it starts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 #: Rows that the first batch may bring.
 FIRST_ROWS = 20_000

@@ -16,40 +16,36 @@ batch is published, so that a repetition leaves out the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.plans.batch_reads import ReadRange, Unit
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.intake import UnreadPiece
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.dealing import (
     WORTH,
     Sites,
+    Weight,
     deal,
     is_uneven,
     prices,
     together,
     weigh,
 )
-from anabranch_runtime.sources.feed import PATIENT, Piece, Problem
-from anabranch_runtime.sources.planned import TRIALS
+from anabranch_runtime.sources.feed import PATIENT, Feed, Piece, Problem, UnreadNote
+from anabranch_runtime.sources.planned import TRIALS, Planned
 from anabranch_runtime.state.unread import FeedState, Held, LeftOut
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+Shares = tuple[tuple[Piece, ...], ...]
 
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_contract.queries.joins import Stream
-    from anabranch_runtime.sources.dealing import Weight
-    from anabranch_runtime.sources.feed import Feed, UnreadNote
-    from anabranch_runtime.sources.planned import Planned
-
-    Shares = tuple[tuple[Piece, ...], ...]
 
 #: Where a deal would be uneven, feeds are divided into so many times as many pieces as tasks.
 FINER = 4

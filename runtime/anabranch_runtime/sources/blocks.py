@@ -4,20 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from redis.exceptions import RedisError
 
 from anabranch_runtime.errors import EntriesLost, SourceError
-from anabranch_runtime.sources.feed import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from anabranch_runtime.sources.feed import Piece
-    from anabranch_runtime.sources.invalid import Decoded
+from anabranch_runtime.sources.feed import Piece, Problem
+from anabranch_runtime.sources.invalid import Decoded
 
 #: Bits of a position that count the rows of one piece.
 PIECE_BITS = 40

@@ -20,13 +20,11 @@ site, among the tasks that are there, and then the rest.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_runtime.sources.feed import Piece
+from anabranch_runtime.sources.feed import Piece
 
 #: Seconds that it takes to read, check and store a tuple: phases ``read`` and ``store`` of all
 #: tasks, divided by the tuples. 0.4e-6 where streams have two columns, 0.8e-6 for TPC-H at SF 1.

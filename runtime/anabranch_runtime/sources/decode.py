@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+from numpy.typing import NDArray
 
 from anabranch_contract.queries.types import (
     FLOATING,
@@ -26,18 +27,12 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.casts import cast
-from anabranch_runtime.sources.invalid import FAILURES, convert_values, split, unreadable
+from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+#: Column names and their types as declared.
+Columns = Sequence[tuple[str, str]]
+Kinds = Sequence[tuple[str, DataType]]
 
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.sources.invalid import Decoded
-
-    #: Column names and their types as declared.
-    Columns = Sequence[tuple[str, str]]
-    Kinds = Sequence[tuple[str, DataType]]
 
 _STRING = DataType(TypeKind.STRING)
 #: Types that are text in JSON and read by Spark's casts, which know more spellings.

@@ -8,16 +8,14 @@ error concerns one piece of one feed; what follows from it is decided in ``batch
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.connectors.sources import OnLoss
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.sources.loads import Load
+from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.sources.loads import Load
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -45,18 +46,13 @@ from anabranch_runtime.recovery.checkpoint import LANDED, OWED
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
 from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
 from anabranch_runtime.sources.blocks import SCHEMA
-from anabranch_runtime.sources.feed import version_of
+from anabranch_runtime.sources.feed import Feed, Waiting, version_of
 from anabranch_runtime.sources.files.feed import file_feed
 from anabranch_runtime.sources.ingest.feed import landed_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from anabranch_runtime.sources.feed import Feed, Waiting
 
 FORMAT = "anabranch-feeds"
 #: Seconds between two reports of how feeds stand while nothing is read.

@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from anabranch_runtime.errors import AnabranchRuntimeError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+#: Raises one of ``FAILURES`` for an array with a value that can't be converted.
+Convert = Callable[[pa.Array], pa.Array]
+#: The rows that are what the stream declares, and those that are not (:func:`invalid_rows`),
+#: None where there are none.
+Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
-    from numpy.typing import NDArray
-
-    #: Raises one of ``FAILURES`` for an array with a value that can't be converted.
-    Convert = Callable[[pa.Array], pa.Array]
-    #: The rows that are what the stream declares, and those that are not (:func:`invalid_rows`),
-    #: None where there are none.
-    Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 #: Errors of conversions.
 FAILURES = (pa.ArrowException, AnabranchRuntimeError, ValueError)

@@ -18,16 +18,13 @@ whose end is only known after everything was read ends with a batch of its own, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_runtime.recovery.checkpoint import source_offsets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.state.unread import FeedState
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.unread import FeedState
 
 #: Seconds without new files after which a load of files has all of them, and seconds after which it
 #: has them at the latest: of a backlog, which may be copied slowly, and of others.

@@ -8,20 +8,16 @@ from the environment here, at use only, and masked in every message.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.check import check_sink_access, check_source_access
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.reserved_keys import check_sink_key, check_source_keys
 from anabranch_contract.connectors.secrets import resolved, without_secrets
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.connectors.sinks import SinkSpec
-    from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.protocol.registered import StreamRecord
 
 
 def resolve(path: str) -> str:

@@ -9,19 +9,16 @@ copies through the JVM.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+from anabranch_runtime.sources.feed import Feed, Piece
 
-    import pyarrow as pa
-
-    from anabranch_runtime.sources.feed import Feed, Piece
-
-    #: Name of a source in the Spark query -> what makes a reader that sees how things stand now.
-    Planned = Mapping[str, Callable[[], "PlannedReader"]]
+#: Name of a source in the Spark query -> what makes a reader that sees how things stand now.
+Planned = Mapping[str, Callable[[], "PlannedReader"]]
 
 
 #: Key of an offset's entry that is no feed: id of a feed that is held -> how many trials to read it

@@ -7,17 +7,13 @@ the control plane's Redis.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_runtime.control import Control
 from anabranch_runtime.sources.back_pressure import BackPressure, observe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.state.unread import FeedState
+from anabranch_runtime.state.unread import FeedState
 
 
 @dataclass(slots=True)

@@ -17,32 +17,34 @@ before the range, or (``on_loss``) goes on without them, and the batch records h
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import redis
 from redis.exceptions import RedisError, ResponseError
 
-from anabranch_contract.connectors.sources import OnLoss, Payload, Start, redis_stream_options
+from anabranch_contract.connectors.sources import (
+    OnLoss,
+    Payload,
+    RedisStreamOptions,
+    Start,
+    redis_stream_options,
+)
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
 from anabranch_runtime.sources.feed import Piece, Problem, Waiting, feed_id
-from anabranch_runtime.sources.invalid import unreadable
+from anabranch_runtime.sources.invalid import Decoded, unreadable
+from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+#: Of a range of ids: the last, how many entries, how many rows.
+Cut = tuple[str, int, int]
 
-    from anabranch_contract.connectors.sources import RedisStreamOptions
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.sources.invalid import Decoded
-    from anabranch_runtime.sources.loads import Load
-
-    #: Of a range of ids: the last, how many entries, how many rows.
-    Cut = tuple[str, int, int]
 
 #: Entries read at once: few enough that the server is soon free again for others.
 ENTRIES = 4096

@@ -8,35 +8,30 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.exchange.complaints import complaint, other_version
 from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.exchange.host import host_id, site, sweep
 from anabranch_runtime.exchange.meeting import Delegate, keep_clients
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.ingest.landing import object_of
 from anabranch_runtime.spark.merges import lately, take_orders
 from anabranch_runtime.state.manifest import manifest_path, read_manifest
 from anabranch_runtime.storage.ahead import AHEAD, bring, missing
 from anabranch_runtime.storage.durable import attach
-from anabranch_runtime.task.context import live_segments
+from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.memory import BASE
 from anabranch_runtime.task.worker import run_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.sources.feed import Piece
-    from anabranch_runtime.task.context import BatchContext
 
 #: Seconds between two looks at what the cache need not have any more; and how many times as long as
 #: the last one took.

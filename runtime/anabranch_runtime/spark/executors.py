@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from py4j.protocol import Py4JError
 from anabranch_runtime.spark.session import free_slots, one_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from pyspark import RDD
     from pyspark.sql import SparkSession
 

@@ -14,12 +14,9 @@ import hashlib
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.spark.class_archive import cache_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SCRIPT = """#!/bin/sh
 PYTHONPATH={path}

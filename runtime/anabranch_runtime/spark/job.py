@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import own_version
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.dealing import pieces_of
-from anabranch_runtime.sources.feed import UnreadNote
+from anabranch_runtime.sources.feed import Piece, Problem, UnreadNote
 from anabranch_runtime.spark.watchdog import Signs
-from anabranch_runtime.task.context import exchange_directory
+from anabranch_runtime.task.context import BatchContext, exchange_directory
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import run_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyspark import RDD
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.sources.feed import Piece, Problem
-    from anabranch_runtime.task.context import BatchContext
 
 
 #: What Python says where it has a module of ours, and not what is wanted of it.

@@ -10,20 +10,17 @@ import os
 import sys
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql.datasource import DataSource
 
 from anabranch_runtime.sources.blocks import SCHEMA
+from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.spark.class_archive import QUIET, archive_path
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, spark_session, warm_up
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.sources.feed import Piece
 
 #: Seconds that the query, and then the dump, may take.
 PATIENCE = 120.0

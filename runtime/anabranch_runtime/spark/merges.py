@@ -10,6 +10,7 @@ packs at most one is committed.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,23 +22,20 @@ import pyarrow.flight as flight
 import structlog
 
 from anabranch_contract import codec
-from anabranch_contract.plans.ruleset import RulesetId  # noqa: TC001 - read by the codec
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.exchange.complaints import complaint, first_cause
 from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client
+from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.segment import Merge, Segment
 from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
+from anabranch_runtime.task.context import BatchContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark import SparkContext
-
-    from anabranch_runtime.exchange.post_office import PostOffice
-    from anabranch_runtime.task.context import BatchContext
 
 _LOG = structlog.get_logger("anabranch.runtime")
 #: The request of a merge, and the seconds that it may take.

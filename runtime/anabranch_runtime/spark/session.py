@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ from anabranch_runtime.spark.class_archive import archive_options
 from anabranch_runtime.spark.interpreter import worker_interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from pyspark import RDD
     from pyspark.sql import SparkSession
 

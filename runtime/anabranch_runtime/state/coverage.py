@@ -13,11 +13,8 @@ the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: First and last batch, both included.
 Interval = tuple[int, int]

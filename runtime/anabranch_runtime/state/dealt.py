@@ -15,20 +15,16 @@ touches it: a merge is of segments of one partition.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anabranch_contract.codec import Row
+from anabranch_runtime.columns.arrays import U64, Bools, Ints
 from anabranch_runtime.index.keys import mix, partition_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from anabranch_runtime.columns.arrays import U64, Bools, Ints
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.storage.segment import Segment
 
 
 class Dealt(Row, frozen=True):

@@ -7,16 +7,13 @@ same way: it was given nothing of the batches before its activation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.codec import Row
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.state.slices import Source, cut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class OwedGoal(Row, frozen=True):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import RationedBatches
@@ -33,11 +34,6 @@ from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
 
 KIND = Kind("manifest", "state")
 #: Manifests kept beside the newest one.

@@ -15,19 +15,15 @@ Hashes are kept as base64 of little-endian words: a fifth of the text that JSON 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.index.hash_index import merge_sketches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_runtime.columns.arrays import U64
 
 #: Hashes of a sketch, and tuples of a sample.
 SIZE = 256

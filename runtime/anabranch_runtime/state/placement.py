@@ -16,18 +16,15 @@ its share. The best of these moves is made first, until none is left (a local op
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
 
 #: How much more than an equal share a host may be given; and how much more, or less, it may have
 #: before something is moved.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container, Mapping
 
 from anabranch_contract.protocol.reads import Reads
 
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    #: Store -> index -> counts.
-    StoreReads = Mapping[str, dict[str, Reads]]
+#: Store -> index -> counts.
+StoreReads = Mapping[str, dict[str, Reads]]
 
 
 def sum_reads(

@@ -9,15 +9,10 @@ is merged meanwhile; the files are kept until they have been gone through.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import BackfillRule
-from anabranch_runtime.state.coverage import Interval
-from anabranch_runtime.storage.segment import Segment
-
-if TYPE_CHECKING:
-    from anabranch_runtime.state.coverage import Tile
-    from anabranch_runtime.storage.segment import Merge
+from anabranch_runtime.state.coverage import Interval, Tile
+from anabranch_runtime.storage.segment import Merge, Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,12 @@ beside the entry, and only those that have changed are spelled again.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract import codec
 from anabranch_runtime.storage.documents import Spelling, canonical
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(slots=True)

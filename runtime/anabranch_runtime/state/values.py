@@ -18,20 +18,15 @@ value is found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.protocol.measurements import FrequentValues
+from anabranch_runtime.columns.arrays import U64, Ints
 from anabranch_runtime.state.measures import KnownValues, pack, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.columns.arrays import U64, Ints
 
 #: Values of a key that are kept, the share of tuples from which a value is worth it, and from which
 #: it stays so: less, because letting go of a value that comes back adds to the error.

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.durable import durable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.storage.segment import Segment
 
 #: Packs that are fetched at once.
 AT_ONCE = 8

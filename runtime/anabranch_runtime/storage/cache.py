@@ -9,18 +9,14 @@ anything is read of it.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.object_store import Remote
+from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import REMEDY, Verify, verify_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from anabranch_runtime.storage.object_store import Remote
-    from anabranch_runtime.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

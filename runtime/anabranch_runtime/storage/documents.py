@@ -14,14 +14,11 @@ import os
 import re
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anabranch_contract.codec import to_json
 from anabranch_runtime.errors import StateError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 #: How every document begins, up to its body, and how long that is at most.
 _HEAD = re.compile(rb'\{"version":(?P<version>\d+),"crc":(?P<crc>\d+),"[^"]*":')

@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -31,7 +32,8 @@ from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
 from anabranch_runtime.storage.lease import Lease, taken
 from anabranch_runtime.storage.leftovers import Listed, leftovers
-from anabranch_runtime.storage.object_store import ChangedError, Remote, open_remote
+from anabranch_runtime.storage.object_store import ChangedError, Remote, Version, open_remote
+from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import (
     Verify,
     each_pack,
@@ -39,13 +41,6 @@ from anabranch_runtime.storage.verify import (
     verify_footer,
     verify_packs,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from anabranch_runtime.storage.object_store import Version
-    from anabranch_runtime.storage.segment import Segment
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -17,20 +17,15 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import structlog
 
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.storage.object_store import ChangedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_runtime.storage.object_store import Remote, Version
+from anabranch_runtime.storage.object_store import ChangedError, Remote, Version
 
 NAME = "lease.json"
 #: Seconds between two renewals, and after which a lease that was not renewed may be taken. Clocks

@@ -7,10 +7,8 @@ made and of staged results the age decides: who makes one has named or dropped i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 #: Seconds after which nobody will name any more what nobody has named.
 AGE = 3600.0

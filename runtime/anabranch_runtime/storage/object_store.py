@@ -20,10 +20,11 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import obstore
@@ -34,18 +35,14 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from obstore.store import GCSStore, LocalStore, S3Store
+from obstore.store import GCSStore, LocalStore, ObjectStore, S3Store
 
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.storage.documents import sync_directory
 from anabranch_runtime.storage.leftovers import Listed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+T = TypeVar("T")
 
-    from obstore.store import ObjectStore
-
-    T = TypeVar("T")
 
 #: Seconds to wait between attempts, beside what the client tries by itself in each of them.
 PAUSES = (0.1, 0.5, 2.0)

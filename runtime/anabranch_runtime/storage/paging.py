@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The share of the memory left for pages that state may take and is still said to fit.
 _SHARE = 2

@@ -8,26 +8,21 @@ that reach the projection.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.index.gather import gather, gather_words, pick, places
+from anabranch_runtime.index.gather import Place, Places, gather, gather_words, pick, places
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.expressions import Column
-    from anabranch_runtime.index.gather import Place, Places
-
-    Ints = NDArray[np.int64]
-    I32 = NDArray[np.int32]
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
 
 
 class Table(Protocol):

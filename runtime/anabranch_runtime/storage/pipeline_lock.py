@@ -10,18 +10,14 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from anabranch_runtime.control import Control
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import read_document
 from anabranch_runtime.storage.durable import IDENTITY, durable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_runtime.control import Control
 
 _ANEW = "start again with an empty state directory and another namespace"
 

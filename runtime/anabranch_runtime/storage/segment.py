@@ -26,12 +26,14 @@ import io
 import json
 import os
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_contract import codec
 from anabranch_runtime import faults
@@ -41,11 +43,6 @@ from anabranch_runtime.index.hash_index import HashIndex, build_index
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.storage.documents import sync_directory
 from anabranch_runtime.storage.paging import Mapped, map_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
 MAGIC = b"ANBPACK1"
 VERSION = 1

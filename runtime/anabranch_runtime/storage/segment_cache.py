@@ -5,20 +5,14 @@ pack that has been deleted still takes its place on the disk. A pack that is mis
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.storage.durable import durable
-from anabranch_runtime.storage.paging import fits
-from anabranch_runtime.storage.segment import SegmentReader, map_pack
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_runtime.storage.paging import Mapped
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.storage.paging import Mapped, fits
+from anabranch_runtime.storage.segment import Segment, SegmentReader, map_pack
 
 
 @dataclass(slots=True)

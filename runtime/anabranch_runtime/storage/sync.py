@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
 #: Linux has it; elsewhere all file systems are synced.

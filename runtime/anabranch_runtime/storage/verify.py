@@ -11,18 +11,15 @@ import json
 import mmap
 import os
 import zlib
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract import codec
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import unknown_version
 from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 #: Bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)

@@ -12,33 +12,27 @@ filter it passes. A filter that fails concerns its relation, which gets no table
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from anabranch_contract.queries.joins import Relation, RelationId, Stream
 from anabranch_runtime.columns.arrays import fixed
-from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError
 from anabranch_runtime.expressions.evaluate import filter_mask
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.sinks.late import aside
+from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.joins import Relation, RelationId, Stream
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.errors import AnabranchRuntimeError
-    from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.task.meters import Collector
+from anabranch_runtime.task.meters import Collector
 
 
 @dataclass(slots=True)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from anabranch_contract.plans.ruleset import Edge, ProbeRule, StoreId
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, StoreId, StoreSpec
 from anabranch_contract.queries.joins import Label, RelationId
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.expressions.evaluate import filter_mask
 from anabranch_runtime.state.coverage import Access
-from anabranch_runtime.state.slices import cut
+from anabranch_runtime.state.slices import Slice, Source, cut
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
+from anabranch_runtime.storage.segment import Merge, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
 from anabranch_runtime.task.stores import merge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from anabranch_contract.plans.ruleset import StoreSpec
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.state.slices import Slice, Source
-    from anabranch_runtime.storage.segment import Merge, PackWriter
 
 #: Rows of the start member that are joined together.
 CHUNK = 1 << 14

@@ -9,36 +9,29 @@ before; of streams with greater names, before.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.plans.ruleset import Edge, OutputRule, ProbeRule, arrival_edge
+from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.ranks import limit
+from anabranch_runtime.probe.pieces import Pieces
 from anabranch_runtime.rations.catch_up import until
 from anabranch_runtime.rations.limits import least_limits
 from anabranch_runtime.rations.shares import Ranks
-from anabranch_runtime.task.courier import Work
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.state.debt import CatchUp
+from anabranch_runtime.state.slices import Source
+from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.task.courier import Courier, Work
 from anabranch_runtime.task.substreams import Divided
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.rations import Ranking
-    from anabranch_contract.plans.ruleset import Edge, OutputRule, ProbeRule
-    from anabranch_contract.queries.joins import Label, QueryId
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.probe.pieces import Pieces
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.state.debt import CatchUp
-    from anabranch_runtime.state.slices import Source
-    from anabranch_runtime.storage.partial import Partial
-    from anabranch_runtime.task.courier import Courier
-
-    Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
+Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
 
 @dataclass(frozen=True, slots=True)

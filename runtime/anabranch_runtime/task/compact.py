@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import StoreId
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.durable import attach, durable
-from anabranch_runtime.storage.segment import PackWriter
+from anabranch_runtime.storage.segment import Merge, PackWriter, Segment, SegmentReader
 from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.stores import merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.storage.segment import Merge, Segment, SegmentReader
 
 #: How the names of packs that merges write begin.
 MERGED = "merged-"

@@ -6,32 +6,28 @@ from, however many there are.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_contract.plans.rations import Ration
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_runtime.epochs.layout import StoreLayout
+from anabranch_runtime.exchange.meeting import Place
 from anabranch_runtime.sources.dealing import Sites
+from anabranch_runtime.sources.feed import Piece
+from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.state.debt import CatchUp
 from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
+from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.state.slices import Slice
+from anabranch_runtime.storage.segment import Segment
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.rations import Ration
-    from anabranch_contract.plans.ruleset import RulesetId
-    from anabranch_runtime.epochs.layout import StoreLayout
-    from anabranch_runtime.exchange.meeting import Place
-    from anabranch_runtime.sources.feed import Piece
-    from anabranch_runtime.state.coverage import Access, Tile
-    from anabranch_runtime.state.debt import CatchUp
-    from anabranch_runtime.state.placement import Placement
-    from anabranch_runtime.state.slices import Slice
-    from anabranch_runtime.storage.segment import Segment
-
-    Bools = NDArray[np.bool_]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

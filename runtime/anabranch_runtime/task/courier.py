@@ -9,29 +9,24 @@ made here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.needs import Needed, Needs
+from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.exchange.partials import pack, unpack
 from anabranch_runtime.exchange.routing import destinations
-from anabranch_runtime.exchange.traffic import Letter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset
-    from anabranch_contract.queries.joins import Label
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.exchange.traffic import Traffic
-    from anabranch_runtime.probe.pieces import Pieces
-    from anabranch_runtime.state.coverage import Access, Tile
-    from anabranch_runtime.storage.partial import Partial
-    from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.exchange.traffic import Letter, Traffic
+from anabranch_runtime.probe.pieces import Pieces
+from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.task.context import BatchContext
 
 #: The first part of a hop's address; then the edge, the work, and which step of a replacement.
 HOP = "hop"

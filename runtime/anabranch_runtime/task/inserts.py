@@ -9,41 +9,32 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from anabranch_contract.plans.ruleset import StoreId, arrival_edge
+from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec, arrival_edge
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.queries.joins import RelationId
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.ownership import ownership
-from anabranch_runtime.exchange.traffic import Letter
-from anabranch_runtime.storage.partial import concat_partials
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.errors import AnabranchRuntimeError
+from anabranch_runtime.exchange.traffic import Letter, Traffic
+from anabranch_runtime.expressions.failures import Failures
+from anabranch_runtime.storage.partial import Partial, concat_partials
 from anabranch_runtime.storage.segment import PackWriter, Segment
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.kept import kept_part
-from anabranch_runtime.task.stores import combination_rows, insert, partition_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import IndexSpec, StoreSpec
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.errors import AnabranchRuntimeError
-    from anabranch_runtime.exchange.traffic import Traffic
-    from anabranch_runtime.expressions.failures import Failures
-    from anabranch_runtime.storage.partial import Partial
-    from anabranch_runtime.task.context import BatchContext
-    from anabranch_runtime.task.memory import PrivateMemory
-    from anabranch_runtime.task.meters import Collector
-    from anabranch_runtime.task.stores import KeyCache
-    from anabranch_runtime.task.uploads import Uploads
+from anabranch_runtime.task.memory import PrivateMemory
+from anabranch_runtime.task.meters import Collector
+from anabranch_runtime.task.stores import KeyCache, combination_rows, insert, partition_numbers
+from anabranch_runtime.task.uploads import Uploads
 
 #: Kinds of letters: arrived rows by relation, rows of intermediate results and of their past by
 #: store.

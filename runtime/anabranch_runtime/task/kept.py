@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from anabranch_runtime.index.keys import key_vector
+from anabranch_contract.plans.ruleset import StoreSpec
+from anabranch_contract.queries.joins import AttrRef
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.index.keys import KeyVector, key_vector
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.stores import lenient_keys
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import StoreSpec
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.index.keys import KeyVector
-    from anabranch_runtime.storage.partial import Partial
 
 
 def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:

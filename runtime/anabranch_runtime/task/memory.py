@@ -14,15 +14,12 @@ import functools
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from anabranch_runtime.errors import PipelineError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MIB = 1 << 20
 #: Anonymous memory of a worker that has done nothing yet: interpreter, libraries, kernels (70 MiB

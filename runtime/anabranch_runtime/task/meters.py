@@ -9,24 +9,29 @@ its bound. What is reported does not depend on how tuples are cut into blocks an
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from anabranch_runtime.columns.arrays import plain
+from anabranch_contract.plans.ruleset import StoreSpec
+from anabranch_runtime.columns.arrays import U64, Bools, plain
+from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import SampledRows
 from anabranch_runtime.index.frequent import frequent
 from anabranch_runtime.index.hash_index import distinct, distinct_sketch
-from anabranch_runtime.index.keys import mix
+from anabranch_runtime.index.keys import KeyVector, mix
+from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
     STORE,
     Bounds,
     KeyBound,
+    KnownValues,
     add_counts,
     delay_classes,
     least,
@@ -34,19 +39,7 @@ from anabranch_runtime.state.measures import (
     unpack,
 )
 from anabranch_runtime.state.values import MOST, KeyValues, ValueCounts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import StoreSpec
-    from anabranch_runtime.columns.arrays import U64, Bools
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.index.keys import KeyVector
-    from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.state.measures import KnownValues
-    from anabranch_runtime.task.stores import KeyCache
+from anabranch_runtime.task.stores import KeyCache
 
 #: One batch in so many is sampled once a stream's sample is full.
 EVERY = 4

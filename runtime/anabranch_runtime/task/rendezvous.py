@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Seconds between two looks, growing up to the second figure while others are late.
 POLL = (0.0005, 0.02)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.columns.arrays import fixed
+from anabranch_runtime.epochs.layout import Layout, StoreLayout
+from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.hash_index import build_index, merge_indexes
 from anabranch_runtime.index.keys import KeyVector, key_vector, mix, partition_of
 from anabranch_runtime.index.latest import ranked, superseded
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import (
     OFFSET_BITS,
     SIGMA,
@@ -22,23 +28,12 @@ from anabranch_runtime.storage.segment import (
     SegmentReader,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_runtime.epochs.layout import Layout, StoreLayout
-    from anabranch_runtime.errors import AnabranchRuntimeError
-    from anabranch_runtime.storage.partial import Partial
-
-    #: The columns of an index, as a segment has them.
-    ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
-    Bools = NDArray[np.bool_]
-    KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
-    #: Key vectors already computed for a table: (attributes, types) -> vector.
-    KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
+#: The columns of an index, as a segment has them.
+ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
+Bools = NDArray[np.bool_]
+KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
+#: Key vectors already computed for a table: (attributes, types) -> vector.
+KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
 
 
 def insert(

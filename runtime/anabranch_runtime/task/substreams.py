@@ -6,20 +6,14 @@ the first probe nothing knows of substreams.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.kept import probed_keys
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.storage.partial import Partial
-
 
 _HALF = np.uint64(32)
 

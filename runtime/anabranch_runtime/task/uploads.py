@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.durable import durable
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 
 @dataclass(slots=True)

@@ -17,24 +17,33 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract import codec
 from anabranch_contract.plans.needs import Needs
-from anabranch_contract.plans.ruleset import StoreId, arrival_edge
+from anabranch_contract.plans.ruleset import (
+    OutputRule,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    arrival_edge,
+)
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.exchange.fleet import Fleet
-from anabranch_runtime.exchange.traffic import Letter, Traffic
+from anabranch_runtime.exchange.traffic import Letter, Post, Traffic
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.probe.groups import LiveSegments
 from anabranch_runtime.probe.latest import Latest
@@ -46,45 +55,29 @@ from anabranch_runtime.rations.freshness import oldest_starts
 from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
+from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.state.debt import CatchUp
+from anabranch_runtime.state.slices import Slice, Source
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
-from anabranch_runtime.task.arrivals import take_in
+from anabranch_runtime.task.arrivals import Arrivals, take_in
 from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
 from anabranch_runtime.task.catch_up import Payer
-from anabranch_runtime.task.context import live_segments
+from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.courier import HOP, Courier, Work, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
 from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.stores import combination_rows
+from anabranch_runtime.task.stores import KeyCache, combination_rows
 from anabranch_runtime.task.substreams import Divided
 from anabranch_runtime.task.uploads import Uploads
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+Exchange = Callable[..., list[str]]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.ruleset import (
-        OutputRule,
-        ProbeRule,
-        Ruleset,
-    )
-    from anabranch_runtime.errors import AnabranchRuntimeError
-    from anabranch_runtime.exchange.traffic import Post
-    from anabranch_runtime.index.gather import BatchTable
-    from anabranch_runtime.sources.blocks import Block
-    from anabranch_runtime.state.debt import CatchUp
-    from anabranch_runtime.state.slices import Slice, Source
-    from anabranch_runtime.task.arrivals import Arrivals
-    from anabranch_runtime.task.context import BatchContext
-    from anabranch_runtime.task.stores import KeyCache
-
-    Exchange = Callable[..., list[str]]
 
 #: Starting tuples that are sent through a probe tree together: enough to amortise the cost of a
 #: call, few enough that a fan-out of a thousand still fits in memory.

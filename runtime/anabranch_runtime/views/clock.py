@@ -8,18 +8,14 @@ stream, or with one infinite bound, nothing can be said: groups are then kept fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.joins import StreamName
 from anabranch_contract.queries.outer_joins import part_number
 from anabranch_runtime.views.event_time import FIRST
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import StreamName
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:

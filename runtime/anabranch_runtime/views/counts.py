@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_runtime.storage.documents import write_durably
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

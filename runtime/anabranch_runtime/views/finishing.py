@@ -5,23 +5,18 @@ Evaluated on columns by the same kernels as filters and projections of joins.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.scaling import scalable
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_contract.queries.views import Aggregate, Function
+from anabranch_contract.queries.views import Aggregate, Function, View
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.expressions import Column, Expr
-    from anabranch_contract.queries.views import View
 
 #: The columns that rows are ranked by, and whether HAVING holds.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"

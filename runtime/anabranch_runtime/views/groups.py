@@ -7,20 +7,23 @@ which follow from them: by these Spark lets go the windows that end before the c
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, Function
+from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_contract.queries.views import (
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    Function,
+    TimeWindow,
+)
 from anabranch_runtime.sinks.view_inputs import CLOCK
 from anabranch_runtime.views.event_time import END, micros_of, moving, never_late, place
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_contract.queries.views import Aggregate, TimeWindow
 
 #: Settings of the session in which views are maintained.
 SETTINGS = {

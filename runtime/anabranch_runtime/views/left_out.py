@@ -10,34 +10,25 @@ What is noted here is in the manifest (``Activation.left_out``), so a repeated b
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from anabranch_contract.plans.rations import Ranking
-from anabranch_contract.protocol.activations import LeftOut
-from anabranch_contract.queries.expressions import Column
+from anabranch_contract.plans.rations import Ranking, Ration
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.protocol.activations import Activation, LeftOut
+from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.joins import QueryId
 from anabranch_contract.queries.scaling import scalable
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
 from anabranch_runtime.epochs.retention import clocks
 from anabranch_runtime.index.ranks import limit, ranks
+from anabranch_runtime.state.manifest import State
 from anabranch_runtime.views.clock import clock_of, timed_by
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.rations import Ration
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import QueryId
-    from anabranch_contract.queries.views import View
-    from anabranch_runtime.state.manifest import State
 
 #: Spans of one view; beyond them the two oldest become one.
 MOST = 32

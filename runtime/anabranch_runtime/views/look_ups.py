@@ -8,29 +8,24 @@ rows of one before it (``LookUp.parent``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
+from anabranch_contract.queries.types import DataType
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+Ints = NDArray[np.int64]
+Columns = tuple[tuple[str, DataType], ...]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.expressions import Column
-    from anabranch_contract.queries.outer_joins import OuterJoin
-    from anabranch_contract.queries.types import DataType
-
-    Ints = NDArray[np.int64]
-    Columns = tuple[tuple[str, DataType], ...]
 
 #: In place of a row of a table: there is none.
 _NONE = -1

@@ -15,14 +15,18 @@ of one and not of the other (``undecided``).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import LeftRows
-from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks.outer_rows import BATCH, FLOOR
@@ -37,17 +41,10 @@ from anabranch_runtime.views.event_time import (
     place,
 )
 from anabranch_runtime.views.groups import released
+from anabranch_runtime.views.undecided import Undecided
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_contract.queries.expressions import Column
-    from anabranch_contract.queries.outer_joins import OuterJoin
-    from anabranch_runtime.views.undecided import Undecided
 
 _LEFT, _PAIRS = "anabranch_left", "anabranch_pairs"
 #: In place of a number of pairs: a pair as it comes; a left row or pair of those decided at once.

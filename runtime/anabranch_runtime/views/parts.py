@@ -6,17 +6,14 @@ Where none ever was, it says nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.scaling import PartialMark, partial_marks, scalable
+from anabranch_contract.queries.views import View
 from anabranch_runtime.views.left_out import Standing, standing
 from anabranch_runtime.views.scaled import scaled_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from anabranch_contract.protocol.activations import Activation, ViewRows
-    from anabranch_contract.queries.views import View
 
 #: Metadata of a version's file of changes.
 BATCH, COMPLETENESS = "anabranch_batch", "anabranch_completeness"

@@ -5,23 +5,20 @@ By Spark's aggregation and sort.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.views import RANK, Function
+from anabranch_contract.queries.views import RANK, Function, View
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, finished, finished_schema, shown_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
-
-    from anabranch_contract.queries.views import View
 
 
 def top_groups(groups: DataFrame, view: View) -> pa.Table:

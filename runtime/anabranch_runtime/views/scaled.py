@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from anabranch_contract.queries.scaling import scalable
-from anabranch_contract.queries.views import Aggregate, Function
+from anabranch_contract.queries.views import Aggregate, Function, View
 from anabranch_runtime.views.estimates import GROUP, KEPT_RANKS, measured, part
 from anabranch_runtime.views.finishing import counts_beside
 from anabranch_runtime.views.left_out import Standing
 from anabranch_runtime.views.table import identities
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Floats = NDArray[np.float64]
+#: A part of the corrections of each row.
+Correction = Callable[[str], Floats]
 
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.views import View
-
-    Floats = NDArray[np.float64]
-    #: A part of the corrections of each row.
-    Correction = Callable[[str], Floats]
 
 #: Ranks of a group that errors take.
 FEWEST = 10

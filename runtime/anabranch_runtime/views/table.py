@@ -9,13 +9,13 @@ for whoever looks, as long as it is small.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch_contract.queries.views import CHANGE, RANK, VERSION, Change
+from anabranch_contract.queries.views import CHANGE, RANK, VERSION, Change, View
 from anabranch_runtime.sinks.parquet import change_schema
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.views.finishing import (
@@ -25,11 +25,6 @@ from anabranch_runtime.views.finishing import (
     shown_schema,
     sort_fields,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.queries.views import View
 
 #: Rows of a view without a LIMIT that are kept for who looks at them.
 MOST_KEPT = 10_000

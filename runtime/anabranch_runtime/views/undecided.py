@@ -13,27 +13,23 @@ changes it. So a version that is made again leaves out the same rows.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.plans.rations import Ranking, RationedBatches
+from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.expressions import Column
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.ledger import NewEntries
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Ints = NDArray[np.int64]
 
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from anabranch_contract.plans.rations import RationedBatches
-    from anabranch_contract.plans.ruleset import QuerySpec
-
-    Ints = NDArray[np.int64]
 
 _BOUNDS = np.iinfo(np.int64)
 

@@ -15,20 +15,25 @@ import contextlib
 import shutil
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import structlog
 from pyspark.errors import StreamingQueryException
 
 from anabranch_contract import codec
-from anabranch_contract.plans.ruleset import QuerySpec
-from anabranch_contract.protocol.activations import LeftRows, counted
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
+from anabranch_runtime.sinks.delivery import Write
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.storage.documents import write_durably
@@ -39,17 +44,8 @@ from anabranch_runtime.views.finishing import with_counts
 from anabranch_runtime.views.versions import Maker, Place, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from anabranch_contract.connectors.sinks import SinkKind
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.activations import Activation, ViewRows
-    from anabranch_runtime.sinks.delivery import Write
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -7,31 +7,25 @@ clock says differs from run to run, and a replay must repeat byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.plan import Objective
+from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.rest.plans import CostsRecord, CpuRecord
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost.constants import OPERATIONS, CostConstants
 from anabranch_planner.cost.fit import fit
-from anabranch_planner.cost.statistics import ForecastStatistics
+from anabranch_planner.cost.statistics import ForecastStatistics, Statistics
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import priced
 from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.rates import read_all
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.protocol.measurements import Snapshot
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_contract.rest.settings import PlanningSettings
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.task import PlanTask
 
 #: Periods to which constants are fitted: older ones say no more, and all have to be parsed.
 FITTED = 5

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.plans.traffic import traffic
 from anabranch_service.planning.model import cost_model
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.task import PlanTask
 
 
 def exchanged(

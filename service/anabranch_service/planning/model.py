@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.task import PlanTask
 
 
 def cost_model(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.steps import Step
 from anabranch_contract.protocol.interims import Interim
@@ -19,9 +19,6 @@ from anabranch_contract.protocol.measurements import JoinSample, Snapshot
 from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import MIN_PROBES
 from anabranch_service.planning.rates import read_all
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 #: Weight of a measurement against one that is a period of usual length younger, and against one
 #: that is younger than a drift of steps.

@@ -8,33 +8,27 @@ rations are, so what all rations of 1 would cost is known even while they are no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from anabranch_contract.durations import parse_duration
-from anabranch_contract.plans.rations import Floor, Overload, RationSchedule
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.rations import Floor, Overload, RationedGoal, RationSchedule
+from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
 from anabranch_contract.plans.steps import Step, counted_steps
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
-from anabranch_contract.queries.joins import QueryId, StreamName
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, StreamName
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.effects import rationed_forest
+from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.of_plan import probing_of_plan
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
+from anabranch_service.planning.epoch import PlannedEpoch
 from anabranch_service.planning.model import cost_model
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.rations import RationedGoal
-    from anabranch_contract.plans.ruleset import Edge, Ruleset
-    from anabranch_contract.protocol.interims import Interim
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_contract.rest.settings import PlanningSettings
-    from anabranch_planner.allocation.forest import Forest
-    from anabranch_service.planning.epoch import PlannedEpoch
 
 #: Weight of a period against the one after it.
 FADE = 0.8

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.intake import SourceState, Unread
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.rest.epochs import KeptSummary
+from anabranch_contract.rest.queries import MissedOut
 from anabranch_contract.rest.system import ComponentOut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.protocol.intake import Unread
-    from anabranch_contract.protocol.progress import Progress
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_contract.rest.epochs import KeptSummary
-    from anabranch_contract.rest.queries import MissedOut
-    from anabranch_service.registry.approvals import Approvals
-    from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.approvals import Approvals
+from anabranch_service.registry.source_status import Sources
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 #: Queries that miss rows and have a component each, at most.

@@ -8,21 +8,15 @@ What a step finds counts for the link from what it probes to each target behind 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
-from anabranch_service.presenters.layers import layered
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_service.presenters.layers import Place, layered
 from anabranch_service.presenters.names import Describer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
-    from anabranch_contract.rest.normalised import NormalisedInfo
-    from anabranch_service.presenters.layers import Place
 
 #: Queries that have a node each; of more, those that the same nodes feed have one together.
 MOST_QUERIES = 60

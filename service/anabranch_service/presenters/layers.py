@@ -7,13 +7,10 @@ and Köpf 2001: coordinates).
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from fast_sugiyama import from_edges
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
 
 #: The room that a link takes in a layer that it passes, a node taking 1.
 BEND = 0.3

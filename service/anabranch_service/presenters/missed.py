@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.documents import iso_time
+from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import MissedOut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.protocol.progress import Progress
-    from anabranch_contract.rest.normalised import NormalisedInfo
 
 
 def missed_rows(meaning: NormalisedInfo, activation: Activation | None) -> list[MissedOut]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import RelationId
 from anabranch_contract.rest.names import bare
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import RelationId
-    from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.normalised import NormalisedInfo
 
 
 class Describer:

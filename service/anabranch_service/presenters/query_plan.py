@@ -8,11 +8,15 @@ paths probe it.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anabranch_contract.plans.ruleset import arrival_edge
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
+from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.state_report import StateReport, StoreReport
 from anabranch_contract.queries.outer_joins import part_number, registered
+from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.query_plan import (
     DividedOut,
     PathStepOut,
@@ -22,14 +26,6 @@ from anabranch_contract.rest.query_plan import (
 )
 from anabranch_service.presenters.joint_plan import path_to
 from anabranch_service.presenters.names import Describer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset
-    from anabranch_contract.protocol.progress import Progress
-    from anabranch_contract.protocol.state_report import StateReport, StoreReport
-    from anabranch_contract.rest.normalised import NormalisedInfo
 
 
 @dataclass(frozen=True, slots=True)

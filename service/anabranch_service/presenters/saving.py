@@ -7,16 +7,11 @@ of their shares is shown beside the mean.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
-from anabranch_contract.rest.epochs import SavingOut
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.rest.epochs import EpochSummary
+from anabranch_contract.rest.epochs import EpochSummary, SavingOut
 
 #: Seconds that are looked back, and epochs that are read for them.
 SECONDS, EPOCHS = 600.0, 200

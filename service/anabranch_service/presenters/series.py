@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.protocol.batches import PHASES
+from anabranch_contract.protocol.batches import PHASES, BatchReport
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.rest.documents import iso_time
 from anabranch_contract.rest.epochs import BatchOut, PhaseOut
 from anabranch_contract.rest.series import (
@@ -21,17 +24,7 @@ from anabranch_contract.rest.series import (
 from anabranch_planner.forecast.forecast import Kind, forecasts
 from anabranch_planner.forecast.series import Series
 
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.batches import BatchReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeVar
-
-    from anabranch_contract.protocol.interims import Interim
-    from anabranch_contract.protocol.measurements import EdgeStatistics
-
-    T = TypeVar("T", int, float)
+T = TypeVar("T", int, float)
 
 
 def series_out(interims: Sequence[Interim]) -> SeriesOut:

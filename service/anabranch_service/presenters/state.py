@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
 from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import (
+    EdgeReport,
+    StateReport,
+    StoreParts,
+    StoreReport,
+)
 from anabranch_contract.rest.state import (
     IndexOut,
     ReaderOut,
@@ -14,18 +22,7 @@ from anabranch_contract.rest.state import (
     StoreEpochOut,
     StoreOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
-    from anabranch_contract.protocol.state_report import (
-        EdgeReport,
-        StateReport,
-        StoreParts,
-        StoreReport,
-    )
-    from anabranch_service.registry.store import Store
+from anabranch_service.registry.store import Store
 
 #: Epochs whose figures of stores are kept in this process.
 KEPT = 60

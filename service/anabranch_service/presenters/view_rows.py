@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.queries.scaling import PartialMark
 from anabranch_contract.rest.queries import PartialOut, ScaledOut, ViewRowsOut
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.activations import Activation, ViewRows
-    from anabranch_contract.queries.scaling import PartialMark
 
 _COMPLETE = PartialOut(column=None, code="complete", reason="no joined row is missing")
 _UNKNOWN = PartialOut(column=None, code="not-reported", reason="the runtime has not said it yet")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from anabranch_contract.durations import format_duration, parse_duration
+from anabranch_contract.queries.joins import JoinQuery, Micros, Stream
+from anabranch_contract.rest.slo import Slo
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import JoinQuery, Micros, Stream
-    from anabranch_contract.rest.slo import Slo
 
 #: The least latency, in microseconds, that a query or the settings may ask for.
 LEAST_LATENCY = 100_000

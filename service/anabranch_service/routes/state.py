@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.state_report import StateReport
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound
 from anabranch_service.presenters.state import KEPT, state_out, store_detail_out
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.measurements import Snapshot
-    from anabranch_contract.protocol.state_report import StateReport
 
 router = guarded_router("/v1/state", tag="state")
 

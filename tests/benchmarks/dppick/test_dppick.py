@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
@@ -16,7 +16,7 @@ from benchmarks.dppick import __main__ as dppick
 from benchmarks.dppick.bound import Size, savings
 from benchmarks.dppick.command import MEMORY
 from benchmarks.dppick.drifts import GRAPHS, NAMES, PATTERNS, Drift, workload_of
-from benchmarks.dppick.engine import Policy, orders_of, run
+from benchmarks.dppick.engine import Outcome, Policy, Workload, orders_of, run
 from benchmarks.dppick.measures import History, Period
 from benchmarks.dppick.rounds import FIXED, ablations, rivals
 from benchmarks.dppick.streams import sizes_of, tpcds_stream
@@ -25,11 +25,6 @@ from benchmarks.papers.dppick.search import Algorithm
 from benchmarks.session import WrongResultError
 from benchmarks.state import tpcds
 from benchmarks.umjoin.operators.chains import StepCounts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from benchmarks.dppick.engine import Outcome, Workload
 
 DRIFT = Drift("star", "swap", 1, tuples=80, batches=45)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -28,18 +30,12 @@ from benchmarks.papers.__main__ import main
 from benchmarks.papers.tsc.catalogs import KNOWN, parse_catalog, text_of
 from benchmarks.papers.tsc.nodes import Named
 from benchmarks.papers.tsc.sql import to_sql
-from benchmarks.papers.tsc.statements import read_statement
+from benchmarks.papers.tsc.statements import Catalog, read_statement
 from benchmarks.papers.tsc.translate import translate
 from tests.support.cases.syntaxes import respell
 from tests.support.scenarios.queries import World
 from tests.support.scenarios.rows import RECORDED, make_tables
 from tests.support.surroundings.tpc import Workload, workload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from benchmarks.papers.tsc.statements import Catalog
 
 CATALOG: Catalog = {
     "a": {"k": "int", "x": "int", "s": "string"},

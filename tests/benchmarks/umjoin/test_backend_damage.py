@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from benchmarks.umjoin.backends.interface import BackendKind
 from tests.support.surroundings.backend_kills import BATCHES, TABLES, look, write
 from tests.support.surroundings.backends import KINDS, opened
 from tests.support.surroundings.folders import passing_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def kills(kind: BackendKind, mode: str, rounds: int | None = None) -> tuple[int, list[int]]:

@@ -6,7 +6,9 @@ import builtins
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.errors import KeyTypeError, StateError
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-from benchmarks.umjoin.backends.interface import BackendKind, Bounds, TableSpec
+from benchmarks.umjoin.backends.interface import Backend, BackendKind, Bounds, TableSpec
 from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.opening import open_backend
 from tests.support.surroundings.backends import (
@@ -32,12 +34,6 @@ from tests.support.surroundings.backends import (
 )
 from tests.support.surroundings.disks import mount, small_disk
 from tests.support.surroundings.folders import passing_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from benchmarks.umjoin.backends.interface import Backend
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 K = IndexKey(("k",), ("bigint",))

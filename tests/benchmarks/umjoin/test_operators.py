@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -14,18 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch_runtime.errors import PipelineError
-from benchmarks.umjoin.backends.interface import BackendKind
+from benchmarks.umjoin.backends.interface import Backend, BackendKind
 from benchmarks.umjoin.operators.binary_tree import BinaryTree, trees
 from benchmarks.umjoin.operators.joins import Equality, Input, Join, TimeBound
 from benchmarks.umjoin.operators.multi_join import MultiJoin, any_orders, probe_orders
 from tests.support.surroundings.backends import DOMAINS, KINDS, PLENTY, array, opened
 from tests.support.surroundings.folders import passing_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from benchmarks.umjoin.backends.interface import Backend
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 _NAMES = ("r", "s", "t", "u")

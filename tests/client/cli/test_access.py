@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,15 +19,10 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Settings
 from tests.support.surroundings.redis import redis_url
-from tests.support.worlds.access import guarded
+from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from typer.testing import Result
-
-    from tests.support.worlds.access import Guarded
 
 
 @pytest.fixture(scope="module")

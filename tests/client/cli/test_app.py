@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
+from anabranch_client.rest.api import Client
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import (
     Floor,
@@ -49,15 +51,10 @@ from anabranch_contract.queries.mirs import MirId
 from tests.client.conftest import JOIN
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.terminal import in_terminal, piped
-from tests.support.worlds.service import serving
+from tests.support.worlds.service import Service, serving
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from typer.testing import Result
-
-    from anabranch_client.rest.api import Client
-    from tests.support.worlds.service import Service
 
 
 def run(*arguments: str, url: str = "http://127.0.0.1:1", stdin: str | None = None) -> Result:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_client.errors import ApiError
+from anabranch_client.rest.api import Client
 from tests.client.cli.test_runs import run
 from tests.client.conftest import JOIN
-
-if TYPE_CHECKING:
-    from anabranch_client.rest.api import Client
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def test_a_plan_is_shown_and_approved(url: str, shop: Client, service: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +11,11 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli import batch
 from anabranch_client.cli.app import app
+from anabranch_client.rest.api import Client
 from tests.client.conftest import JOIN
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from typer.testing import Result
-
-    from anabranch_client.rest.api import Client
 
 
 def add(file: Path, *arguments: str, url: str) -> Result:

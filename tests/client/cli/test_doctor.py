@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.surroundings.terminal import in_terminal, piped
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHECKS = ["Python", "packages", "Java", "folder", "held by", "port", "Redis"]
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
+from anabranch_client.rest.api import Client
 from tests.client.conftest import JOIN
 
 if TYPE_CHECKING:
     from typer.testing import Result
-
-    from anabranch_client.rest.api import Client
 
 LARGE = JOIN + "\nWHERE o.total > 10"
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
+from anabranch_client.rest.api import Client
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from typer.testing import Result
-
-    from anabranch_client.rest.api import Client
 
 SQL = "SELECT o.order_id,\n\to.totl\nFROM orders o"
 

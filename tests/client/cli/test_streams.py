@@ -11,16 +11,14 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli import streams
 from anabranch_client.cli.app import app
+from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
-from tests.support.worlds.service import eventually
+from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
     from typer.testing import Result
-
-    from anabranch_client.rest.api import Client
-    from tests.support.worlds.service import Service
 
 COLUMNS = [("code", "string"), ("name", "string")]
 SOURCE = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}

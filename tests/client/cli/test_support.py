@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def test_a_bundle_is_written_once_and_what_is_missing_named(

@@ -8,7 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -23,9 +23,6 @@ from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import holder_of
 from tests.support.worlds.processes import spec_of, wait_until
 from tests.support.worlds.up import Target, Up, gone, upped
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:

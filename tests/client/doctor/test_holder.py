@@ -6,14 +6,11 @@ import fcntl
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_client.doctor.findings import Verdict
 from anabranch_client.doctor.holder import check_holder, owner
 from anabranch_client.supervise.home import TOKEN_VARIABLE, held
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HOLD = """
 import sys, time

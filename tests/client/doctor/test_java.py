@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_client.doctor.findings import Verdict
 from anabranch_client.doctor.java import check_java
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_java_of_this_machine() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from anabranch_client.doctor.findings import Verdict
 from anabranch_client.doctor.machine import check_folder, check_port
 from anabranch_client.processes.children import free_port
 from tests.support.surroundings.disks import small_disk
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_port_is_free_or_somebody_has_it() -> None:

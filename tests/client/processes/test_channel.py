@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -12,9 +12,6 @@ from anabranch_client.processes.channel import Channel
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEYS = Keys("channel-test")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -16,9 +16,6 @@ from anabranch_client.processes.children import last_line, session, spawn, wait_
 from anabranch_client.processes.meter import ProcessMeter
 from anabranch_client.processes.redis_server import start_redis
 from tests.support.worlds.up import gone
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Starts a child in a process group of its own, as Spark's Python daemon does, and waits.
 FAMILY = """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -13,10 +14,6 @@ from anabranch_client.processes.pipeline import Pipeline
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
 from tests.support.worlds.processes import spec_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 KEYS = Keys("pipeline-test")
 

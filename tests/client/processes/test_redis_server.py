@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,9 +12,6 @@ from redis.exceptions import NoPermissionError
 
 from anabranch_client.processes.children import free_port, spawn, wait_for
 from anabranch_client.processes.redis_server import _binary, prepare, start_redis
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_without_the_password_nobody_gets_in(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
@@ -20,15 +21,11 @@ from anabranch_client.render.dry_run import (
     reasons_table,
     shares_table,
 )
+from anabranch_client.rest.api import Client
 from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.plans import DryRunOut, EffectsOut
 from tests.client.conftest import JOIN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_client.rest.api import Client
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 EQUALITY = "orders.customer_id = customers.customer_id"
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_client.errors import ProcessError, UsageError
 from anabranch_client.replay.folder import MARK, output_folder, refuse_used
 from anabranch_client.supervise.home import held
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WRITE = """
 import sys

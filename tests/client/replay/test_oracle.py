@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +14,6 @@ from anabranch_client.replay.oracle import Active, Comparison, compare
 from anabranch_client.replay.player import schedule
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import QUERIES, TABLES, DemoQuery, generate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAIRS = DemoQuery("pairs", "a_id, b_id, price", "a JOIN b ON a_key = b_key", ("a", "b"))
 

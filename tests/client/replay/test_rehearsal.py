@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -11,9 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.surroundings.terminal import in_terminal, piped
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JOIN = "SELECT o.id, c.city FROM orders o JOIN customers c ON o.customer = c.id"
 GOOD = f"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -12,9 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCENARIO = """
 streams:

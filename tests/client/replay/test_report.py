@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,6 @@ from anabranch_contract.protocol.activations import Activation, Failure, Visibil
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def info(name: str) -> QueryOut:

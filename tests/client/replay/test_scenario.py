@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,9 +11,6 @@ import pytest
 from anabranch_client.errors import ScenarioError
 from anabranch_client.replay.player import schedule
 from anabranch_client.replay.scenario import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = """
 streams:

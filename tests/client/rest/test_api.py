@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -22,9 +21,7 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_contract.protocol.state_report import StateReport
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 from tests.support.worlds.processes import wait_until
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def test_somebody_leads(client: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +13,6 @@ import pytest
 
 from anabranch_client.errors import UsageError
 from anabranch_client.rest.push import ROWS, rows_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOTHING = io.StringIO()
 

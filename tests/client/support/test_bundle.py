@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,7 @@ from anabranch_client.support.bundle import LOG_BYTES, QUESTIONS, write_bundle
 from anabranch_client.support.redaction import Redactor, known_secrets
 from tests.client.conftest import CUSTOMERS, JOIN, ORDERS
 from tests.support.worlds.records import put
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 TOKEN = f"anb_0123456789ab_{'ab12' * 16}"
 #: All of them are planted; none may be in the zip.

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ahead import askable
-from anabranch_contract.plans.ruleset import Edge, Substreams
-from anabranch_contract.plans.steps import WHOLE, Part, counted_steps, function_digest, steps_of
+from anabranch_contract.plans.ruleset import Edge, Ruleset, Substreams
+from anabranch_contract.plans.steps import (
+    WHOLE,
+    Part,
+    Step,
+    counted_steps,
+    function_digest,
+    steps_of,
+)
 from anabranch_contract.queries.joins import Label
 from tests.support.cases.states import RS, ST, rules
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import Step
 
 R = Substreams(Label("R"), "a", "bigint", ((1, 2),))
 RULES = rules(0, {"rs": RS, "st": ST})

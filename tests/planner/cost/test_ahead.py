@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.queries.joins import Label, RelationId
-from anabranch_contract.queries.mirs import sub_join
+from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
+from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, NoStatistics
@@ -25,12 +25,6 @@ from anabranch_planner.plans.optimise import Options
 from tests.support.cases.queries import FixedStatistics, chain, join_query
 from tests.support.cases.random_problems import random_queries
 from tests.support.oracles.rate_model import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_contract.queries.mirs import Mir
 
 NAMES = tuple(Label(x) for x in "RSTUV")
 SPAN = 1_000_000

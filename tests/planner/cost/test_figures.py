@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
@@ -12,9 +12,6 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.support.cases.queries import FixedStatistics, chain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PAIR = chain("R.a=S.a")
 COMPOSITE = chain("R.a=S.a", "R.b=S.b")

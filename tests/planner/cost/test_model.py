@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import pickle
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
-from anabranch_contract.queries.joins import Label
-from anabranch_contract.queries.mirs import is_connected, sub_join
+from anabranch_contract.queries.joins import JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, is_connected, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
 from tests.support.cases.queries import FixedStatistics, chain
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_contract.queries.mirs import Mir
 
 TPCH = FixedStatistics(
     cardinalities={"supplier": 10e3, "partsupp": 800e3, "part": 200e3, "lineitem": 6e6},

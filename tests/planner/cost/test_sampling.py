@@ -5,22 +5,17 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.protocol.measurements import FrequentValues, StreamSample
-from anabranch_contract.queries.joins import RelationId, Stream, StreamName
+from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.sampling import SampledStatistics, describe, estimate, share
 from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, TableStatistics
 from anabranch_planner.passes import parse_sql
-from tests.support.oracles.evaluate import holds
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.expressions import Column, Expr
-    from anabranch_contract.queries.joins import JoinQuery
-    from tests.support.oracles.evaluate import Value
+from tests.support.oracles.evaluate import Value, holds
 
 TYPES = {
     "k": "bigint", "n": "int", "x": "double", "d": "decimal(8,2)", "t": "string", "f": "boolean",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import StatisticsError
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
-from anabranch_contract.queries.joins import Label, Stream, StreamName
-from anabranch_contract.queries.mirs import is_connected, sub_join
+from anabranch_contract.queries.joins import JoinQuery, Label, Stream, StreamName
+from anabranch_contract.queries.mirs import Mir, is_connected, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.selectivity import MIN_PROBES, PRIOR_HITS
 from anabranch_planner.plans.compile import compile_ruleset
@@ -20,13 +21,6 @@ from anabranch_runtime.measure.join_samples import remember, step_samples
 from tests.support.cases.queries import INT, FixedStatistics, chain
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_contract.queries.mirs import Mir
 
 QUERY = chain("R.a=S.a", "S.b=T.b", "T.c=U.c")
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.queries.joins import Label
-from anabranch_contract.queries.mirs import sub_join
+from anabranch_contract.queries.joins import Bounds, JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds, shares
 from anabranch_planner.normal.time_bounds import close, from_windows
 from tests.support.cases.queries import FixedStatistics, chain
 from tests.support.oracles.rate_model import Flow, counted, joined
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.queries.joins import Bounds, JoinQuery
-    from anabranch_contract.queries.mirs import Mir
 
 #: Microseconds in the unit of time.
 UNIT = 1_000_000_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.plan import Solver
+from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
@@ -22,7 +22,7 @@ from anabranch_planner.search.branch import begin
 from anabranch_planner.search.demands import Limits, demand
 from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.problem import Problem, Sub, build_problem
 from anabranch_planner.search.routes import first_routing, route_greedily
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import FixedStatistics
@@ -30,10 +30,6 @@ from tests.support.cases.small_problems import any_query, small_problem
 from tests.support.oracles.brute_force import cheapest
 from tests.support.oracles.exactness import same, tight_cost
 from tests.support.oracles.plain_program import optimum
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import AttrRef
-    from anabranch_planner.search.problem import Problem, Sub
 
 PARALLELISMS = (2, 3, 4, 8, 16)
 

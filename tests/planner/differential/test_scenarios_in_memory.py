@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.plan import Optimizer, Plan
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -22,13 +25,6 @@ from tests.support.oracles.oracle import Oracle, from_spark
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.file import read_scenario
 from tests.support.worlds.in_memory import load, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
 
 
 @pytest.mark.parametrize("seed", range(100, 104))

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.explain.substreams import explain_substreams
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.planner.cost.test_values import with_nulls
 from tests.planner.plans.test_substreams import STAR, skewed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Substreams
-    from anabranch_planner.cost.statistics import TableStatistics
 
 
 def model_of(statistics: TableStatistics, substreams: Sequence[Substreams]) -> CostModel:

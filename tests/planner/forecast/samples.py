@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from anabranch_planner.forecast.forecast import forecasts
+from anabranch_planner.forecast.forecast import Forecast, Kind, forecasts
+from anabranch_planner.forecast.grid import Array
 from anabranch_planner.forecast.series import Series
-
-if TYPE_CHECKING:
-    from anabranch_planner.forecast.forecast import Forecast, Kind
-    from anabranch_planner.forecast.grid import Array
 
 #: Seconds between measurements.
 PERIOD = 3.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -17,17 +18,12 @@ from anabranch_contract.queries.joins import Stream, StreamKind, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.logical.nodes import Join, MultiJoin, Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import Rule, multi_joins
-from anabranch_planner.passes import convert_query, parse_joins, parse_sql, read_sql
+from anabranch_planner.passes import Conversion, convert_query, parse_joins, parse_sql, read_sql
 from benchmarks.papers.tsc.sql import to_sql
 from tests.support.cases.syntaxes import respell
 from tests.support.scenarios.queries import World
 from tests.support.scenarios.rows import RECORDED, make_tables
 from tests.support.worlds.in_memory import type_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from anabranch_planner.passes import Conversion
 
 KINDS = {
     "a": {"k": "int", "x": "int", "s": "string", "ts": "timestamp"},

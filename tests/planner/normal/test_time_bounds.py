@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.joins import Bounds
 from anabranch_planner.normal import time_bounds as matrices
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import Bounds
 
 NAMES = ("R", "S", "T", "U")
 

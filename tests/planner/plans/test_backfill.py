@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Backfilling, Objective
-from anabranch_contract.queries.joins import Label
+from anabranch_contract.plans.plan import Backfilling, Objective, Plan
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.model import CostModel
@@ -26,13 +26,8 @@ from tests.support.cases.queries import FixedStatistics, chain
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Floats = NDArray[np.float64]
 
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-
-    Floats = NDArray[np.float64]
 
 seeds = st.integers(0, 2**32 - 1)
 #: Microseconds of a unit of time.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -28,9 +28,6 @@ from tests.support.cases.typed_queries import Alias, build_query
 from tests.support.oracles.history import record
 from tests.support.oracles.interpreter import Outcome, interpret
 from tests.support.oracles.nested_loop import nested_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
 from anabranch_contract.errors import RulesetError, StreamError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.ruleset import LatestRule, StoreId, arrival_edge
+from anabranch_contract.plans.ruleset import LatestRule, Ruleset, StoreId, arrival_edge
 from anabranch_contract.queries.joins import RelationId
 from anabranch_contract.queries.mirs import MirId
 from tests.support.cases.sample_streams import sample_streams
 from tests.support.cases.states import RS, R, S, T, rules
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
 
 STREAMS = sample_streams()
 KEEPING = replace(S, latest=("a",))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,9 +30,6 @@ from anabranch_planner.plans.traffic import traffic
 from tests.support.cases.queries import chain
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PAIR = chain("R.a=S.a", id="pair")
 STREAMS = [

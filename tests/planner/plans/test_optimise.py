@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise, optimise_apart
@@ -21,9 +21,6 @@ from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import FixedStatistics, chain, join_query, single
 from tests.support.cases.random_problems import UniformStatistics, random_queries
 from tests.support.oracles.brute_force import cheapest
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery
 
 seeds = st.integers(0, 2**32 - 1)
 objectives = st.sampled_from(list(Objective))

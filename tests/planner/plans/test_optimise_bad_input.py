@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from anabranch_contract.connectors.check import check_sink_access
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import masked_text
 from anabranch_contract.errors import PlannerError, QueryError, StatisticsError
-from anabranch_contract.plans.plan import Solver
+from anabranch_contract.plans.plan import Plan, Solver
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of, validate_plan
@@ -25,12 +26,6 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.sources.spark_source import read_schema
 from tests.support.cases.queries import FixedStatistics, chain, join_query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Plan
 
 QUERIES = (
     chain("R.a=S.a", "S.b=T.b", id="q1"),

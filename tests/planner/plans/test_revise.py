@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.statistics import TableStatistics
@@ -23,13 +24,6 @@ from anabranch_planner.plans.revise import Revised, RevisionRequest, revise
 from anabranch_planner.plans.running import plan_of, running_plan
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan, random_revision
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
-    from anabranch_contract.queries.joins import JoinQuery
 
 INT = parse_type("int")
 STREAMS = {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.plan import Objective, ProbeOrder, Step
-from anabranch_contract.queries.mirs import sub_join
+from anabranch_contract.plans.plan import Objective, Plan, ProbeOrder, Step
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import JoinQuery, Label
+from anabranch_contract.queries.mirs import Mir, sub_join
+from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.cost.validate import cost_of, knows, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
@@ -20,15 +23,6 @@ from anabranch_planner.plans.there import StoresThere
 from anabranch_planner.search.printed.candidates import candidate_orders, sub_query
 from tests.planner.plans.test_revise import drawn_statistics
 from tests.support.cases.small_problems import any_query
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.statistics import TableStatistics
 
 #: (name, query, start, the intermediate result that it keeps up)
 Goal = tuple[str, "JoinQuery", "Label", "Mir | None"]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId
 from anabranch_contract.plans.steps import orders_digest
-from anabranch_contract.queries.joins import needed_columns
+from anabranch_contract.queries.joins import JoinQuery, needed_columns
 from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.cost.timing import pair_bounds
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise, parse_sql
@@ -28,14 +31,6 @@ from tests.planner.plans.test_revise import (
 )
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan, random_revision
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import TableStatistics
 
 HOUR = 3_600_000_000
 

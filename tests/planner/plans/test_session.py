@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Objective
-from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.plans.plan import Objective, Plan
+from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_planner.cost.footprint import footprint
-from anabranch_planner.cost.parts import footprint_of_parts
+from anabranch_planner.cost.parts import Part, footprint_of_parts
+from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.cost.steady import Steady
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.explain.explain import explain
@@ -26,14 +28,6 @@ from anabranch_planner.plans.session import Session
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.parts import Part
-    from anabranch_planner.cost.statistics import TableStatistics
 
 SLACK = 1 + 1e-9
 

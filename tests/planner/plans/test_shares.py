@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
 from math import factorial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.plans.plan import Objective, Optimizer
-from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
+from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.steps import Prefix
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
@@ -33,16 +37,8 @@ from tests.support.cases.random_problems import UniformStatistics, random_querie
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 from tests.support.oracles.walk import walk
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Copy = tuple[str, MirId, AttrRef | None]
 
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery
-    from anabranch_contract.queries.mirs import MirId
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.cost.steps import Prefix
-
-    Copy = tuple[str, MirId, AttrRef | None]
 
 seeds = st.integers(0, 2**32 - 1)
 optimizers = st.sampled_from(list(Optimizer))

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    KeyPart,
+    ProbeRule,
+    Ruleset,
+    StoreSpec,
+)
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.exchange import ARRIVAL, Exchange
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
@@ -19,19 +28,6 @@ from anabranch_planner.plans.traffic import known_attribute, traffic
 from tests.support.cases.queries import FixedStatistics
 from tests.support.cases.small_problems import any_query
 from tests.support.cases.states import stream
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import (
-        Edge,
-        KeyPart,
-        ProbeRule,
-        Ruleset,
-        StoreSpec,
-    )
-    from anabranch_contract.queries.joins import JoinQuery, Label
 
 #: Rows of a relation, and values of an attribute: a row finds about one partner.
 ROWS = VALUES = 240

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, Solver
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
@@ -15,12 +17,6 @@ from anabranch_planner.search.demands import Limits
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
 from tests.support.cases.queries import FixedStatistics, join_query
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
 
 
 @dataclass

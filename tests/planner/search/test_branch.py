@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.plan import Objective, Solver
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
@@ -25,10 +26,6 @@ from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
 from tests.support.cases.queries import FixedStatistics
 from tests.support.cases.small_problems import any_query
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
 
 
 def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +14,7 @@ from anabranch_planner.search.components import join, restrict, split
 from anabranch_planner.search.demands import Limits, demand
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Status
@@ -24,9 +23,6 @@ from benchmarks.planner.random_queries import natural
 from tests.support.cases.demands import demanded
 from tests.support.cases.small_problems import small_problem
 from tests.support.oracles.brute_force import cheapest
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import Problem
 
 TENS = range(6)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,13 +12,9 @@ from anabranch_planner.search.cuts import broken
 from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import route_greedily
+from anabranch_planner.solvers.program import Row
 from anabranch_planner.solvers.relaxation import Relaxation
 from benchmarks.planner.random_queries import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.solvers.program import Row
 
 
 def excess(row: Row, point: Sequence[float]) -> float:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.plans.plan import Objective, Optimizer, Plan
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.constants import DEFAULT_LOOKS, CostConstants
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.validate import validate_plan, with_costs
 from anabranch_planner.passes import optimise, optimise_apart
@@ -24,13 +26,6 @@ from tests.planner.plans.test_revise import assert_revises, drawn_statistics
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.queries import FixedStatistics, chain, single
 from tests.support.cases.small_problems import small_problem
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery, Label
-    from anabranch_planner.cost.statistics import Statistics
 
 
 class Eq8:

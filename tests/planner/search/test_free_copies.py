@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from anabranch_contract.plans.plan import Objective
@@ -12,13 +10,10 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options, PlanRequest, cost_model
 from anabranch_planner.search import anytime, free_copies
 from anabranch_planner.search.anytime import solve_problem
-from anabranch_planner.search.problem import Builder
+from anabranch_planner.search.problem import Builder, Problem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import Problem
 
 SLACK = 1 + 1e-9
 SETTINGS = Options().settings

@@ -7,11 +7,11 @@ import math
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -30,10 +30,8 @@ from anabranch_planner.solvers.registry import (
     solve,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+Asks = Mapping[Solver, Callable[[Request], Solution]]
 
-    Asks = Mapping[Solver, Callable[[Request], Solution]]
 
 solvers = pytest.mark.parametrize("solver", PROGRAM_SOLVERS)
 children = pytest.mark.parametrize("solver", CHILDREN)

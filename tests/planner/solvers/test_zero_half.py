@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from anabranch_planner.solvers.program import INFINITY, Program
+from anabranch_planner.solvers.program import INFINITY, Program, Row
 from anabranch_planner.solvers.relaxation import Relaxation
 from anabranch_planner.solvers.zero_half import BROKEN, zero_half
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.solvers.program import Row
 
 
 def cover(sets: list[tuple[int, ...]], costs: list[float]) -> Program:

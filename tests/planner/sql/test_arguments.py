@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,6 @@ from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.arguments import CONSUMED, check_arguments, is_set
 from anabranch_planner.sql.syntax import JoinDialect, read_tree
 from tests.support.cases.sample_streams import sample_streams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STREAMS = {n: replace(s, lateness=0) for n, s in sample_streams().items() if s.event_time}
 J = "R JOIN S ON R.k = S.k"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import cProfile
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,9 +18,6 @@ from anabranch_planner.sql.dialects import to_spark
 from tests.planner.logical.test_plan import STATEMENTS
 from tests.planner.logical.test_plan import STREAMS as JOINED
 from tests.support.cases.sample_streams import sample_streams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Found = TypeVar("Found")
 

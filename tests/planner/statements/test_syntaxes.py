@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.joins import QueryId, Stream, StreamName
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql, parse_structured
 from anabranch_planner.plans.optimise import Options
 from tests.support.cases.sample_streams import sample_streams
-from tests.support.cases.syntaxes import respell
+from tests.support.cases.syntaxes import Respelled, respell
 from tests.support.scenarios.queries import World
 from tests.support.scenarios.rows import RECORDED, make_tables
 from tests.support.worlds.in_memory import type_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from tests.support.cases.syntaxes import Respelled
 
 STREAMS = sample_streams()
 MINUTE = 60_000_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import QueryError, StreamError
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.queries.joins import Stream
 from anabranch_planner.command.problem_file import parse_problem
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
@@ -18,9 +18,6 @@ from anabranch_planner.plans.optimise import Options
 from tests.support.cases.queries import FixedStatistics
 from tests.support.cases.sample_streams import sample_streams
 from tests.support.cases.states import RS, R, S, T, rules
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import Stream
 
 STREAMS = sample_streams()
 JOIN = "R JOIN S ON R.k = S.k"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.driver.attempts import attempt
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.task.context import BatchContext
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.epochs.task_report import TaskReport
 
 
 @pytest.mark.parametrize(("code", "tried"), [("host-unreachable", 4), ("no-executors", 1)])

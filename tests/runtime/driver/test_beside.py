@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -16,9 +16,6 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.views.counts import put, shown_file, written_file
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

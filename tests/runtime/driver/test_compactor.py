@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,15 +15,9 @@ from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.task.compact import Merged
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.task.compact import Compaction, Merged
 from tests.support.cases.states import RS, rules, segment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from anabranch_runtime.storage.segment import Segment
-    from anabranch_runtime.task.compact import Compaction
 
 RULES = rules(0, {"q": RS})
 PATIENCE = 20

@@ -10,14 +10,16 @@ import json
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import redis as redis_client
 
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS, ST
 from tests.support.worlds.driven import (
     KEYS,
@@ -31,12 +33,6 @@ from tests.support.worlds.driven import (
     results,
 )
 from tests.support.worlds.records import put
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 
 def test_a_committed_batch_is_skipped_when_it_is_asked_for_again(url: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import Mock
 
 import structlog
@@ -17,9 +17,6 @@ from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.views.counts import add, add_left, put, shown_file
 from tests.support.cases.states import RS
 from tests.support.worlds.driven import KEYS, driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GROUPED = "SELECT S.b, count(*) AS n FROM R JOIN S ON R.a = S.a GROUP BY S.b"
 

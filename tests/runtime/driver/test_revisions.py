@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis as redis_client
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode, Progress, RevisionCounts
 from anabranch_contract.protocol.revisions import RevisionAnswer
@@ -27,11 +28,6 @@ from tests.support.worlds.driven import (
     publish,
     results,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 
 def revise(

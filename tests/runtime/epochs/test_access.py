@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.ruleset import (
     Edge,
@@ -12,6 +11,7 @@ from anabranch_contract.plans.ruleset import (
     Kept,
     KeyPart,
     ProbeRule,
+    Ruleset,
     StoreId,
     TimeBound,
 )
@@ -25,12 +25,8 @@ from anabranch_runtime.epochs.access import (
 )
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.state.coverage import Tile
-from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State, StoreState
 from tests.support.cases.states import RS, base_store, mir_store, rules
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.state.manifest import StoreState
 
 KEY = (KeyPart(AttrRef(Label("R"), "a"), AttrRef(Label("S"), "a"), "bigint"),)
 BY_A = [["S", "a"], "bigint"]

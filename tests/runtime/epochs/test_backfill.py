@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.plans.plan import Backfilling, Plan
+from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics import NoStatistics
@@ -24,16 +25,9 @@ from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import Manifests, State
-from anabranch_runtime.state.slices import Source, Throttle, cut
+from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cut
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, segment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
-    from anabranch_runtime.state.slices import Backfill, Slice
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 #: Segments of ``states.segment`` have ten rows.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ import redis as redis_client
 import yaml
 
 from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Boundary
 from anabranch_runtime.control import fetch_ruleset
 from tests.support.cases.states import RS
 from tests.support.oracles.oracle import Oracle, OracleQuery, from_spark
@@ -20,12 +23,6 @@ from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import Death, Script
 from tests.support.worlds.driven import KEYS, driver, expected, job, publish, results
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from anabranch_contract.protocol.progress import Boundary
 
 BATCHES, ROWS, EVERY = 9, 14, 3
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Failure, Visibility
-from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.queries.joins import QueryId, Stream
 from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.measure.state_report import state_report
 from anabranch_runtime.state.manifest import State, StreamState
 from tests.support.cases.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import Stream
 
 
 def after(state: State, batches: int, **greatest: int) -> State:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS, rewrites
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import LARGEST, backlog, go_together, merges
 from anabranch_runtime.epochs.retention import expire
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import MINUTE, RS, rules, segment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.storage.segment import Segment
 
 
 def test_full_levels_are_merged_smallest_first_and_by_partition() -> None:

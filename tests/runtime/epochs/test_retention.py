@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.queries.joins import QueryId
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.retention import (
@@ -31,9 +31,6 @@ from tests.support.cases.states import (
     stream,
 )
 from tests.support.oracles.retention import horizons, thresholds
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import QueryId
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_contract.queries.mirs import MirId
@@ -19,11 +19,6 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan, random_revision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 SAMPLE = JoinSample(MirId("r*s@1"), (Label("r"),), (Label("s"),), 3.0, 9.0, 2.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +16,6 @@ from anabranch_runtime.state.manifest import State, StreamState
 from tests.support.cases.states import RS, R, S, T, base_store, rules
 from tests.support.oracles.idle_watermarks import watermarks
 from tests.support.scenarios.file import StreamEntry
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def stream(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,25 +17,21 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.fold_reports import snapshot
 from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.event_time.newest_allowed import newest_allowed
 from anabranch_runtime.recovery.checkpoint import planned_at
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.task.arrivals import take_in
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, R, S, T, rules
 from tests.support.worlds.driven import KEYS, Killed, die, driver
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 DAY = 86_400_000_000
 NOW = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1e6)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from anabranch_runtime.exchange.complaints import (
     own_version,
 )
 from anabranch_runtime.exchange.meeting import Delegate, Meeting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CACHE = Path("/cache")
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.exchange.host import AGE, host_id, sweep
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_nobody_needs_leaves_at_once_and_what_may_be_named_yet_later(tmp_path: Path) -> None:

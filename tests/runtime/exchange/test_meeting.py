@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.meeting import Delegate, Meeting, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

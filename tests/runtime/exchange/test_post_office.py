@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -14,11 +15,7 @@ from anabranch_runtime.exchange.meeting import call_options, client_of
 from anabranch_runtime.exchange.post_office import Deliveries, PostOffice
 from anabranch_runtime.exchange.traffic import Letter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Open = Callable[[], PostOffice]
+Open = Callable[[], PostOffice]
 
 
 @pytest.fixture

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.index.frequent import SLOTS, Found, frequent
 from anabranch_runtime.index.keys import mix
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.columns.arrays import U64
 
 NONE = np.empty(0, np.uint64)
 QUICK = settings(max_examples=60, deadline=None)

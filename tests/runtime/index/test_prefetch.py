@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,6 @@ from anabranch_runtime.index.gather import gather, gather_words, place_of, place
 from anabranch_runtime.index.hash_index import build_index
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.matching import Constraint, described, in_order, match
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROWS = 200_000
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.protocol.interims import Drifts
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -22,11 +23,6 @@ from anabranch_runtime.measure.drift import (
     observe,
     watch,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from anabranch_contract.protocol.interims import Drifts
 
 R, S, T = Label("R"), Label("S"), Label("T")
 RS = CountedStep(Step(MirId("R,S"), (R,), (S,)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.plans.ahead import askable
-from anabranch_contract.plans.steps import counted_steps
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.steps import Step, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.measure.drift import Edges, Watch, watch
@@ -21,10 +21,6 @@ from anabranch_runtime.state.manifest import State
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries
 from tests.support.cases.states import rules
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import Step
 
 BOTH = rules(0, {"rst": "SELECT R.a FROM R, S, T WHERE R.a = S.a AND S.b = T.b"})
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,19 +16,15 @@ from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import delay_class
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, rules, stream
 from tests.support.worlds.driven import KEYS, boundaries, driver
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 #: Event times in seconds, per batch; the lateness is 20 s, so -30 and 12 are late when they come.
 TIMES: tuple[list[int | None], ...] = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,9 +22,6 @@ from anabranch_runtime.placement.moves import (
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import MOST, SLACK
 from tests.support.cases.states import RS, rules, segment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COUNT = 64
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.ruleset import HotValue, StoreId
+from anabranch_contract.plans.ruleset import HotValue, Ruleset, StoreId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.revisions import check_revision, enter_revision
 from anabranch_runtime.placement import spreading as dealing
@@ -18,11 +18,6 @@ from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import Placement
 from tests.support.cases.states import RS, rules, segment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 COUNT = 6
 #: Three hosts; from partition 4 on the next ones are of hosts 1, 0 and 2.

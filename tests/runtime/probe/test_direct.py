@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe.direct import Direct
 from anabranch_runtime.probe.probe import EdgeMeter, Prober, check
 from anabranch_runtime.probe.reads import ReadMeters
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.storage.partial import Partial
 from tests.support.oracles.probed import counts, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.partial import Partial
 
 
 @pytest.mark.parametrize("seed", [6])

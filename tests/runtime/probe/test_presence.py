@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.plans.ruleset import Presence
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe.presence import PresenceTest
 from anabranch_runtime.probe.probe import Lookup, Target
+from anabranch_runtime.storage.partial import Partial
 from tests.runtime.replays.test_measured_steps import write_correlated
 from tests.support.plain_service import odd_plans
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Presence
-    from anabranch_runtime.storage.partial import Partial
 
 
 @pytest.mark.parametrize("seed", range(3))

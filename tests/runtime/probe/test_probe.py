@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
+from anabranch_contract.plans.ruleset import ProbeRule
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.state.coverage import Access
+from anabranch_runtime.storage.partial import Partial
 from tests.runtime.replays.test_measured_steps import write_correlated
 from tests.support.cases.random_plans import random_plan
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Optimizer, Plan
-    from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.partial import Partial
 
 
 @pytest.mark.parametrize("seed", range(4))

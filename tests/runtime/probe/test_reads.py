@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -12,30 +13,25 @@ import pytest
 import redis as redis_client
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.fold_reports import snapshot, without_batches
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.filters import LEAST, build_filter, may_have
 from anabranch_runtime.index.keys import key_vector, partition_of
 from anabranch_runtime.probe import probe
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import Budget
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import MINUTE, RS, rules, stream
 from tests.support.worlds.driven import KEYS, driver, job, publish
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.driver.driver import Driver
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.task.context import BatchContext
 
 DAY = 1440 * MINUTE
 _TEXT = parse_type("string")

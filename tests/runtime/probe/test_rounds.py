@@ -7,9 +7,11 @@ DuckDB's besides (``run_local``).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,14 +24,9 @@ from anabranch_runtime.probe.reads import ReadMeters
 from anabranch_runtime.probe.rounds import Front, Rounds
 from tests.support.oracles.probed import counts, places, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
+from tests.support.scenarios.draw import Generated
 from tests.support.scenarios.run import local, run_local
 from tests.support.scenarios.script import draw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.scenarios.draw import Generated
 
 #: What must have occurred, or the comparison says little.
 WANTED = (

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import redis as redis_client
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.epochs.retention import clocks, expire
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.sinks.ledger import read_paid, read_rations
@@ -21,17 +24,10 @@ from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import Debt, OwedBatches, OwedGoal, Starts, cut_starts
 from anabranch_runtime.state.manifest import State, StreamState
 from anabranch_runtime.state.slices import Source, Throttle
+from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import MINUTE, RS, R, S, base_store, rules, segment
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish, results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.driver.driver import Driver
-    from anabranch_runtime.storage.segment import Segment
 
 BY_TIME = Ranking((("ts", "timestamp"),), by_batch=True)
 #: Nothing of what arrives is probed with.

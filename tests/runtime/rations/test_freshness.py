@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 import redis as redis_client
@@ -12,6 +13,7 @@ import redis as redis_client
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
 from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import Label, Stream
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_revision, compile_ruleset
 from anabranch_runtime.control import fetch_ruleset
@@ -21,12 +23,6 @@ from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import RS, R, S, T, rules
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import KEYS, driver, job, results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_contract.queries.joins import Label, Stream
 
 RST = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 

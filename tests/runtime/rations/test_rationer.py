@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 import redis as redis_client
@@ -29,9 +29,6 @@ from anabranch_runtime.rations.rationer import SAMPLE
 from anabranch_runtime.recovery.journal import KnownLoad
 from anabranch_runtime.sinks.ledger import publish_rations, read_rations
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RANKING = Ranking((("a", "bigint"),), by_batch=True)
 #: Half of the CPU time goes to R's tuples, and what is more to S's.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +19,17 @@ from anabranch_contract.plans.rations import (
 )
 from anabranch_contract.protocol.activations import LeftOut
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.rations.rationer import SAMPLE
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.sampling import RANK, SHARE
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules
 from tests.support.worlds.driven import KEYS, driver, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 #: ``b`` tells S's tuples apart.
 PAIRS = "SELECT x.b AS x, y.b AS y, count(*) AS n FROM S x JOIN S y ON x.a = y.a GROUP BY x.b, y.b"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 import redis as redis_client
@@ -13,6 +14,7 @@ import redis as redis_client
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver import driver as drivers
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.recovery.journal import KIND
 from anabranch_runtime.storage.pipeline_lock import exclusive
@@ -28,12 +30,6 @@ from tests.support.worlds.driven import (
     results,
 )
 from tests.support.worlds.spark_log import SparkLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from anabranch_runtime.driver.driver import Driver
 
 
 @pytest.fixture

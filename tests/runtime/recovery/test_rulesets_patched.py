@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis as redis_client
@@ -24,10 +26,6 @@ from anabranch_runtime.storage.documents import read_text, write_document
 from tests.support.cases.states import RS, ST, rules
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 MANY = {f"q{n:02}": (RS, ST)[n % 2] for n in range(20)}
 ZERO = RulesetId(0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -13,28 +15,21 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from anabranch_contract.plans.plan import Backfilling
-from anabranch_runtime.state.manifest import Manifests
+from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.statistics import Statistics
+from anabranch_runtime.state.manifest import Manifests, State, StoreState
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.storage.segment_cache import open_segment
 from tests.support.cases.random_plans import random_plan
 from tests.support.oracles.oracle import Oracle, OracleQuery
+from tests.support.plain_service import Planner
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.rows import LOCAL, Size
 from tests.support.scenarios.script import Death, Fault, Point, Script, draw
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Optimizer, Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_runtime.state.manifest import State, StoreState
-    from tests.support.plain_service import Planner
 
 #: Many small batches.
 LONG = replace(LOCAL, batches=(12, 20), queries=(1, 4))

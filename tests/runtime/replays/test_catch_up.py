@@ -6,24 +6,20 @@ tests.support.scenarios.run --engine local --owed`` runs as many as one likes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.control import fetch_ruleset
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import OWED_FEW, OWED_MANY, parts
 from tests.support.worlds.fed import Fed, Killed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import redis as redis_client
 
@@ -10,9 +10,6 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.epochs.forgetting import GRACE
 from tests.support.cases.states import RS, ST
 from tests.support.worlds.driven import KEYS, driver, job, publish, results
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Queries that come and that go with each epoch of one batch.
 COMING = 6

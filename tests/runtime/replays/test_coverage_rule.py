@@ -8,8 +8,9 @@ is the case by which the rule was found: ``s`` in epoch 1, ``t`` in epoch 2, ``r
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,21 +18,15 @@ import pytest
 import yaml
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.queries.joins import Label
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, base_mir, canonical
+from anabranch_planner.cost.statistics import Statistics
 from tests.support.oracles.oracle import Oracle, OracleQuery
+from tests.support.plain_service import Planner
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import Script
 from tests.support.surroundings.folders import passing_folder
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
-    from tests.support.plain_service import Planner
 
 #: One batch an epoch.
 EPOCHS = 4

@@ -7,17 +7,14 @@ tests.support.scenarios.run --engine local --dppick --revised`` runs as many as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.scenarios.picked import generate_picked
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import PICKED_FEW, PICKED_MANY, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: Features that the scenarios must have.
 WANTED = {

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import FRESH_FEW, FRESH_MANY, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 def test_runs_with_limits_of_age_are_exact(redis: str, tmp_path: Path) -> None:

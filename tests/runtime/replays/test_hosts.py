@@ -7,7 +7,8 @@ tasks by value; tasks fail and drivers die as in other runs. ``python -m tests.s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,6 @@ from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import HOSTS_FEW, HOSTS_MANY, HOT_FEW, parts
 from tests.support.scenarios.ttls import generate_with_ttls
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +19,6 @@ from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import Death, Script
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def with_silences(generated: Generated, seed: int) -> Generated:

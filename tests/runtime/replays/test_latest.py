@@ -6,8 +6,10 @@ likes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -18,6 +20,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Failure, Visibility
 from anabranch_runtime.epochs.access import latest_tiles
 from anabranch_runtime.epochs.failed_queries import take_out
@@ -33,12 +36,6 @@ from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.run import assert_exact, replay
 from tests.support.scenarios.seeds import LATEST_FEW, LATEST_MANY, LATEST_REPLAYS, parts
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.task.context import BatchContext
 from tests.support.worlds.driven import driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 
 def test_interruptions_do_not_count(url: str, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +13,6 @@ from tests.support.scenarios.seeds import LOOK_UPS_FEW, LOOK_UPS_MANY, parts
 from tests.support.worlds.look_up_replays import LookUpReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 WANTED = {"LEFT", "LEFT SEMI", "LEFT ANTI", "chains", "results", "rows without a partner"}

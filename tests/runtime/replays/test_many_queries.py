@@ -6,26 +6,20 @@ planner, driver and workers, with rewires, tasks that fail, drivers that die, la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from anabranch_contract.plans.plan import Optimizer
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_contract.plans.plan import Optimizer, Plan
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.statistics import NoStatistics, Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
 
 
 def assert_exact(seed: int, count: int, folder: Path, url: str) -> None:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
 from anabranch_contract import codec
+from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.protocol.measurements import Snapshot
-from anabranch_contract.queries.joins import Label, QueryId, RelationId
+from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, RelationId
+from anabranch_planner.cost.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.support.oracles.oracle import Oracle, OracleQuery
 from tests.support.scenarios.file import read_scenario
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Optimizer, Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.statistics import Statistics
 
 ROWS, BATCHES = 240, 12
 CONDITIONS = ("r.a = s.a", "s.b = t.b", "t.c = u.c")

@@ -5,8 +5,9 @@ results are the join's. Odd plans in every epoch, over one key of which few valu
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -14,19 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from anabranch_contract.plans.ruleset import StoreSpec
+from anabranch_runtime.epochs.layout import Layout
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task import inserts, worker
 from anabranch_runtime.task.kept import kept_part
 from tests.support.oracles.oracle import Oracle, OracleQuery
 from tests.support.plain_service import odd_plans
 from tests.support.scenarios.file import read_scenario
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import StoreSpec
-    from anabranch_runtime.epochs.layout import Layout
-    from anabranch_runtime.storage.partial import Partial
 
 ROWS, BATCHES = 120, 12
 NAMES = "RSTU"

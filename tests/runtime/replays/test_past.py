@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import PAST_FEW, PAST_MANY, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -8,7 +8,8 @@ tests.support.scenarios.run --engine local --seeds 0-199`` runs as many as one l
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from tests.support.scenarios.run import local
 from tests.support.scenarios.script import draw
 from tests.support.scenarios.seeds import LOCAL_FEW, LOCAL_MANY, parts
 from tests.support.surroundings.folders import passing_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 
 @pytest.fixture

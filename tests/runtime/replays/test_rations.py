@@ -7,9 +7,10 @@ runs as many as one likes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,10 +20,6 @@ from tests.support.scenarios.rows import LOCAL
 from tests.support.scenarios.run import assert_exact, run_local
 from tests.support.scenarios.script import draw
 from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: What the scenarios have to have had in them.
 WANTED = {

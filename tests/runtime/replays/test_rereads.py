@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,11 +22,6 @@ from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, Killed, damage
 from tests.support.worlds.rereads import Rereads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from random import Random
 
 #: Points of the protocol at which the driver dies.
 DEADLY = (Point.CHOOSING, Point.CHOSEN, Point.STAGED, Point.PUBLISHED, Point.COMMITTED)

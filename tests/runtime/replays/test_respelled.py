@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,6 @@ from tests.support.scenarios.draw import generate_respelled
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.run import assert_exact, replay
 from tests.support.scenarios.seeds import RESPELLED_FEW, RESPELLED_MANY, RESPELLED_REPLAYS, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: What the scenarios have to have had in them.
 WANTED = {"MIR", "self-join", "window map", "residual", "time condition", "4-way", "restart"}

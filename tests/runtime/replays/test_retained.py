@@ -6,12 +6,14 @@ likes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_contract.errors import StreamError
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.ownership import without
 from anabranch_runtime.epochs.retention import drop_unused, needed_from
@@ -20,12 +22,6 @@ from tests.support.cases.states import MINUTE, RS, R, S, T, rules, stream
 from tests.support.scenarios.retained import generate_retained
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import RETAINED_FEW, RETAINED_MANY, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -8,17 +8,14 @@ begins. Tasks fail and drivers die as in other runs. ``python -m tests.support.s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import REVISED_FEW, REVISED_MANY, parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: What the scenarios have to have had in them.
 WANTED = {

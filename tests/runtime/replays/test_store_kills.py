@@ -8,17 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_VIEWS, Point
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 #: All but the one at which a ruleset is waited for, which is there in this pipeline, and those of
 #: what it does not have.

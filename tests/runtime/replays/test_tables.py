@@ -6,7 +6,9 @@ likes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -23,10 +25,6 @@ from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import TABLES_FEW, TABLES_MANY, parts
 from tests.support.scenarios.tables import generate_with_tables
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 #: What the scenarios have to have had in them.
 WANTED = {

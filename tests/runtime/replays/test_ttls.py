@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +24,6 @@ from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import TTL_FEW, TTL_MANY, parts
 from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.worlds.local_replay import LocalReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
 
 #: What the scenarios have to have had in them.
 WANTED = {

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.sinks import completeness
 from anabranch_runtime.sinks.completeness import CompletenessFiles, read_completeness
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_a_query_of_which_nothing_was_withheld_has_no_file(tmp_path: Path) -> None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.plans.batch_reads import BatchReads
-from anabranch_contract.plans.rations import Ranking, RationSchedule
+from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.control import fetch_ruleset
@@ -30,6 +32,7 @@ from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.spark_stream import source_name
+from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.sources.recordings.recorded import RecordedReader
 from anabranch_runtime.sources.recordings.recorded import source_options as recorded_options
 from anabranch_runtime.sources.recordings.recording import convert
@@ -37,13 +40,6 @@ from tests.support.cases.random_rations import random_rations
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, QUERIES, STREAMS, Fed, Killed, damage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_contract.plans.rations import Ration
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.sources.planned import PlannedReader
 
 #: A row of a stream, and the batch in which it was read.
 Arrived = tuple[int, int, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +18,6 @@ from anabranch_runtime.sinks import merged
 from anabranch_runtime.sinks.merged import HOME, merge_results, settle
 from tests.support.cases.states import RS
 from tests.support.worlds.driven import Killed, die, driver, expected, job, publish, results
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def written(folder: Path, query: str, batch: int, task: int, rows: list[int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,6 @@ from anabranch_runtime.sinks.parquet import (
     write_empty,
 )
 from tests.support.cases.states import RS, rules
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

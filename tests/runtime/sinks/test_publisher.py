@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,32 +17,27 @@ from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.secrets import without_secrets
 from anabranch_contract.connectors.sinks import SinkKind, SinkSpec
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
 from anabranch_runtime.sinks import redis_stream
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.permitted import permitted_sink
 from anabranch_runtime.storage.pipeline_lock import identity
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, rules
 from tests.support.surroundings.deliveries import entries, sink, staged
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import QuerySpec
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.sinks.delivery import Delivery
-    from anabranch_runtime.task.context import BatchContext
 
 OUTSIDE = sink("notebook")
 KEYS = Keys("test")

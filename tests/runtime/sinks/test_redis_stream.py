@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import redis
 from redis.crc import key_slot
 
+from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.redis_stream import append, position_key
 from tests.support.surroundings import deliveries
 from tests.support.surroundings.deliveries import sink, staged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_contract.connectors.sinks import SinkSpec
-    from anabranch_runtime.sinks.delivery import Delivery
 
 
 @pytest.fixture

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.spark import _messages, spark_writer
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.surroundings.policy import OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_runtime.sinks.delivery import Delivery
 
 pytestmark = pytest.mark.spark
 

@@ -6,22 +6,19 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Progress
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.faults import Point
+from anabranch_runtime.task.context import BatchContext
 from tests.support.worlds.fed import KEYS, Fed, Killed, damage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from anabranch_contract.protocol.intake import StreamIntake
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 
 @pytest.fixture(autouse=True)

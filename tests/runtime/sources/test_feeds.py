@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,6 @@ from anabranch_runtime.state.manifest import StreamState
 from tests.support.cases.states import rules
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import KEYS, STREAMS, Fed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

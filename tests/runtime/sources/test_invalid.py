@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +21,13 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of, typed
+from anabranch_runtime.sources.feed import Feed
 from anabranch_runtime.sources.files.feed import file_feed
-from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, convert_values, raw_text
+from anabranch_runtime.sources.invalid import ARRIVED, LENGTH, Decoded, convert_values, raw_text
 from anabranch_runtime.sources.redis_stream import redis_feed
 from tests.support.surroundings.arrow_ipc import ipc_stream
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.sources import understood
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_runtime.sources.feed import Feed
-    from anabranch_runtime.sources.invalid import Decoded
 
 COLUMNS = (("a", "int"), ("b", "string"), ("t", "timestamp"))
 DAY = datetime(2026, 5, 1, tzinfo=UTC)

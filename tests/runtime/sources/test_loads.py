@@ -10,7 +10,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -25,21 +25,17 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, plan, source_options
 from anabranch_runtime.sources.files import feed as files
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules, stream
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 KEYS = Keys("test")
 COLUMNS = (("n", "bigint"), ("ts", "timestamp"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,12 +17,7 @@ from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.recordings.recorded import RecordedReader, source_options
-from anabranch_runtime.sources.recordings.recording import convert
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.sources.recordings.recording import Recording
+from anabranch_runtime.sources.recordings.recording import Recording, convert
 
 
 def text(**offsets: object) -> str:

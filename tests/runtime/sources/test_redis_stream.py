@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,10 +22,6 @@ from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
 from tests.support.surroundings.arrow_ipc import ipc_stream
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 COLUMNS = (("a", "bigint"), ("b", "string"), ("t", "timestamp"), ("d", "decimal(10,2)"))
 KEY = Keys("test").stream("s")

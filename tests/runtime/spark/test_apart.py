@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
@@ -13,11 +15,6 @@ from anabranch_runtime.state.manifest import Manifests, State
 from anabranch_runtime.state.placement import place
 from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS, rules, segment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 HOSTS = ("a", "b", "c")
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_runtime.spark.class_archive import FOLDER_VARIABLE, archive_options, archive_path
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: With ``-Xshare:on`` a JVM that can't use the archive does not start.
 USE = """

@@ -8,17 +8,15 @@ import struct
 import subprocess
 import sys
 import threading
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
 
 from anabranch_runtime.spark.interpreter import worker_interpreter
 from tests.support.worlds.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SECRET = b"a secret"
 

@@ -7,12 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from anabranch_runtime.spark.interpreter import worker_interpreter
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_it_is_this_interpreter_with_this_path() -> None:

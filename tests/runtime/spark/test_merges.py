@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -24,18 +25,12 @@ from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.spark import merges
 from anabranch_runtime.state.placement import place
 from anabranch_runtime.storage.durable import attach
-from anabranch_runtime.storage.segment import SIGMA, Merge, PackWriter
+from anabranch_runtime.storage.segment import SIGMA, Merge, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import close_all, open_segment
 from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.stores import insert
 from tests.support.cases.random_plans import random_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_runtime.storage.segment import Segment
 
 A = Stream(StreamName("A"), (("k", parse_type("bigint")),))
 B = Stream(StreamName("B"), (("k", parse_type("bigint")),))

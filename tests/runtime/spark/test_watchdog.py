@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from anabranch_runtime.driver import pipeline
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark import watchdog as stuck
 from anabranch_runtime.spark.watchdog import Signs, Watchdog, signs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Cancelled(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,9 +21,6 @@ from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import canonical
 from tests.support.cases.states import RS, base_store, mir_store, rules, segment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def full_state() -> State:

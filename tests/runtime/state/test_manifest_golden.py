@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import redis as redis_client
@@ -23,9 +23,6 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state import manifest
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish, results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 QUERIES = {"q": "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a WHERE S.b >= 0"}

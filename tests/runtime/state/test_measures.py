@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import Ruleset
@@ -42,11 +43,6 @@ from anabranch_runtime.state.measures import (
     unpack,
 )
 from anabranch_runtime.task.meters import Collector, new_hashes, ranks_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 NO_LAYOUT = Layout(Ruleset(0, (), (), (), (), (), (), ()), {})
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import FrequentValues, Snapshot
@@ -21,13 +23,8 @@ from anabranch_runtime.state.measures import unpack
 from anabranch_runtime.state.values import HALF_LIFE, MOST, WORTH, KeyValues, ValueCounts
 from anabranch_runtime.task.meters import value_counts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+Values = NDArray[np.int64]
 
-    from numpy.typing import NDArray
-
-    Values = NDArray[np.int64]
 
 QUICK = settings(max_examples=40, deadline=None)
 

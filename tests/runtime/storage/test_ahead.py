@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +11,8 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage import ahead, durable
 from anabranch_runtime.storage.ahead import AT_ONCE, Ahead, bring, missing
 from anabranch_runtime.storage.durable import Durable
+from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import segment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.storage.segment import Segment
 
 PATIENCE = 20
 

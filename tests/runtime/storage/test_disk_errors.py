@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,6 @@ from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.surroundings.disks import mount, small_disk
 from tests.support.worlds.driven import driver, expected, job, publish, results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import structlog
@@ -17,26 +19,20 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime import inspection
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.driver import driver as drivers
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
 from anabranch_runtime.storage import lease as leases
 from anabranch_runtime.storage import object_store as remotes
 from anabranch_runtime.storage.cache import Cached, evictions
 from anabranch_runtime.storage.durable import Mirrored, attach, durable
 from anabranch_runtime.storage.lease import Lease
-from anabranch_runtime.storage.object_store import open_remote
+from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.storage.verify import Verify
 from tests.support.scenarios.run import local
 from tests.support.surroundings.folders import passing_folder
 from tests.support.worlds.driven import Killed, expected, publish, results
 from tests.support.worlds.spark_log import SparkLog, failing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_runtime.driver.driver import Driver
-    from anabranch_runtime.storage.object_store import Remote
 
 
 @pytest.fixture

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.storage.object_store import ChangedError, Version, open_remote
 from tests.support.surroundings.s3 import s3_server, uri
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

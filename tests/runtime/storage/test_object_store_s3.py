@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import errno
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.durable import Mirrored, attach, durable
 from anabranch_runtime.storage.lease import Lease
-from anabranch_runtime.storage.object_store import open_remote
+from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.s3 import s3_server, uri
 from tests.support.worlds.driven import expected, publish, results
 from tests.support.worlds.spark_log import SparkLog, failing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_runtime.storage.object_store import Remote
 
 pytest.importorskip("moto", reason="the extra dev has it")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
@@ -29,9 +29,6 @@ from anabranch_runtime.storage.segment import (
     Segment,
 )
 from anabranch_runtime.storage.segment_cache import open_segment
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KEY = IndexKey(("k",), ("bigint",))

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state import manifest
 from anabranch_runtime.state.manifest import manifest_path
-from anabranch_runtime.task.context import live_segments
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.task.context import BatchContext, live_segments
 from tests.support.worlds.driven import driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.driver.driver import Driver
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.storage.segment import Segment
-    from anabranch_runtime.task.context import BatchContext
 
 
 @pytest.fixture

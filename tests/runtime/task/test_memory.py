@@ -6,19 +6,23 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import redis as redis_client
 
+from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import backlog, merges
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.memory import (
     Budget,
     PrivateMemory,
@@ -31,14 +35,6 @@ from anabranch_runtime.task.memory import (
 )
 from tests.support.cases.states import RS, rules, segment
 from tests.support.worlds.driven import driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import ProbeRule
-    from anabranch_runtime.state.coverage import Access
-    from anabranch_runtime.storage.partial import Partial
-
 
 LIMIT = 256 << 20
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.task import rendezvous
 from anabranch_runtime.task.rendezvous import Rendezvous
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_every_round_gives_everybody_all_messages_in_task_order(tmp_path: Path) -> None:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.plans.ruleset import home_partition
+from anabranch_contract.plans.ruleset import IndexSpec, StoreId, home_partition
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
-from anabranch_runtime.errors import ExpressionError
+from anabranch_runtime.errors import AnabranchRuntimeError, ExpressionError
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.storage.segment import SIGMA, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
 from anabranch_runtime.task.stores import insert, merge, partition_numbers
 from tests.support.cases.random_plans import random_plan
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import IndexSpec, StoreId
-    from anabranch_runtime.errors import AnabranchRuntimeError
 
 A = Stream(StreamName("A"), (("k", parse_type("bigint")), ("s", parse_type("string"))))
 B = Stream(StreamName("B"), (("k", parse_type("bigint")), ("n", parse_type("int"))))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.views.counts import add, all_shown, put, shown_file, so_far, written_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_version_that_is_made_again_counts_once(tmp_path: Path) -> None:

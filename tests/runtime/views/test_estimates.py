@@ -7,19 +7,22 @@ number, so other ranks. Populations are fixed, with ranks that have many rows.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.parquet import output_schema
@@ -36,14 +39,6 @@ from anabranch_runtime.views.estimates import (
 from anabranch_runtime.views.finishing import COUNT, finished, with_counts
 from anabranch_runtime.views.left_out import Standing
 from anabranch_runtime.views.scaled import DEVIATIONS, scaled_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.views import View
 
 STREAM = Stream(
     StreamName("t"), tuple((n, parse_type("bigint")) for n in "gx"), None, lateness=None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +17,6 @@ from tests.support.worlds.far_times import run_outer, run_windows
 from tests.support.worlds.outer_runs import STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 #: 28 and 29: left rows whose deadlines had passed waited for the partner's stream, which was at the

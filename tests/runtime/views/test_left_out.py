@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,12 +10,10 @@ from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.protocol.activations import LeftOut
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.views.left_out import MOST, Standing, standing, with_gap
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.views import View
 
 STREAM = Stream(
     StreamName("t"),

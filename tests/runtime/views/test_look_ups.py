@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -12,22 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.plans.ruleset import QuerySpec
-from anabranch_contract.queries.joins import Stream, StreamKind, StreamName
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.faults import Point
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.views import versions
 from anabranch_runtime.views.look_ups import results
 from anabranch_runtime.views.versions import Maker, place_of
 from tests.support.worlds.look_up_replays import without_nan
 
-if TYPE_CHECKING:
-    from pathlib import Path
+Row = tuple[Any, ...]
 
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_runtime.faults import Point
-
-    Row = tuple[Any, ...]
 
 COLUMNS = {"s": ("k", "v"), "t": ("k", "x"), "u": ("x", "z")}
 STREAMS = {

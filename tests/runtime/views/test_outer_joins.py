@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,6 @@ import pytest
 from tests.support.worlds.outer_runs import BEGIN, Drawn, OuterRun, draw, run_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark

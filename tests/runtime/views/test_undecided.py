@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,6 @@ from anabranch_runtime.views.undecided import (
     least_between,
 )
 from tests.support.worlds.outer_runs import STREAMS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BY_KEY = Ranking((("k", "bigint"),), by_batch=False)
 KEYS = pa.array([None, *range(40)], pa.int32())

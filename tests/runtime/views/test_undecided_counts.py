@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -22,9 +22,6 @@ from anabranch_runtime.views.counts import add_left, all_left
 from anabranch_runtime.views.outer_joins import without_undecided
 from anabranch_runtime.views.undecided import Undecided
 from tests.support.worlds.outer_runs import STREAMS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BY_KEY = Ranking((("k", "bigint"),), by_batch=False)
 #: Batches of ten seconds of event time each.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,9 +22,6 @@ from anabranch_runtime.views.upkeep import Views
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun, run_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark

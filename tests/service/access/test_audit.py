@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from anabranch_contract.rest.access import Role
 from anabranch_service.access import audit as audit_module
+from anabranch_service.settings import Settings
 from tests.service.conftest import STREAMS
 from tests.support.worlds.access import Guarded, bearer, guarded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 @pytest.fixture

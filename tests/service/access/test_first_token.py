@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from redis.asyncio import Redis
 
@@ -11,9 +11,6 @@ from anabranch_service.access import first_token
 from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import utc_now
 from anabranch_service.registry.store import Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_two_services_that_share_the_file_make_one_token(redis: str, tmp_path: Path) -> None:

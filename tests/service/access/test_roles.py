@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi import APIRouter
@@ -15,9 +16,6 @@ from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, guarded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The matrix, written out: a change of a route's need has to change it here as well.
 MATRIX = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -22,13 +23,7 @@ from anabranch_service.settings import Auth, Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.transport.test_problems import problem
 from tests.support.worlds.access import Guarded, bearer, guarded
-from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually, serving
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import statistics
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,6 @@ from anabranch_contract.rest.access import Role
 from anabranch_service.settings import Settings
 from tests.service.conftest import STREAMS
 from tests.support.worlds.access import Guarded, bearer, guarded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 EVERYBODY = (None, *Role)
 #: Roles that an administrator's rights must be kept from.

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from tests.service.conftest import CHAIN, PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 WHY = Failure(
     "divide-by-zero", "a divisor is zero", "(1 / o.total)", 5, remedy="guard it, e.g. with CASE"

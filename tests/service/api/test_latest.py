@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.progress import Progress
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 JOIN = "SELECT o.order_id, i.part FROM orders o JOIN items i ON i.order_id = o.order_id"
 PATH = "/v1/streams/orders"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,16 +15,10 @@ from schemathesis import checks
 from schemathesis.core.result import Ok
 
 from anabranch_contract.rest.access import Role
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.worlds.access import bearer, guarded
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.access import Guarded
-    from tests.support.worlds.service import Service
-
+from tests.support.worlds.access import Guarded, bearer, guarded
+from tests.support.worlds.service import Service
 
 FRAGMENTS = [
     "",

@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -17,9 +17,6 @@ import pytest
 import anabranch_planner
 import anabranch_service
 from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STREAM = {"name": "events", "columns": {"id": "bigint"}}
 

@@ -8,8 +8,10 @@ looked at.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,12 +26,7 @@ from tests.service.conftest import PAIR
 from tests.support.worlds.access import Guarded, bearer
 from tests.support.worlds.access import guarded as requiring_tokens
 from tests.support.worlds.records import put
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 COLUMNS = {"a": "string"}
 SECRET = "hunter2-of-the-test"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,10 +19,6 @@ from tests.service.api.test_process import process
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.registry.test_sizes import chain
 from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 #: Seconds that a request for nothing may take beside registrations, on a busy machine.
 LATENCY = 1.0

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.rest.access import TokenIn
+from anabranch_contract.rest.documents import Closed
 from anabranch_contract.rest.plans import DryRunIn, ExplainIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
 from anabranch_contract.rest.settings import SettingsIn
 from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
-
-if TYPE_CHECKING:
-    from anabranch_contract.rest.documents import Closed
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "rest-guide.md").read_text(encoding="utf-8")
 

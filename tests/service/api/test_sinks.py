@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from typer.testing import CliRunner
 
@@ -13,9 +11,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "pairs"}
 KAFKA = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,8 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from anabranch_service.settings import Settings
+from tests.support.worlds.service import Service, serving
 
 AIRLINES = {"name": "airlines", "columns": {"code": "string", "since": "timestamp"}}
 TABLE = {**AIRLINES, "kind": "table", "key": ["code"]}

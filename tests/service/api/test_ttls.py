@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.measurements import Snapshot
 from tests.service.conftest import CHAIN, PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 DAY = 86_400_000_000
 NAMED = ("orders", "items", "customers")

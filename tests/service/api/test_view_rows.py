@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.scaling import PartialMark
 from tests.service.conftest import PAIR
 from tests.support.worlds.records import put
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 GROUPS = (
     "SELECT c.city, count(*) AS n FROM customers c JOIN orders o ON o.customer_id = c.customer_id "

@@ -14,11 +14,10 @@ from anabranch_contract.protocol.state_report import StoreReport
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_rations import period
 from tests.service.routes.test_state import report, store
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-    from tests.support.worlds.service import Service
 
 LONGEST = "orders_with_customers_and_late_shipments_by_region_2026"
 QUERIES = {

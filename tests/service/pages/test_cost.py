@@ -13,16 +13,14 @@ from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning import what_if
 from anabranch_service.registry.records import EpochRecord
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.service.pages.test_dashboard import browser, opened
 from tests.service.planning.test_costs import interim, snapshot
-from tests.support.worlds.service import serving
+from tests.support.worlds.service import Service, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

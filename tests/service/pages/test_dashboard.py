@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,15 +33,10 @@ from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_reviser import ask, interim, planned
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.deliveries import sink, staged
-from tests.support.worlds.service import eventually
+from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from playwright.sync_api import Browser, Page
-
-    from tests.support.worlds.service import Service
 
 
 #: Milliseconds within which a page shows what it is expected to, beside other tests on few cores.

@@ -11,11 +11,10 @@ from tests.service.conftest import CHAIN
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_accessibility import PAGES, broken
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

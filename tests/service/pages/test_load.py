@@ -17,11 +17,10 @@ from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.joins import QueryId
 from tests.service.conftest import PAIR
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

@@ -12,11 +12,10 @@ from anabranch_contract.plans.ruleset import RulesetId
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.test_dashboard import browser, opened
 from tests.service.planning.test_rations import period
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

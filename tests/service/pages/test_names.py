@@ -16,11 +16,10 @@ from anabranch_contract.protocol.measurements import (
 )
 from tests.service.pages.long_names import LONGEST, QUERIES, run
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

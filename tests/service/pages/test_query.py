@@ -14,12 +14,10 @@ from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
-from tests.support.worlds.service import eventually
+from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

@@ -9,11 +9,10 @@ from playwright.sync_api import expect
 
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,16 +11,12 @@ from playwright.sync_api import expect, sync_playwright
 
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.rest.access import Role
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from playwright.sync_api import Browser, Page
-
-    from anabranch_service.settings import Settings
 
 
 @pytest.fixture(scope="module")

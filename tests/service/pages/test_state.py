@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.reads import Reads
@@ -15,15 +17,11 @@ from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened
 from tests.service.routes.test_state import report, store
+from tests.support.worlds.service import Service
 from tests.support.worlds.small_pipeline import run_batches, small_pipeline
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
     from playwright.sync_api import Browser, Page
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

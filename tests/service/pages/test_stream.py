@@ -14,15 +14,13 @@ from anabranch_contract.protocol.measurements import Snapshot, StreamSample, Str
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.history import HistoryPoint
+from anabranch_service.settings import Settings
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
-from tests.support.worlds.service import serving
+from tests.support.worlds.service import Service, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,13 +14,10 @@ from playwright.sync_api import expect
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened
 from tests.service.pages.test_stream import measured
+from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Browser
-
-    from tests.support.worlds.service import Service
 
 __all__ = ["browser"]
 

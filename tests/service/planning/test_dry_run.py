@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_service.planning.dry_run import budget_after
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 PATH = "/v1/plans:dry-run"
 #: Shares no step with the chain.

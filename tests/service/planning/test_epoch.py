@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from anabranch_contract.errors import QueryError
-from anabranch_contract.plans.plan import Backfilling, LookingAhead, Objective, Optimizer, Solver
-from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.plans.plan import (
+    Backfilling,
+    LookingAhead,
+    Objective,
+    Optimizer,
+    Plan,
+    Solver,
+)
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import JoinQuery, QueryId, RelationId
 from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_planner.cost.footprint import Footprint
-from anabranch_planner.cost.statistics import NoStatistics, TableStatistics
+from anabranch_planner.cost.statistics import NoStatistics, Statistics, TableStatistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.decisions import Decisions
+from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.assumptions import AssumedStatistics
 from anabranch_service.planning.task import PlanTask, RunningEpoch
@@ -26,18 +38,6 @@ from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.cases.planned import as_running, plan_queries
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pytest
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_contract.queries.joins import JoinQuery, RelationId
-    from anabranch_planner.cost.statistics import Statistics
-    from anabranch_planner.plans.optimise import Options
 
 RECORDS: dict[str, StreamRecord] = {
     str(stream["name"]): read_stream(StreamIn.model_validate(stream), Settings(access=OPEN))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     FrequentValues,
@@ -23,10 +22,7 @@ from anabranch_planner.cost.exchange import ARRIVAL
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_service.planning.widths import OFFSET, TEXT_WIDTH, column_widths, with_exchange
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 BATCHES, ORDERS, HOSTS = 4, 4000, 3
 CITIES = ["Bonn", "Köln", None, "Ulm"]

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from redis.asyncio import Redis
 
@@ -15,9 +15,7 @@ from anabranch_service.planning.forgetter import Forgetter, whole
 from anabranch_service.registry.lease import Lease, Term
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 ACTIVE = Activation(0, {})
 ENDED = replace(ACTIVE, expired_batch=3)

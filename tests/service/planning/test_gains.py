@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,15 +17,10 @@ from anabranch_contract.protocol.interims import (
 )
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label, Stream, StreamName
-from anabranch_contract.queries.mirs import sub_join
+from anabranch_contract.queries.mirs import MirId, sub_join
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from anabranch_service.planning.gains import NOISE, Change, Orders, newest_change
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.queries.mirs import MirId
 
 INT = parse_type("int")
 STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST"}

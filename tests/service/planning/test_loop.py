@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,14 +14,11 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from anabranch_service.registry.publication import LEAST_EPOCHS
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.records import put, remove
-from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually, serving
 
 
 def test_the_start_of_the_runtime_is_answered_with_epoch_0(shop: Service) -> None:

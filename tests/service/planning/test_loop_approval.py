@@ -5,27 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.plans.remaining import choices
 from anabranch_planner.plans.running import plan_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.records import remove
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 ITEMS = "SELECT o.order_id FROM orders o JOIN items i ON i.order_id = o.order_id WHERE i.part > 3"
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from anabranch_contract.plans import ruleset as wire
 from anabranch_service.planning import epoch as planning
 from tests.service.conftest import PAIR
-from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 
 def test_the_rules_of_the_last_epoch_go_on(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
@@ -13,18 +12,15 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.progress import Boundary
 from anabranch_planner.cost.steps import PlanError
 from anabranch_service.clock import utc_now
+from anabranch_service.planning.epoch import PlannedEpoch
 from anabranch_service.planning.loop import EpochLoop, plan_and_explain
+from anabranch_service.planning.task import PlanTask
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import own_address
+from anabranch_service.settings import Settings, own_address
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from anabranch_service.planning.epoch import PlannedEpoch
-    from anabranch_service.planning.task import PlanTask
-    from anabranch_service.settings import Settings
 
 
 def lossy(task: PlanTask) -> PlannedEpoch:

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,9 +15,6 @@ import pytest
 from anabranch_contract.plans import ruleset as wire
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.replicas import PATIENCE, Replica, Replicas, two_services
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Seconds; short, so that the tests are.
 LEASE = 0.3

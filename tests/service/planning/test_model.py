@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,15 +12,13 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.normalised import AliasInfo, NormalisedInfo
 from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_service.planning.epoch import PlannedEpoch
 from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.rations import flows
 from anabranch_service.planning.task import PlanTask
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 from tests.planner.plans.test_substreams import STAR, skewed
 from tests.support.cases.planned import as_running, plan_queries
-
-if TYPE_CHECKING:
-    from anabranch_service.planning.epoch import PlannedEpoch
 
 STREAMS = {
     name: Stream(StreamName(name), (("a", parse_type("bigint")),), None, None) for name in "RSTU"

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -21,12 +22,7 @@ from anabranch_service.planning import loop, planner_process
 from anabranch_service.planning.epoch import LATER
 from anabranch_service.planning.planner_process import NICE, PlannerProcess
 from tests.service.conftest import CHAIN, PAIR
-from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 
 def children(nice: int = 0) -> list[psutil.Process]:

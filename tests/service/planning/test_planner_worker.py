@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -11,13 +12,9 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_service.planning import loop, planner_process
 from anabranch_service.planning.planner_process import Plan
 from anabranch_service.planning.planner_worker import RESTS, _Planner
+from anabranch_service.registry.publication import Sealed
 from tests.service.conftest import CHAIN, PAIR
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from anabranch_service.registry.publication import Sealed
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 class _Rests:

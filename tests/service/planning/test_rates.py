@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +13,9 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_service.planning.rates import foresee
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 ORDERS, CUSTOMERS = RelationId("orders"), RelationId("customers")
 

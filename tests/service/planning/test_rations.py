@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,7 +10,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.plans.rations import Allocation, Overload, RationSchedule, shares_at
-from anabranch_contract.plans.ruleset import RulesetId, arrival_edge
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId, arrival_edge
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.interims import Interim, StepMeasures
@@ -34,14 +33,10 @@ from anabranch_service.planning.rations import (
     measured_forest,
     ration_schedule,
 )
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.records import put
-from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually, serving
 
 _LONG = parse_type("bigint")
 JOINED = {

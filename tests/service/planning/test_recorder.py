@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
@@ -14,10 +13,8 @@ from anabranch_service.planning.recorder import Recorder
 from anabranch_service.registry.history import KEPT, MOST, point
 from anabranch_service.registry.lease import Lease
 from anabranch_service.registry.store import Store
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from anabranch_service.settings import Settings
+from tests.support.worlds.service import Service
 
 BEFORE = Progress(
     "running",

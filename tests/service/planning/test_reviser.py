@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,7 +12,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.packed import unpack
 from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.rations import Overload, Ranking, Ration
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.plans.steps import steps_of
 from anabranch_contract.protocol.interims import (
     DriftedRate,
@@ -26,15 +26,9 @@ from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_service.planning import reviser
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually, serving
 
 #: An order matches twenty customers and a hundred items.
 SNAPSHOT = Snapshot(

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.plans.steps import WHOLE, counted_steps
 from anabranch_contract.protocol.progress import Mode
+from anabranch_service.settings import Settings
 from tests.support.cases import drifting
 from tests.support.worlds.live_loop import LiveLoop
 from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_service.settings import Settings
 
 #: The batch in which the data change, and the last one.
 DRIFT, LAST = 24, 32

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.service.conftest import CHAIN, PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 NARROW = f"{PAIR} WHERE o.order_id > 100 AND c.city <> 'Oslo'"
 

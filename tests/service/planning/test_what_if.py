@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,9 +23,7 @@ from anabranch_service.registry.statements import read_statement, usable_streams
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_epoch import RECORDS
 from tests.support.cases.planned import plan_queries
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 PATH = "/v1/plans:dry-run"
 BOTH: dict[str, Any] = {"add": [{"id": "pair", "sql": PAIR}, {"id": "chain", "sql": CHAIN}]}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from anabranch_contract.rest.joint_plan import JointPlanOut
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -15,10 +14,7 @@ from anabranch_service.presenters.joint_plan import MOST_QUERIES, joint_plan_out
 from anabranch_service.registry.describe import describe
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_rations import JOINED, THREE, TWO, period, rules_of
-
-if TYPE_CHECKING:
-    from anabranch_contract.rest.joint_plan import JointPlanOut
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def plan_of(*sql: str, query: str | None = None) -> JointPlanOut:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,7 @@ from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 READ = Progress("running", streams={"orders": {"input": 12, "unseen": 9}, "items": {"input": 4}})
 NEVER = Activation(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,9 +18,7 @@ from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.pipeline_metrics import FAMILIES, Observed, exposition
 from anabranch_service.registry.source_status import Sources
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(anabranch_\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", re.MULTILINE)

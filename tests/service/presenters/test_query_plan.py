@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.state_report import StateReport
+from anabranch_contract.rest.query_plan import QueryPlanOut
 from anabranch_service.planning.rations import flows, result_seconds, seconds_of
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 from anabranch_service.registry.describe import describe
 from tests.service.planning.test_rations import JOINED, THREE, TWO, period, rules_of
 from tests.service.routes.test_state import report, store
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.state_report import StateReport
-    from anabranch_contract.rest.query_plan import QueryPlanOut
 
 
 def plan_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,9 +21,7 @@ from anabranch_contract.protocol.progress import Boundary, Progress
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.control import Control
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 READS = {
     "customer_id:bigint": Reads(

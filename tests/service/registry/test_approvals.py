@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
@@ -16,11 +16,7 @@ from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def plan(digest: str, basis: str = "b") -> HeldPlan:

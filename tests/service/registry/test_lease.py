@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 from redis.asyncio import Redis
@@ -15,9 +15,6 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.registry.lease import LeadershipLost, Lease, leader_of
 from anabranch_service.registry.publication import Publication
 from anabranch_service.registry.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 NAMESPACE = "lease"
 KEYS = Keys(NAMESPACE)

@@ -6,8 +6,8 @@ import asyncio
 import json
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING
 
+import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
@@ -15,9 +15,6 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_service.registry import mirror
 from anabranch_service.registry.mirror import Mirror
 from tests.support.worlds.records import put, remove
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def _mirror(connection: AsyncRedis, keys: Keys, read: list[str]) -> Mirror[int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
@@ -23,11 +23,7 @@ from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
 from tests.service.planning.test_planner_process import children
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -26,10 +27,6 @@ from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.severed import Severed
 from tests.support.worlds.service import Service, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Queries at the beginning: enough for plans to be made in a process of their own.
 QUERIES = 30

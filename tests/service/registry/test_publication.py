@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -20,11 +21,7 @@ from anabranch_service.registry.publication import Patched, Publication, seal, s
 from anabranch_service.registry.records import EpochRecord, KeptRevision
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 HELD = HeldPlan(
     digest="d", basis="b", since=utc_now(), proposed_at=utc_now(), epoch=3, waiting=("pair",)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from anabranch_service.registry.publication import seal, seal_again
 from anabranch_service.registry.records import EpochRecord, Explanation, PlanDetails
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 LATER = datetime(2026, 11, 24, tzinfo=UTC)
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.records import put
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 
 def chain(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,7 @@ from anabranch_contract.plans.ruleset import RulesetId, loads
 from anabranch_service.registry.records import QueryRecord
 from tests.service.conftest import PAIR
 from tests.support.worlds.records import put
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 JOIN = "SELECT o.total, i.part FROM orders o JOIN items i ON o.order_id = i.order_id"
 #: The partner is not among the inner joins of the left rows.

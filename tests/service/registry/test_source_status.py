@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,12 +13,7 @@ from anabranch_contract.protocol.intake import SourceState, SourceStatus, Stream
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.registry.source_status import summary
 from tests.service.conftest import PAIR
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 
 def test_a_long_reason_ends_with_a_word_and_says_where_the_rest_is() -> None:

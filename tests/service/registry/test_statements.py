@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -15,15 +17,10 @@ from anabranch_planner.sql.syntax import parse_statement
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, read_statement, usable_streams
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.service.planning.test_epoch import RECORDS
 from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-    from anabranch_service.settings import Settings
 
 LINES = "SELECT o.total, i.part FROM orders o JOIN items i ON o.order_id = i.order_id"
 #: Queries that are registered; every other one implies the filter of the one before.

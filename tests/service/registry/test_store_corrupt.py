@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.service.conftest import PAIR
 from tests.service.transport.test_problems import problem
-from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 
 @pytest.mark.parametrize(

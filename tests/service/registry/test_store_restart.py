@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
 
 
 def test_every_request_is_served_once_redis_is_back(settings: Settings) -> None:

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def test_nothing_has_been_published_yet(service: Service) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import VERSION, Heartbeat, Progress
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    import pytest
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from anabranch_service.settings import Settings
+from tests.support.worlds.service import Service, serving
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.progress import Progress
+from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 
 def test_a_query_is_told_back_in_the_words_of_its_author(shop: Service) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.service.conftest import CHAIN, PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def batch(shop: Service, *queries: dict[str, Any], status: int = 200, **more: Any) -> Any:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from anabranch_contract.protocol.activations import Activation, PastResults, PastStatus
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 TIMED = {
     "columns": {"order_id": "bigint", "at": "timestamp"},

@@ -6,8 +6,10 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -18,6 +20,7 @@ from typer.testing import CliRunner
 from anabranch_client.cli.app import app
 from anabranch_client.errors import ApiError
 from anabranch_client.rest.api import AsyncClient, Client
+from anabranch_client.rest.tail import TailEvent
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.sinks import tail as runtime_tail
@@ -26,14 +29,7 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_service.streaming import tail as service_tail
 from tests.service.conftest import PAIR
 from tests.support.surroundings.deliveries import sink, staged
-from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_client.rest.tail import TailEvent
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.records import remove
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 LARGE = PAIR + " WHERE o.total > 10"
 

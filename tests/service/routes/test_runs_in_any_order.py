@@ -7,7 +7,7 @@ query's present run goes on, and a deleted query lets its streams go.
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -17,9 +17,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.records import remove
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 LIVE = ("pending", "active", "paused", "expiring")
 STATEMENTS = {"put": PAIR, "put large": f"{PAIR} WHERE o.total > 10", "put chain": CHAIN}

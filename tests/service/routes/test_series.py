@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from anabranch_contract.protocol.interims import (
@@ -16,9 +14,7 @@ from anabranch_contract.protocol.interims import (
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 STEP = (MirId("customers,orders"), (Label("orders"),), (Label("customers"),))
 INTERIMS = (

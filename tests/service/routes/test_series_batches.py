@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tests.service.pages.test_batches import batch, keep
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def test_phases_add_up_to_the_time_of_a_batch(service: Service) -> None:

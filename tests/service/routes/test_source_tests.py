@@ -8,7 +8,8 @@ import socket
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,13 +17,9 @@ import pytest
 from pyarrow import fs
 
 from anabranch_contract.connectors.policy import AccessPolicy
+from anabranch_service.settings import Settings
 from tests.support.surroundings.s3 import BUCKET, s3_server
 from tests.support.worlds.service import Service, serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_service.settings import Settings
 
 COLUMNS = {"id": "int", "price": "decimal(6,2)", "name": "string", "at": "timestamp"}
 

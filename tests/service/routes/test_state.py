@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, StoreStatistics
@@ -18,9 +17,7 @@ from anabranch_contract.protocol.state_report import (
     StoreReport,
 )
 from tests.service.conftest import PAIR
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 
 def store(name: str, rows: int) -> StoreReport:

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from anabranch_contract.protocol.intake import RECORDED, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR, STREAMS
-
-if TYPE_CHECKING:
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 PLAIN = {"name": "events", "columns": {"id": "BIGINT", "at": "timestamp", "kind": "varchar"}}
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
-from tests.support.worlds.service import eventually, serving
-
-if TYPE_CHECKING:
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually, serving
 
 
 def gauge(service: Service) -> float:

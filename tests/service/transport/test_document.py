@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from openapi_spec_validator import validate
 
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def references(value: Any) -> Iterator[str]:

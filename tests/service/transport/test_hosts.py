@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_service.errors import SettingsError
+from anabranch_service.settings import Settings
 from tests.service.conftest import STREAMS
 from tests.service.transport.test_problems import problem
 from tests.support.worlds.access import guarded
-from tests.support.worlds.service import serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_service.settings import Settings
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, serving
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
@@ -20,10 +21,6 @@ from tests.service.api.test_process import environment
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import bearer
 from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 #: Of the process under test: what takes minutes by default takes seconds.
 SECONDS, CONNECTIONS, BODY = 1.0, 24, 64 * 1024

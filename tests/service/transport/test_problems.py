@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.worlds.service import Service
+
 if TYPE_CHECKING:
     import httpx
-
-    from tests.support.worlds.service import Service
 
 
 def problem(response: httpx.Response, status: int) -> dict[str, object]:

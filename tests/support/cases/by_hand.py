@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.queries.joins import Label
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import base_mir
 from anabranch_planner.plans.compile import compile_ruleset
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
 
 
 def by_hand(orders: Mapping[str, tuple[str, ...]], *queries: JoinQuery) -> Ruleset:

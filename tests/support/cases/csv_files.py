@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.text_values import reader_of
 from anabranch_contract.queries.types import parse_type
-
-if TYPE_CHECKING:
-    import random
 
 #: Texts for columns of each type; some do not fit.
 TEXTS = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING
 
-from anabranch_contract.plans.plan import Solver
-from anabranch_contract.queries.mirs import base_mir
+from anabranch_contract.plans.plan import Plan, Solver
+from anabranch_contract.queries.mirs import Mir, base_mir
 from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
@@ -17,13 +18,6 @@ from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
 from tests.support.cases.small_problems import RELATIONS, SmallProblem, small_problem
 from tests.support.oracles.brute_force import cheapest, insert_price, prices
 from tests.support.oracles.exactness import ROUNDING, same
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.mirs import Mir
-    from anabranch_planner.cost.model import CostModel
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from random import Random
 
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import DataType, parse_type
 from tests.support.cases.typed_queries import Alias, Condition, Join, build_query
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from random import Random
-
-    from tests.support.oracles.evaluate import Value
-    from tests.support.oracles.history import Batch
+from tests.support.oracles.evaluate import Value
+from tests.support.oracles.history import Batch
 
 MINUTE = 60_000_000
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_service.planning.epoch import PlannedEpoch, plan_epoch
 from anabranch_service.planning.task import PlanTask, RunningEpoch
 from anabranch_service.planning.what_if import explained
 from anabranch_service.registry.records import EpochRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.queries.joins import JoinQuery
 
 
 def plan_queries(queries: Sequence[JoinQuery], task: PlanTask) -> PlannedEpoch:

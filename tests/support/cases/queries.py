@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.expressions import Column, Output
 from anabranch_contract.queries.joins import (
     AttrRef,
@@ -20,15 +21,10 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.statistics import Ahead
 from tests.support.oracles.closure import equal_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-    from anabranch_planner.cost.constants import CostConstants
-    from anabranch_planner.cost.exchange import Exchange
-    from anabranch_planner.cost.statistics import Ahead
 
 INT = DataType(TypeKind.INT)
 

@@ -6,9 +6,10 @@ And random layouts: a ruleset's stores, each with a number of partitions of its 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from random import Random
 
 import pyarrow as pa
 from msgspec import structs
@@ -43,10 +44,6 @@ from anabranch_planner.plans.running import plan_of
 from anabranch_planner.plans.there import StoresThere, owners
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.keys import key_vector
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from random import Random
 
 
 def random_plan(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.measurements import JoinSample
+from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
 from benchmarks.planner.random_queries import tree
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.measurements import JoinSample
-    from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from random import Random
 
-from anabranch_contract.plans.rations import Ranking, Ration, RationSchedule
+from anabranch_contract.plans.rations import Allocation, Ranking, Ration, RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import JoinQuery, Label, Stream
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.types import key_type
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
-    from anabranch_contract.plans.rations import Allocation
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery, Label, Stream
 
 _SHARES = (0.0, 0.05, 0.3, 0.5, 0.7, 0.95)
 

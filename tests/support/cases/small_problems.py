@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
 from tests.support.cases.queries import FixedStatistics, join_query
-
-if TYPE_CHECKING:
-    from anabranch_contract.queries.joins import JoinQuery
 
 #: Queries' sizes, and how often each is drawn.
 SIZES = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anabranch_contract.plans.ruleset import StoreId, StoreSpec, TimeBound
+from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreSpec, TimeBound
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import parse_type
@@ -13,14 +14,9 @@ from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.state.coverage import Interval
 from anabranch_runtime.state.manifest import StoreState
 from anabranch_runtime.storage.segment import Segment
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.state.coverage import Interval
 
 MINUTE = 60_000_000
 RS = "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import numpy as np
 import sqlglot
 from sqlglot import exp
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
-
-    from tests.support.scenarios.queries import Condition, Draft
+from tests.support.scenarios.queries import Condition, Draft
 
 #: Where a column of the draft is found: (alias, column) -> (alias, column).
 Columns = dict[tuple[str, str], tuple[str, str]]

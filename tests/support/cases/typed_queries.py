@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Output
 from anabranch_contract.queries.joins import (
@@ -21,9 +21,6 @@ from anabranch_contract.queries.joins import (
 )
 from anabranch_contract.queries.types import key_type
 from tests.support.oracles.closure import equal_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)

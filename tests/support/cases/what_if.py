@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from random import Random
 
+from anabranch_contract.plans.plan import Plan
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from tests.support.cases.queries import FixedStatistics, join_query
 from tests.support.cases.random_plans import random_plan
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from anabranch_contract.plans.plan import Plan
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.model import CostModel
 
 
 def small_queries(rng: Random, *, least: int = 1) -> list[JoinQuery]:

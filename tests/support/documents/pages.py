@@ -7,11 +7,9 @@ blocks and inline code.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 #: Folders whose Markdown is read by people; hidden folders below them are skipped.

@@ -6,14 +6,15 @@ neither its graph of states nor its integer program; steps are shared by equal p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.merging import merges, rewrites
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, base_mir, sub_join
 from anabranch_planner.cost.footprint import StepKey
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.demands import DEFAULT_WIDTH, Limits, Switching
 from anabranch_planner.search.printed.candidates import (
     CandidateOrder,
@@ -21,11 +22,6 @@ from anabranch_planner.search.printed.candidates import (
     partition_candidates,
     sub_query,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_planner.cost.model import CostModel
 
 Trail = tuple[object, ...]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from anabranch_contract.queries.expressions import Column, Expr, Literal
 from anabranch_contract.queries.types import (
@@ -22,9 +23,6 @@ from anabranch_contract.queries.types import (
     DataType,
     TypeKind,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Value: TypeAlias = bool | int | float | str | bytes | Decimal | None
 

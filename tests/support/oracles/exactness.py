@@ -14,9 +14,10 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -32,9 +33,6 @@ from anabranch_planner.search.routes import finish, route_greedily, tree_routes
 from anabranch_planner.solvers.interface import Status
 from tests.support.cases.small_problems import SmallProblem, small_problem
 from tests.support.oracles.brute_force import cheapest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: Costs that differ relatively by less are the same.
 ROUNDING = 1e-6

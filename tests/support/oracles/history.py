@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.joins import Stream
 from tests.support.oracles.evaluate import Value
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import Stream
 
 #: One batch: stream name -> rows, in arrival order.
 Batch = Mapping[str, Sequence[Mapping[str, Value]]]

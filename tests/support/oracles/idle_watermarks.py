@@ -6,12 +6,9 @@ clock. Stated batch by batch over what has been seen so far, and sharing no code
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.support.scenarios.file import StreamEntry
+from tests.support.scenarios.file import StreamEntry
 
 
 def watermarks(

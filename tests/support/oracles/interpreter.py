@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -33,17 +34,13 @@ from anabranch_contract.plans.ruleset import (
     arrival_edge,
 )
 from anabranch_contract.protocol.activations import Activation, Visibility
+from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.joins import AttrRef, Label, QueryId, RelationId, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.keys import key_vector
 from tests.support.oracles.evaluate import Value, evaluate, holds, key_of
 from tests.support.oracles.history import Arrival, History, sees
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from anabranch_contract.queries.expressions import Column, Expr
 
 #: The arrival sequences of a result's members, in the order of the FROM clause.
 Found: TypeAlias = tuple[int, ...]

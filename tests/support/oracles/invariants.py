@@ -6,28 +6,22 @@ Shares no code with what it checks but the types of state and ruleset.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from anabranch_contract.plans.ruleset import home_partition
+from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, home_partition
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.joins import Relation
+from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lookups import tables
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.state.manifest import Manifests
+from anabranch_runtime.state.manifest import Manifests, State, StoreState
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA
 from anabranch_runtime.storage.segment_cache import read_segment
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.queries.joins import Relation
-    from anabranch_contract.queries.mirs import MirId
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State, StoreState
-    from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.task.context import BatchContext
 
 
 def _check_load(reports: Sequence[TaskReport]) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.sinks.ledger import read_paid
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def made_good(results: Path) -> set[tuple[int, str, str]]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.expressions import Column, Expr, columns
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from tests.support.oracles.evaluate import Value, evaluate, holds, key_of
 from tests.support.oracles.history import Arrival, History, covers, sees
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from tests.support.oracles.interpreter import Found
+from tests.support.oracles.interpreter import Found
 
 _EVERYTHING = Activation(0, {})
 

@@ -9,26 +9,22 @@ Results are compared as multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlglot
 from sqlglot import exp
 
+from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.protocol.activations import Activation, PastStatus
 from anabranch_runtime.index.ranks import ranks
 from tests.support.oracles.idle_watermarks import watermarks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from anabranch_contract.plans.rations import Ranking
-    from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
+from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
 
 #: Columns of the oracle's own, beside the stream's.
 ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__invalid"

@@ -7,15 +7,11 @@ solves it by its own branch and cut.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch_contract.plans.plan import Solver
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
-
-if TYPE_CHECKING:
-    from anabranch_planner.search.problem import Problem
 
 
 def optimum(problem: Problem) -> float:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.reads import Reads
-    from anabranch_runtime.probe.probe import EdgeMeter, Prober
-    from anabranch_runtime.storage.partial import Partial
+from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.probe.probe import EdgeMeter, Prober
+from anabranch_runtime.storage.partial import Partial
 
 
 def tuples(made: Partial | None) -> list[list[int]]:

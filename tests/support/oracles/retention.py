@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.queries.joins import Relation
 from anabranch_runtime.epochs.lifecycle import serves
-from anabranch_runtime.epochs.retention import clocks
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-    from anabranch_contract.queries.joins import Relation
-    from anabranch_runtime.epochs.retention import Limits
-    from anabranch_runtime.state.manifest import State, StoreState
+from anabranch_runtime.epochs.retention import Limits, clocks
+from anabranch_runtime.state.manifest import State, StoreState
 
 
 def thresholds(state: State, ruleset: Ruleset, store: StoreState) -> Limits:

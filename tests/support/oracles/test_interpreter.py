@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
@@ -19,9 +19,6 @@ from tests.support.oracles.evaluate import evaluate, holds
 from tests.support.oracles.history import Batch, History, record
 from tests.support.oracles.interpreter import interpret
 from tests.support.oracles.nested_loop import nested_loop
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.ruleset import Ruleset
 
 INT = parse_type("int")
 STREAMS = {

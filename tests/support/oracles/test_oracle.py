@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +15,6 @@ from anabranch_contract.protocol.activations import Activation, Visibility
 from tests.support.oracles.oracle import Comparison, Oracle, OracleQuery, StreamCounts, from_spark
 from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
 from tests.support.worlds.replay_check import filtered
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MINUTE = 60_000_000
 ALL = Activation(0, {})

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
+from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 from anabranch_planner.cost.steps import PlanError, Prefix
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step
-    from anabranch_contract.queries.joins import JoinQuery, Label
 
 
 def witness(plan: Plan, order: ProbeOrder, queries: Sequence[JoinQuery]) -> JoinQuery:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId, base_mir
-from anabranch_planner.cost.steps import SubJoins, Trails, trails
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.steps import Prefix, SubJoins, Trails, trails
 from anabranch_planner.explain.detours import Detours
 from anabranch_planner.search.copies import attribute_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.plans.plan import Plan, ProbeOrder, Step, StoreCopy
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.cost.steps import Prefix
 
 
 def without(

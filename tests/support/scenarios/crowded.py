@@ -4,8 +4,9 @@ filters, windows, and when they come and go. Keys are integers; tuples come out 
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,6 @@ import yaml
 
 from tests.support.oracles.oracle import from_spark
 from tests.support.scenarios.draw import Generated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Batches, rows of a stream in each, values of a key, values of the column that is filtered by.
 BATCHES, ROWS, KEYS, VALUES = 8, 14, 9, 10

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -13,10 +15,6 @@ from tests.support.oracles.oracle import Oracle, OracleQuery
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.queries import Draft, World
 from tests.support.scenarios.rows import RECORDED, Size, make_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -37,6 +38,7 @@ from anabranch_client.replay.player import Observer
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
+from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
 from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.state.manifest import Manifests
@@ -44,13 +46,7 @@ from tests.support.oracles.ledger import made_good
 from tests.support.oracles.oracle import Withheld
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until
-from tests.support.worlds.replay_check import check
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.protocol.progress import Progress
-    from tests.support.worlds.replay_check import Verdict
+from tests.support.worlds.replay_check import Verdict, check
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"

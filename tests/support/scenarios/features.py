@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.oracles.oracle import ROW, TAU, Oracle
-from tests.support.scenarios.file import Scenario, read_document, read_scenario
+from tests.support.oracles.oracle import ROW, TAU, Oracle, OracleQuery
+from tests.support.scenarios.draw import Generated
+from tests.support.scenarios.file import QueryEntry, Scenario, read_document, read_scenario
 from tests.support.worlds.replay_check import filtered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.oracles.oracle import OracleQuery
-    from tests.support.scenarios.draw import Generated
-    from tests.support.scenarios.file import QueryEntry
 
 _COLUMN = re.compile(r"\b[a-h]\.\w+")
 _EQUALITY = re.compile(r"^[\w.+() ]+ = [\w.+() ]+$")

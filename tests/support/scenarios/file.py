@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,9 +21,6 @@ from anabranch_contract.protocol.activations import (
     PastStatus,
     Visibility,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _UNITS = {
     "microsecond": 1,

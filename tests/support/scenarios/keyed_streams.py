@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 NAMES = "rst"
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

@@ -6,8 +6,9 @@ What a seed means without is what it was: what is added is drawn by a generator 
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +19,6 @@ from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_document, read_scenario
 from tests.support.scenarios.rows import RECORDED, Size
 from tests.support.scenarios.ttls import with_ttls
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def generate_with_latest(seed: int, folder: Path, size: Size = RECORDED) -> Generated:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,9 +17,6 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
 from tests.support.scenarios.file import read_report
 from tests.support.worlds.view_runs import comparable, current_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TS = ("ts", parse_type("timestamp"))
 #: Before 1970, where Spark's own watermark does not get.

@@ -5,8 +5,8 @@ What a seed means without them stays what it is: they are drawn by a generator o
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -14,9 +14,6 @@ from tests.support.oracles.oracle import Oracle
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_document, read_scenario
 from tests.support.scenarios.rows import RECORDED, Size
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def generate_with_past(seed: int, folder: Path, size: Size = RECORDED) -> Generated:

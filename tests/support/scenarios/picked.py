@@ -5,12 +5,15 @@ What a seed means without is what it was: what is added is drawn by a generator 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import yaml
 
 from anabranch_contract.plans.plan import Optimizer
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.statistics import TableStatistics
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.revise import RevisionRequest, revise
@@ -18,13 +21,6 @@ from anabranch_planner.plans.running import running_plan
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_document
 from tests.support.scenarios.rows import RECORDED, Size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import JoinQuery
 
 
 def generate_picked(seed: int, folder: Path, size: Size = RECORDED) -> Generated:

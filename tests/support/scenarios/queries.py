@@ -7,19 +7,15 @@ small, and most results non-empty.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tests.support.oracles.oracle import Oracle, OracleQuery
 from tests.support.scenarios.file import QueryEntry, micros
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
-    from tests.support.scenarios.rows import Table
+from tests.support.scenarios.rows import Table
 
 _INTERVALS = ("5' MINUTE", "20' MINUTE", "45' MINUTE", "1' HOUR", "30' SECOND")
 _WINDOWS = ("10 minutes", "25 minutes", "PT45M", "1 hour", "90 minutes", "PT2H")

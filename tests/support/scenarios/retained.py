@@ -5,8 +5,8 @@ What a seed means without is what it was: what is added is drawn by a generator 
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -16,9 +16,6 @@ from tests.support.scenarios.file import read_document, read_scenario
 from tests.support.scenarios.latest import with_latest
 from tests.support.scenarios.rows import RECORDED, Size
 from tests.support.scenarios.ttls import with_ttls
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DURATIONS = ("5 minutes", "20 minutes", "1 hour")
 

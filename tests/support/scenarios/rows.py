@@ -7,20 +7,17 @@ a stream's rows, and batches without any (which only the local engine can be giv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _START = datetime(2024, 3, 1, tzinfo=UTC)
 _TIMESTAMP, _LOCAL = pa.timestamp("us", tz="UTC"), pa.timestamp("us")

@@ -6,19 +6,15 @@ come late or never: all of it is data, so that a run can be repeated, printed an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.plans.rations import Allocation
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_contract.protocol.progress import Mode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.plans.rations import Allocation
 
 #: Attempts that a batch gets before the pipeline fails (and is started again).
 ATTEMPTS = 2

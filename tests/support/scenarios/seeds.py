@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 #: Through ``anabranch replay``, by default. Few, but with all of ``features.WANTED`` in them
 #: (``test_scenarios.py`` sees to it).

@@ -5,8 +5,9 @@ What a seed means without is what it was: what is added is drawn by a generator 
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -17,9 +18,6 @@ from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_document, read_scenario
 from tests.support.scenarios.latest import keys_of
 from tests.support.scenarios.rows import RECORDED, Size
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def generate_with_tables(seed: int, folder: Path, size: Size = RECORDED) -> Generated:

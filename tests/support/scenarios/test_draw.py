@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.features import WANTED, features
 from tests.support.scenarios.seeds import FEW
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_equal_seeds_give_equal_files(tmp_path: Path) -> None:

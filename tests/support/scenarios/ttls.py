@@ -5,9 +5,11 @@ What a seed means without ttls stays what it is: theirs are drawn by a generator
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -18,10 +20,6 @@ from tests.support.plain_service import stream_of
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import Scenario, read_document, read_scenario
 from tests.support.scenarios.rows import RECORDED, Size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 #: Event time goes on by about ten minutes a batch (``scenario_rows``).
 _TTLS = ("5 minutes", "10 minutes", "PT15M", "25 minutes", "40 minutes", "1 hour", "PT2H")

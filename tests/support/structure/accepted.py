@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from tests.support.structure import code, words
 from tests.support.structure.code import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 FILE: Final = ROOT / "tests/support/structure/accepted.json"
 #: Rule → its measure. Each measure maps a violation to its size.

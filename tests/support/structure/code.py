@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grimp
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PACKAGES: Final = ("contract", "planner", "runtime", "service", "client")

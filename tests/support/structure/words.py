@@ -12,13 +12,11 @@ import re
 import subprocess
 import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from io import StringIO
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.structure.code import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Areas whose texts are searched, each a top-level folder or a file.
 AREAS: Final = (

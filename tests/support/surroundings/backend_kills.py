@@ -17,22 +17,18 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-from benchmarks.umjoin.backends.interface import BackendKind, TableSpec
+from benchmarks.umjoin.backends.interface import Backend, BackendKind, TableSpec
 from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.opening import open_backend
 from tests.support.surroundings.backends import PLENTY, stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benchmarks.umjoin.backends.interface import Backend
 
 #: Enough for two merges, and for most rows of the timed table to expire.
 BATCHES = 14

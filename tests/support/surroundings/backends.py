@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.storage.segment import SIGMA, TAU
-from benchmarks.umjoin.backends.interface import BackendKind, Bounds
+from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
+from benchmarks.umjoin.backends.interface import Backend, BackendKind, Bounds, Table, TableSpec
 from benchmarks.umjoin.backends.lsm import LsmBackend
 from benchmarks.umjoin.backends.opening import open_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from anabranch_runtime.storage.segment import IndexKey
-    from benchmarks.umjoin.backends.interface import Backend, Table, TableSpec
 
 KINDS = tuple(BackendKind)
 #: Enough for what tests store.

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _ROOT = Path("/sys/fs/cgroup/memory")
 #: Why there may be none, and what can be done.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import ResultWriter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow as pa
     from redis import Redis
 
 

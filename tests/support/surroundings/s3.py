@@ -6,11 +6,8 @@ import os
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BUCKET = "states"
 #: The program of the server; it prints its port, and ends with its input.

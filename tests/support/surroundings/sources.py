@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anabranch_contract.codec import to_json
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source
-
-if TYPE_CHECKING:
-    from anabranch_contract.protocol.registered import StreamRecord
 
 
 def understood(record: StreamRecord) -> StreamRecord:

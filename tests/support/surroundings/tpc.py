@@ -9,10 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 #: The DuckDB that there are extensions for.
 VERSION = "1.5.5"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,14 +18,9 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.sql.dialects import to_spark
 from anabranch_runtime.columns.arrow_types import spark_type
+from tests.support.surroundings.tpc import Workload
 from tests.support.worlds.replay_check import replay
 from tests.support.worlds.view_runs import current_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.support.surroundings.tpc import Workload
 
 #: Batches that a replay has.
 BATCHES = 5

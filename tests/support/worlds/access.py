@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 
 from anabranch_contract.rest.access import Role
-from anabranch_service.settings import Auth
+from anabranch_service.clock import Clock
+from anabranch_service.settings import Auth, Settings
 from tests.support.worlds.service import Service, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_service.clock import Clock
-    from anabranch_service.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from anabranch_contract.queries.expressions import Column, substitute
-from anabranch_contract.queries.joins import Stream, StreamName
+from anabranch_contract.queries.expressions import Column, Expr, substitute
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Stream, StreamName
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from tests.support.oracles.evaluate import key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery
 
 
 def streams_of(tables: Mapping[str, pa.Table]) -> dict[str, Stream]:

@@ -4,7 +4,8 @@ tuple ``a = 0`` to R and one to S, with ``b`` as S's value, so that every R join
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,19 +15,15 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control, fetch_ruleset
+from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, rules
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 KEYS = Keys("test")
 

@@ -7,6 +7,7 @@ aside before; nothing else may be missing. DuckDB says what there has to be.
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from tests.support.worlds.outer_runs import EPOCH, OuterRun
 from tests.support.worlds.view_runs import ViewRun
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 MILLISECOND, SECOND, DAY = 1_000, 1_000_000, 86_400_000_000

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import redis
 
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.protocol.intake import RECORDED
+from anabranch_contract.protocol.intake import RECORDED, UnreadPiece
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
@@ -27,22 +28,16 @@ from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.feed import UnreadNote
+from anabranch_runtime.sources.feed import Piece, Problem, UnreadNote
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules, stream
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from anabranch_contract.protocol.intake import UnreadPiece
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.sources.feed import Piece, Problem
-    from anabranch_runtime.task.context import BatchContext
 
 KEYS = Keys("test")
 QUERIES = {

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Progress
+from tests.support.oracles.oracle import OracleQuery
+from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.replay_check import Verdict, check
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.support.oracles.oracle import OracleQuery
-    from tests.support.worlds.hosts import Cluster
 
 
 @dataclass(slots=True)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import duckdb
 import psutil
@@ -24,18 +26,12 @@ import redis
 
 from anabranch_client.errors import ClientError
 from anabranch_client.rest.api import Client
+from anabranch_contract.protocol.progress import Progress
+from tests.support.surroundings.network import Host
+from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.processes import PATIENCE, wait_until
 from tests.support.worlds.strikes import processes
 from tests.support.worlds.up import Target
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from anabranch_contract.protocol.progress import Progress
-    from tests.support.surroundings.network import Host
-    from tests.support.worlds.hosts import Cluster
 
 NAMESPACE = "anabranch"
 STREAMS = "abc"

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 import redis
@@ -28,10 +30,6 @@ from tests.support.surroundings.network import Host, Network, network
 from tests.support.surroundings.s3 import BUCKET, SERVER
 from tests.support.worlds.processes import wait_until
 from tests.support.worlds.replay_check import ROOMS, ROOT
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator, Mapping, Sequence
 
 _SPARK = Path(pyspark.__file__).parent
 _PROXY = Path(__file__).parents[1] / "surroundings" / "s3_proxy.py"

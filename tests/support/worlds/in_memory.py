@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import DataType, parse_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.support.oracles.evaluate import Value
-    from tests.support.oracles.history import Batch
-    from tests.support.scenarios.file import Scenario, StreamEntry
+from tests.support.oracles.evaluate import Value
+from tests.support.oracles.history import Batch
+from tests.support.scenarios.file import Scenario, StreamEntry
 
 _NAMES = {
     pa.int8(): "tinyint",

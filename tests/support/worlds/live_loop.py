@@ -5,13 +5,17 @@ begins when the measurements and boundaries before it have been answered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from redis import Redis
 
 from anabranch_contract.packed import unpack
 from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import StreamName
@@ -19,22 +23,13 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from anabranch_service.planning import reviser
 from tests.support.surroundings.policy import OPEN
-from tests.support.worlds.service import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import pytest
-
-    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service, eventually
 
 
 class LiveLoop:

@@ -13,18 +13,22 @@ import itertools
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from unittest.mock import patch
 
 import redis
 
 from anabranch_contract.plans.patches import is_patch
-from anabranch_contract.plans.rations import RationSchedule
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.plan import Backfilling
+from anabranch_contract.plans.rations import Ration, RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
@@ -40,34 +44,29 @@ from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recordings.recording import Recording, convert, read_rows
 from anabranch_runtime.state.debt import Debt
+from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.documents import read_text
 from anabranch_runtime.storage.segment_cache import close_all
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
+from anabranch_runtime.views.upkeep import Views
 from tests.support.cases.random_rations import planned_rations, random_rations
 from tests.support.oracles.invariants import Watch
 from tests.support.oracles.ledger import made_good
 from tests.support.oracles.oracle import Oracle, Withheld
-from tests.support.plain_service import PlainService, last_snapshot, odd_plans, plan_normally
-from tests.support.scenarios.file import called, read_document, read_scenario
+from tests.support.plain_service import (
+    PlainService,
+    Planner,
+    last_snapshot,
+    odd_plans,
+    plan_normally,
+)
+from tests.support.scenarios.file import Scenario, called, read_document, read_scenario
 from tests.support.scenarios.script import ATTEMPTS, Death, Fault, Point, Script
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.mail import Mail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
-
-    from anabranch_contract.plans.plan import Backfilling
-    from anabranch_contract.plans.rations import Ration
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import Stream
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.task.context import BatchContext
-    from anabranch_runtime.views.upkeep import Views
-    from tests.support.plain_service import Planner
-    from tests.support.scenarios.file import Scenario
 
 
 def _short(limit: int | None, tasks: int) -> Budget:

@@ -8,7 +8,10 @@ look-up has one thing more: that the row of the table is there in the left row's
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.views.upkeep import Views
+from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import stream_of
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import draw
@@ -26,15 +32,7 @@ from tests.support.worlds.outer_runs import emitted
 from tests.support.worlds.view_runs import comparable
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
-
-    from anabranch_contract.protocol.activations import Activation, ViewRows
-    from anabranch_runtime.driver.driver import Driver
-    from tests.support.oracles.oracle import Oracle
 
 BEGIN = dt.datetime(1969, 12, 31, 23, 0, tzinfo=dt.UTC)
 NEAR = "{a}.ts BETWEEN {b}.ts - INTERVAL '10' MINUTE AND {b}.ts + INTERVAL '10' MINUTE"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from anabranch_runtime.exchange.traffic import Letter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 @dataclass(slots=True)

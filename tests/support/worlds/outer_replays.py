@@ -9,7 +9,9 @@ withheld.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +21,23 @@ import pyarrow.parquet as pq
 import yaml
 
 from anabranch_contract.plans.rations import Ranking
+from anabranch_contract.protocol.activations import LeftRows, ViewRows
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
-from anabranch_runtime.sinks.completeness import read_completeness
+from anabranch_runtime.sinks.completeness import Completeness, read_completeness
 from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.views.upkeep import Views
 from tests.support.oracles.ledger import made_good
 from tests.support.scenarios.script import Script, draw
 from tests.support.worlds import outer_runs
 from tests.support.worlds.local_replay import LocalReplay
-from tests.support.worlds.outer_runs import BEGIN, STREAMS
+from tests.support.worlds.outer_runs import BEGIN, STREAMS, Drawn
 from tests.support.worlds.view_runs import MINUTE
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
-
-    from anabranch_contract.protocol.activations import LeftRows, ViewRows
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_runtime.driver.driver import Driver
-    from anabranch_runtime.sinks.completeness import Completeness
-    from tests.support.worlds.outer_runs import Drawn
 
 #: (batch, k, v, ts) of a stream's rows.
 Rows = list[tuple[int, int | None, int, dt.datetime]]

@@ -8,7 +8,9 @@ passed.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
@@ -27,12 +30,7 @@ from anabranch_runtime.views.upkeep import Views
 from tests.support.worlds.view_runs import MINUTE, comparable, current_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
-
-    from anabranch_contract.protocol.activations import ViewRows
 
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

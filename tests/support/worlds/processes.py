@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 
 from anabranch_client.processes.allowed import Access
 from anabranch_client.processes.children import free_port, session, signal_all
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from anabranch_client.rest.api import Client
-    from anabranch_contract.protocol.progress import Progress
+from anabranch_client.rest.api import Client
+from anabranch_contract.protocol.progress import Progress
 
 #: A start of the JVM on a machine that is busy with something else takes its time.
 PATIENCE = 240.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from anabranch_contract.protocol.keys import Keys
+
 if TYPE_CHECKING:
     from redis import Redis
-
-    from anabranch_contract.protocol.keys import Keys
 
 
 def put(redis: Redis, keys: Keys, kind: str, name: str, text: str) -> None:

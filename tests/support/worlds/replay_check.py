@@ -7,21 +7,18 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
 
+from anabranch_contract.protocol.activations import Activation
 from tests.support.oracles.oracle import Oracle, OracleQuery, Withheld, from_spark
 from tests.support.scenarios.file import Scenario, activation_in, called, read_report, read_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.protocol.activations import Activation
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("planner", "service", "runtime", "client")

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 from redis import Redis
@@ -27,9 +28,6 @@ from anabranch_client.processes.children import free_port
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Boundary
 from tests.support.worlds.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Seconds that a start may take on a busy machine.
 PATIENCE = 60.0

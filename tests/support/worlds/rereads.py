@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
-from anabranch_contract.queries.joins import StreamKind
+from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.control import Control
@@ -30,12 +31,6 @@ from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.fed import KEYS, Fed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.queries.joins import Stream
 
 #: ``a``, ``b`` and a number of its own for every row.
 Row = tuple[int, int, int]

@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import uvicorn
 from redis import Redis
 
 from anabranch_contract import codec
-from anabranch_contract.protocol.intake import SourceStatus
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.keys import Keys
-from anabranch_contract.protocol.progress import Boundary, Heartbeat
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_service.app import create_app
-from anabranch_service.clock import utc_now
+from anabranch_service.clock import Clock, utc_now
+from anabranch_service.settings import Settings
 from anabranch_service.transport.serving import listening_socket, server_config
 from tests.support.worlds.records import put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from anabranch_contract.protocol.activations import Activation
-    from anabranch_contract.protocol.intake import SourceState
-    from anabranch_contract.protocol.measurements import Snapshot
-    from anabranch_contract.protocol.progress import Progress
-    from anabranch_service.clock import Clock
-    from anabranch_service.settings import Settings
 
 PATIENCE = 20.0
 

@@ -4,7 +4,7 @@ and workers, one task, in this process. Shop streams with seeded rows; every bat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,12 @@ from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
-    from tests.support.worlds.service import Service
+from tests.support.worlds.service import Service
 
 MINUTE = 60_000_000
 START = 1_750_000_000_000_000

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.storage.segment_cache import close_all
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.worlds.driven import driver
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from anabranch_runtime.driver.driver import Driver
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.task.context import BatchContext
 
 
 @dataclass

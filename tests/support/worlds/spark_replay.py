@@ -15,12 +15,14 @@ import threading
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import redis
 
 from anabranch_contract import codec
+from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
@@ -42,11 +44,7 @@ from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.records import put
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
-
-    from anabranch_contract.protocol.activations import Activation
 
 MASTER = "local[2]"
 #: Seconds between two looks at what the pipeline has reported.

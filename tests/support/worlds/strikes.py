@@ -14,23 +14,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import psutil
 
+from tests.support.surroundings.network import Host
+from tests.support.worlds.hosts import Cluster
 from tests.support.worlds.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from tests.support.surroundings.network import Host
-    from tests.support.worlds.hosts import Cluster
 
 #: Seconds of a bad link, and of a store that behaves badly.
 _BAD = (4.0, 12.0)

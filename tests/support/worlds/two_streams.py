@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.worlds.processes import LivePipeline
+from tests.support.worlds.processes import LivePipeline
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 JOIN = (

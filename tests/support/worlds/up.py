@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import redis
@@ -23,13 +25,8 @@ from anabranch_client.errors import ClientError
 from anabranch_client.processes.channel import Channel
 from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import TOKEN_VARIABLE, holder_of
+from anabranch_contract.protocol.progress import Progress
 from tests.support.worlds.processes import PATIENCE, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from anabranch_contract.protocol.progress import Progress
 
 NAMESPACE = "anabranch"
 COLUMNS = (("id", "bigint"), ("k", "bigint"), ("ts", "timestamp"))

@@ -7,8 +7,10 @@ time windows only.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,11 @@ import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.evaluate import evaluate
@@ -29,14 +34,7 @@ from anabranch_runtime.sinks.sampling import with_slots
 from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
-
-    from anabranch_contract.protocol.activations import Activation, ViewRows
-    from anabranch_contract.queries.expressions import Expr
-    from anabranch_contract.queries.views import View
 
 MINUTE = 60_000_000
 _BEGIN = int(dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()) * 1_000_000

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.rations import Allocation, shares_at
 from anabranch_planner.allocation.fair import least_cost
+from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
-
-if TYPE_CHECKING:
-    from anabranch_planner.allocation.forest import Forest
 
 #: Halvings in the search for the greatest completeness.
 _HALVINGS = 16

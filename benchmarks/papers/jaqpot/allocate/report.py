@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_contract.plans.plan import Objective, Plan
+from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.of_plan import forest_of_plan
 from anabranch_planner.allocation.rankings import goal_name
+from anabranch_planner.command.problem_file import Problem
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
-
-if TYPE_CHECKING:
-    from anabranch_contract.plans.plan import Objective, Plan
-    from anabranch_planner.allocation.forest import Forest
-    from anabranch_planner.command.problem_file import Problem
 
 
 @dataclass(frozen=True, slots=True)

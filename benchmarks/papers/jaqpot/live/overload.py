@@ -30,18 +30,22 @@ all goals (:mod:`benchmarks.papers.jaqpot.live.equal`).
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import shutil
 import sys
 import time
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from anabranch_client.processes.allowed import Access
-from anabranch_client.processes.pipeline import PipelineSpec, running
+from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
+from anabranch_client.rest.api import Client
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
@@ -49,22 +53,18 @@ from anabranch_runtime.recovery.checkpoint import planned_at
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
 from benchmarks.papers.jaqpot.live.equal import EqualRations
 from benchmarks.papers.jaqpot.live.overload_feed import Feeder, files_of, latencies, prepare
-from benchmarks.papers.jaqpot.live.overload_workloads import TICK, WORKLOADS, live_workload
+from benchmarks.papers.jaqpot.live.overload_workloads import (
+    TICK,
+    WORKLOADS,
+    LiveWorkload,
+    Load,
+    live_workload,
+)
 from benchmarks.papers.jaqpot.sums import mean
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.runtime.command import master
-from benchmarks.session import PATIENCE, WrongResultError, read_log
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from anabranch_client.processes.pipeline import Pipeline
-    from anabranch_client.rest.api import Client
-    from benchmarks.papers.jaqpot.live.overload_workloads import LiveWorkload, Load
-    from benchmarks.session import BatchLog
+from benchmarks.session import PATIENCE, BatchLog, WrongResultError, read_log
 
 #: Settings by the names of policies; with ``storing`` hardly anything is probed with.
 POLICIES: dict[str, dict[str, Any]] = {

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.papers.jaqpot.live.overload_workloads import TICK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from benchmarks.papers.jaqpot.live.overload_workloads import LiveWorkload, Load
-    from benchmarks.session import BatchLog
+from benchmarks.papers.jaqpot.live.overload_workloads import TICK, LiveWorkload, Load
+from benchmarks.session import BatchLog
 
 #: Rows of a run whose latencies stand for all.
 SAMPLED = 50_000

@@ -8,25 +8,22 @@ queries of the demo over TPC-H, whose tables are cut so that all of them end tog
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from anabranch_client.replay import tpch
 from anabranch_client.replay.tpch import DemoQuery
 from benchmarks.papers.jaqpot.rations.workloads import RATES, REJECTING, conflict, near
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+#: (rows per second of all streams, seconds), one after the other.
+Load = Sequence[tuple[float, float]]
 
-    from numpy.typing import NDArray
-
-    #: (rows per second of all streams, seconds), one after the other.
-    Load = Sequence[tuple[float, float]]
 
 #: With the rows per second of a flood, which are more than a small machine manages.
 WORKLOADS = {"selective": 100_000.0, "tpch": 500_000.0, "results": 400_000.0}

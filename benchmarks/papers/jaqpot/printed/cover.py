@@ -9,14 +9,10 @@ print it: :func:`greedy_cover` is that for fractions and for paths that can be u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.paths import InputPath
+from benchmarks.papers.jaqpot.printed.paths import InputPath
 
 #: The share of a refresh rate or of a path that may be missing, by rounding.
 TOLERANCE = 1e-9

@@ -7,7 +7,7 @@ solver's tolerances are relative. No cost is negative.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
@@ -16,11 +16,7 @@ from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 from benchmarks.papers.jaqpot.printed.cover import TOLERANCE, refreshed_by, uncoverable
 from benchmarks.papers.jaqpot.printed.freshness import refresh_rates
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.paths import InputPath
+from benchmarks.papers.jaqpot.printed.paths import InputPath
 
 #: Rounds of tangents after which a division of seconds is given up.
 MOST_TANGENTS = 500

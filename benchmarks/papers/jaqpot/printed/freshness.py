@@ -17,18 +17,13 @@ that saturation can't keep is infeasible, and no other is.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
-from benchmarks.papers.jaqpot.printed.paths import by_half_way
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.paths import InputPath
-    from benchmarks.papers.jaqpot.printed.plan import HalfWay
+from benchmarks.papers.jaqpot.printed.paths import InputPath, by_half_way
+from benchmarks.papers.jaqpot.printed.plan import HalfWay
 
 #: Up to this share a predicate may be exceeded, by rounding.
 TOLERANCE = 1e-9

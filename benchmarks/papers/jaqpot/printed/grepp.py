@@ -11,14 +11,10 @@ paths, and any others are wasted. Source: JAQPOT, section 4.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.paths import InputPath
+from benchmarks.papers.jaqpot.printed.paths import InputPath
 
 
 def grepp(

@@ -7,8 +7,9 @@ predicate that is not kept is reported (:class:`Infeasible`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from benchmarks.papers.jaqpot.printed.cover import greedy_cover
 from benchmarks.papers.jaqpot.printed.freshness import (
@@ -18,14 +19,9 @@ from benchmarks.papers.jaqpot.printed.freshness import (
     refresh_rates,
 )
 from benchmarks.papers.jaqpot.printed.grepp import check_resources, grepp
+from benchmarks.papers.jaqpot.printed.paths import InputPath
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
-
-    from benchmarks.papers.jaqpot.printed.paths import InputPath
-
-    Cover: TypeAlias = Callable[[Sequence[InputPath], Mapping[str, float]], dict[str, float]]
+Cover: TypeAlias = Callable[[Sequence[InputPath], Mapping[str, float]], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,14 @@ that no other row fits into.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.paths import Row
+from benchmarks.papers.jaqpot.printed.paths import Row
 
 
 def output_of(rows: Sequence[Row], multiples: Mapping[str, int]) -> int:

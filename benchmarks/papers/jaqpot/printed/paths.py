@@ -10,17 +10,13 @@ consumes. The path productivity is ``ρ_p = φ_n / (1 + φ_1 + .. + φ_(n-1))`` 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError, StatisticsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Leaf, Plan
+from benchmarks.papers.jaqpot.printed.plan import HalfWay, Leaf, Plan
 
 #: The most input tuples that a row of a table may stand for.
 LARGEST_UNIT = 10_000

@@ -8,13 +8,11 @@ whose tuples probe: ``ab`` is ``ab ⋉ S_C`` in ``(a ⋈ b) ⋈ c``. Source: JAQ
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from anabranch_contract.errors import PlannerError, StatisticsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)

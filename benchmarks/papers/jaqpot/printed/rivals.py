@@ -7,16 +7,12 @@ So is an allowance that there are no tuples for. Source: JAQPOT, section 2, appe
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from benchmarks.papers.jaqpot.printed.grepp import check_resources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
+from benchmarks.papers.jaqpot.printed.plan import HalfWay, Plan
 
 
 class Rival(StrEnum):

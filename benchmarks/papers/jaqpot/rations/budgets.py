@@ -23,28 +23,24 @@ else works on the machine.
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from benchmarks.command import Benchmark, spread
 from benchmarks.papers.jaqpot.rations.command import redis_url, run_part
 from benchmarks.papers.jaqpot.rations.expected import Expected
 from benchmarks.papers.jaqpot.rations.policies import EXACT, OURS, POLICIES, RIVALS, Calibrated
-from benchmarks.papers.jaqpot.rations.runs import Division, plan_once, run
+from benchmarks.papers.jaqpot.rations.runs import Division, Outcome, Planned, plan_once, run
 from benchmarks.papers.jaqpot.rations.workloads import WORKLOADS, workload
 from benchmarks.report.charts import Line, lines
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from benchmarks.papers.jaqpot.rations.runs import Outcome, Planned
 
 SHARES = tuple(range(10, 100, 10))
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.command import run_benchmark
+from benchmarks.command import Benchmark, run_benchmark
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from benchmarks.command import Benchmark
 
 __all__ = ["redis_url", "run_part"]
 

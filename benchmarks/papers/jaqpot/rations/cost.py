@@ -16,16 +16,18 @@ the service's schedule from measurements of this run's steps.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
 
-from anabranch_contract.plans.rations import Allocation
+from anabranch_contract.plans.rations import Allocation, RationSchedule
 from anabranch_contract.protocol.progress import Mode
 from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
@@ -34,19 +36,12 @@ from benchmarks.engine import Engine
 from benchmarks.papers.jaqpot.rations.command import redis_url, run_part
 from benchmarks.papers.jaqpot.rations.policies import Calibrated
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
-from benchmarks.papers.jaqpot.rations.runs import Division, plan_once, run
+from benchmarks.papers.jaqpot.rations.runs import Division, Planned, plan_once, run
 from benchmarks.papers.jaqpot.rations.workloads import calm
 from benchmarks.report.figures import Spread, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.session import WrongResultError
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from anabranch_contract.plans.rations import RationSchedule
-    from benchmarks.papers.jaqpot.rations.runs import Planned
 
 #: Batches that are not compared: stores fill up to their windows.
 WARM = 20

@@ -9,25 +9,20 @@ read once per query here. Sets are compared by their sizes and the sums of their
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.plans.rations import Ranking, RationedGoal
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.ledger import read_rations
+from benchmarks.papers.jaqpot.rations.runs import Division, Outcome, Planned
+from benchmarks.papers.jaqpot.rations.workloads import Workload
 from benchmarks.session import WrongResultError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from anabranch_client.replay.tpch import DemoQuery
-    from anabranch_contract.plans.rations import Ranking, RationedGoal
-    from benchmarks.papers.jaqpot.rations.runs import Division, Outcome, Planned
-    from benchmarks.papers.jaqpot.rations.workloads import Workload
 
 _BATCH, _RANK = "__batch", "__rank"
 _WORD = 1 << 64

@@ -11,10 +11,13 @@ results.
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anabranch_planner.allocation.forest import Forest
 from benchmarks.command import Benchmark, quantile
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.rations.command import run_part
@@ -23,12 +26,6 @@ from benchmarks.papers.jaqpot.sums import mean
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 from benchmarks.session import WrongResultError
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from anabranch_planner.allocation.forest import Forest
 
 #: Budgets, in percent of what all rations of 1 take.
 SHARES = (10, 30, 50, 70, 90)

@@ -9,9 +9,9 @@ path alone and leaves unspent what paths share, which ``jaqpot`` spends. The riv
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from anabranch_contract.plans.plan import Objective, Optimizer, Solver
 from anabranch_contract.plans.rations import (
@@ -21,7 +21,9 @@ from anabranch_contract.plans.rations import (
     RationSchedule,
     SchedulePoint,
 )
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.rankings import rationed_goals
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
@@ -30,16 +32,8 @@ from anabranch_runtime.index.ranks import WHOLE
 from anabranch_service.planning.rations import measured_forest, ration_schedule
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.printed.rivals import Rival
-from benchmarks.papers.jaqpot.rations.rivals import half_ways, limits, rival_shares
-from benchmarks.papers.jaqpot.rations.runs import Division
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.protocol.interims import Interim
-    from anabranch_planner.allocation.forest import Forest
-    from benchmarks.papers.jaqpot.rations.rivals import HalfWay
-    from benchmarks.papers.jaqpot.rations.runs import Planned
+from benchmarks.papers.jaqpot.rations.rivals import HalfWay, half_ways, limits, rival_shares
+from benchmarks.papers.jaqpot.rations.runs import Division, Planned
 
 OURS = (Allocation.RESULTS.value, Allocation.FAIR.value, Allocation.JAQPOT.value)
 RIVALS = tuple(rival.value for rival in Rival)

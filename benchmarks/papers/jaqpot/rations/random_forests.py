@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from anabranch_planner.allocation.forest import Forest, Goal, Step
-
-if TYPE_CHECKING:
-    from random import Random
 
 
 def random_forest(

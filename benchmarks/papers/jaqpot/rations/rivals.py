@@ -27,23 +27,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.rations import Ranking, RationedGoal
+from anabranch_contract.plans.ruleset import Edge, Ruleset
 from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.index.ranks import limit
 from anabranch_runtime.rations.limits import Rationing
 from anabranch_service.planning.rations import flows
 from benchmarks.papers.jaqpot.printed.grepp import check_resources
 from benchmarks.papers.jaqpot.printed.rivals import Rival
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.plans.rations import Ranking, RationedGoal
-    from anabranch_contract.plans.ruleset import Edge, Ruleset
-    from anabranch_contract.protocol.interims import Interim
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,33 +9,29 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest.mock import patch
 
 import redis
 
 from anabranch_contract import codec
+from anabranch_contract.plans.rations import RationSchedule
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, Writes
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.statistics import NoStatistics
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure import interims
 from anabranch_runtime.measure.join_samples import Steps
+from anabranch_runtime.rations.limits import Rationing
 from anabranch_runtime.task import worker
 from benchmarks.engine import Engine, planned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from anabranch_contract.plans.rations import RationSchedule
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.protocol.interims import Interim
-    from anabranch_contract.queries.joins import JoinQuery
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.rations.limits import Rationing
-    from benchmarks.papers.jaqpot.rations.workloads import Workload
+from benchmarks.papers.jaqpot.rations.workloads import Workload
 
 #: Without intermediate results, whose upkeep is not rationed.
 OPTIONS = Options(mir=False)

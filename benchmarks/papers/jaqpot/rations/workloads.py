@@ -11,24 +11,20 @@ them is most of the work. ``calm``: the chain with about one partner in each ste
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from anabranch_client.replay import tpch
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.sources.blocks import Block
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 WORKLOADS = ("selective", "tpch", "results")
 #: Microseconds of event time that a batch of the chain spans, and batches within its windows.

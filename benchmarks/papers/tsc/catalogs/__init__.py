@@ -8,7 +8,7 @@ from typing import Any
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.documents.yaml import load_yaml
-from benchmarks.papers.tsc.statements import Catalog  # noqa: TC001 - a public name here
+from benchmarks.papers.tsc.statements import Catalog
 
 #: Those that come along.
 KNOWN = ("tpch", "tpcds")

@@ -7,18 +7,13 @@ compared with, and what brute force tries.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
 
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, join_keys, sub_join
-from anabranch_planner.cost.candidates import connected_sets, joining_attributes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-    from anabranch_planner.cost.candidates import Labels
+from anabranch_planner.cost.candidates import Labels, connected_sets, joining_attributes
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,15 @@ nothing. Decorated orders multiply, so their number is capped (:data:`MAX_ORDERS
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 from anabranch_planner.cost.candidates import Labels, connected_sets, in_store
+from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.printed.candidates import (
     CandidateOrder,
     Probe,
@@ -50,17 +51,12 @@ from anabranch_planner.search.printed.candidates import (
     partition_candidates,
     sub_query,
 )
+from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.routes import Routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solution
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from anabranch_planner.cost.model import CostModel
-    from anabranch_planner.search.problem import EdgeId, Problem, Sub
-    from anabranch_planner.search.routes import Routing
 
 #: Decorated orders up to which the program is built.
 MAX_ORDERS = 200_000

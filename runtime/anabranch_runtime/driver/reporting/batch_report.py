@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import structlog
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.batches import PHASES, BatchReport
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.state.manifest import State
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from redis.exceptions import RedisError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_runtime.control import Control
+from anabranch_runtime.control import Control
 
 #: Seconds between two heartbeats.
 EVERY = 1.0

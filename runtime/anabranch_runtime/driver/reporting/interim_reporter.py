@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Writes
+from anabranch_runtime.control import Control
 from anabranch_runtime.measure.drift import Edges, Watch, begun_anew, drifts, watch
-from anabranch_runtime.measure.interims import begin, close, leave_ruleset
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_contract.plans.steps import CountedStep
-    from anabranch_contract.protocol.interims import Interim
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.measure.interims import Period
-    from anabranch_runtime.measure.join_samples import Steps
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.measure.interims import Period, begin, close, leave_ruleset
+from anabranch_runtime.measure.join_samples import Steps
+from anabranch_runtime.state.manifest import State
 
 #: Seconds between two reports, at least, where the second comes early. A decision of the service
 #: takes up to seconds of CPU with many queries, and a period should have a few batches.

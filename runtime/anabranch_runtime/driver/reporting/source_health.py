@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import redis
 from redis.exceptions import RedisError
@@ -24,15 +24,11 @@ from anabranch_contract.connectors.sources import (
 )
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.control import Control
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.recordings.recording import check_recording
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.sources.ingest.queries import Ingest
 
 #: Seconds that a Redis server may take to answer a trial.
 PATIENCE = 1.0

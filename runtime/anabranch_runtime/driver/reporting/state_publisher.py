@@ -6,21 +6,22 @@ segments, of those that have changed as many as there is room for, who has waite
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_runtime.control import Control
 from anabranch_runtime.epochs.failed_queries import surviving
-from anabranch_runtime.measure.state_report import Weights, readers, state_report, store_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-    from anabranch_runtime.control import Control
-    from anabranch_runtime.measure.state_report import Readers
-    from anabranch_runtime.state.manifest import State
-    from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.measure.state_report import (
+    Readers,
+    Weights,
+    readers,
+    state_report,
+    store_parts,
+)
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.storage.segment import Segment
 
 #: Seconds between two reports: with many stores making one takes some milliseconds.
 INTERVAL = 1.0

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from anabranch_contract.protocol.progress import Latencies, Telemetry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State
 
 
 @dataclass(slots=True)

@@ -12,19 +12,14 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_contract.connectors.sources import OnChangedFile
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import Problem
-from anabranch_runtime.sources.files.log import Found
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from anabranch_runtime.sources.files.log import FileLog
+from anabranch_runtime.sources.files.log import FileLog, Found
 
 #: Part of the time that looking at known files takes at most.
 SHARE = 0.02

@@ -8,28 +8,22 @@ value that its column can't hold.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
+from numpy.typing import NDArray
 
 from anabranch_contract.connectors import csv_text
 from anabranch_contract.connectors.csv_text import ESCAPED, MALFORMED, PLAIN, CsvDialect
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.sources.decode import from_text
-from anabranch_runtime.sources.invalid import convert_values, split, unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from anabranch_runtime.sources.decode import Columns
-    from anabranch_runtime.sources.invalid import Decoded
+from anabranch_runtime.sources.decode import Columns, from_text
+from anabranch_runtime.sources.invalid import Decoded, convert_values, split, unreadable
 
 
 class MissingColumn(ValueError):

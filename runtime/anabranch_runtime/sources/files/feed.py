@@ -23,16 +23,19 @@ from __future__ import annotations
 import fnmatch
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.addresses import parse_path
-from anabranch_contract.connectors.file_sources import own_files
+from anabranch_contract.connectors.file_sources import FileOptions, own_files
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
 from anabranch_runtime.sources.files.changed import ChangeWatch
@@ -47,16 +50,9 @@ from anabranch_runtime.sources.loads import (
     QUIET,
     QUIET_FIRST,
     WRITING,
+    Load,
 )
 from anabranch_runtime.sources.permitted import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anabranch_contract.connectors.file_sources import FileOptions
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.sources.loads import Load
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
 #: file systems keep times in steps of up to two seconds.

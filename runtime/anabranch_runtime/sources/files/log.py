@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from anabranch_runtime.sources.feed import Problem
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GONE = Problem("missing-file", "it had gone before anything of it was read")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,15 +11,11 @@ import pyarrow.parquet as pq
 from anabranch_contract.connectors.sources import FileType
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.decode import schema_of, typed
+from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, damaged, refused, unchanged
+from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.permitted import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anabranch_runtime.sources.feed import Piece
-    from anabranch_runtime.sources.invalid import Decoded
 
 #: Types of text, whose positions are bytes.
 TEXT = (FileType.JSON, FileType.CSV)

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import bz2
 import gzip
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from anabranch_contract.connectors.csv_text import BOM, SAMPLE, other_than_utf8
-from anabranch_runtime.sources.decode import from_json
-from anabranch_runtime.sources.files.csv import csv_layout, scanned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from anabranch_contract.connectors.csv_text import CsvDialect
-    from anabranch_runtime.sources.decode import Columns
-    from anabranch_runtime.sources.files.csv import CsvLayout
-    from anabranch_runtime.sources.invalid import Decoded
+from anabranch_contract.connectors.csv_text import BOM, SAMPLE, CsvDialect, other_than_utf8
+from anabranch_runtime.sources.decode import Columns, from_json
+from anabranch_runtime.sources.files.csv import CsvLayout, csv_layout, scanned
+from anabranch_runtime.sources.invalid import Decoded
 
 #: Bytes that are decoded at once.
 CHUNK = 1 << 23

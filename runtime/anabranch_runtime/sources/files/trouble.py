@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 
 from anabranch_runtime.errors import SourceError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Errors of reading a file that is damaged, or no such file; a lack of memory is none of it.
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, EOFError, zlib.error)

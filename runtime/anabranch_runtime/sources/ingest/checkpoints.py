@@ -9,7 +9,7 @@ them has landed.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 from uuid import uuid4
 
 from anabranch_runtime.errors import SourceError, StateError
@@ -22,11 +22,7 @@ from anabranch_runtime.recovery.checkpoint import (
     perform,
 )
 from anabranch_runtime.recovery.logs import check_logs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anabranch_runtime.sources.ingest.landing import Landed
+from anabranch_runtime.sources.ingest.landing import Landed
 
 _ANEW = (
     "restore the state directory from a backup; or delete the stream and register it again, which"

@@ -7,24 +7,19 @@ zero, an overflow, a cast) is invalid, and so is one with text that is no UTF-8.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from anabranch_contract.queries.expressions import Column, Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,17 @@ fixed. Invalid rows count as rows here; tasks separate them when they read.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from anabranch_contract.connectors.sources import OnLoss
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.recovery.checkpoint import LANDED
 from anabranch_runtime.sources.feed import Piece, Waiting
@@ -28,15 +30,8 @@ from anabranch_runtime.sources.ingest.landing import (
     read_landed,
 )
 from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
-from anabranch_runtime.sources.invalid import split
-from anabranch_runtime.sources.loads import LONGEST, LONGEST_BACKLOG, LONGEST_FIRST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.sources.invalid import Decoded
-    from anabranch_runtime.sources.loads import Load
+from anabranch_runtime.sources.invalid import Decoded, split
+from anabranch_runtime.sources.loads import LONGEST, LONGEST_BACKLOG, LONGEST_FIRST, Load
 
 
 @dataclass(slots=True)

@@ -16,18 +16,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.sources.decode import schema_of
+from anabranch_runtime.recovery.logs import Prefixes
+from anabranch_runtime.sources.decode import Columns, schema_of
+from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.links import closed
 from anabranch_runtime.sources.invalid import ARRIVED
 from anabranch_runtime.storage.documents import (
@@ -38,14 +41,6 @@ from anabranch_runtime.storage.documents import (
     write_durably,
 )
 from anabranch_runtime.storage.durable import attach, durable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_runtime.recovery.logs import Prefixes
-    from anabranch_runtime.sources.decode import Columns
-    from anabranch_runtime.sources.ingest.evaluate import Evaluation
 
 KIND = Kind("landed-batch", "landed")
 #: The folder of all sources below a state directory.

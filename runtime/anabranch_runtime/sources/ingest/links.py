@@ -6,16 +6,13 @@ the task that writes it down.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_runtime.sources.permitted import resolve
-
-if TYPE_CHECKING:
-    from anabranch_contract.connectors.policy import AccessPolicy
 
 #: The last column of a source of files: what file a row is of.
 FILE = "#file"

@@ -18,21 +18,28 @@ import contextlib
 import shutil
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.recovery.checkpoint import LANDED, offsets_of, source_offsets
+from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import prefixes
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.checkpoints import mend
+from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.spark_stream import (
     has_files,
     reason,
@@ -40,20 +47,11 @@ from anabranch_runtime.sources.ingest.spark_stream import (
     spark_rows,
 )
 from anabranch_runtime.sources.loads import QUIET, QUIET_FIRST
+from anabranch_runtime.state.manifest import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.recovery.journal import Journal
-    from anabranch_runtime.sources.ingest.evaluate import Evaluation
-    from anabranch_runtime.state.manifest import State
 
 _LOG = structlog.get_logger("anabranch.runtime")
 

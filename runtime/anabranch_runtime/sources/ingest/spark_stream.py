@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from anabranch_contract.connectors.check import check_source_access
+from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import SPARK_FILES
 from anabranch_contract.connectors.spark_source import (
     CORRUPT,
@@ -23,7 +24,8 @@ from anabranch_contract.connectors.spark_source import (
     from_json,
 )
 from anabranch_contract.connectors.spark_text import quoted
-from anabranch_contract.errors import PlannerError
+from anabranch_contract.errors import PlannerError, StructuredError
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.links import FILE
@@ -31,10 +33,6 @@ from anabranch_runtime.sources.permitted import masked, resolve, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_contract.connectors.policy import AccessPolicy
-    from anabranch_contract.errors import StructuredError
-    from anabranch_contract.protocol.registered import StreamRecord
 
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 #: How much an ingest batch brings where the source's options don't say.

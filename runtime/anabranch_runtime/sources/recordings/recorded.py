@@ -9,21 +9,18 @@ how many batches may start, so none is planned before it may.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from anabranch_runtime.sources.awaited import awaited
 from anabranch_runtime.sources.blocks import SCHEMA
+from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.sources.recordings.recording import Recording, piece_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from anabranch_runtime.sources.feed import Piece
 
 FORMAT = "anabranch-recorded"
 

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.sources.feed import Piece
+from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from anabranch_contract.protocol.registered import StreamRecord
-    from anabranch_runtime.sources.invalid import Decoded
 
 KIND = Kind("conversion", "recording")
 #: Rows per record batch of a converted recording.

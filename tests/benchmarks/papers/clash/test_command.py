@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.documents.yaml import load_yaml
 from tests.benchmarks.papers.runs import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHAPE = ("--relations", "6", "--queries", "4", "--size", "3", "--seed", "1")
 

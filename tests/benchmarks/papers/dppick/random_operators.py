@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
+from random import Random
 
 from benchmarks.papers.dppick.figures import EdgeFigures, Figures, Match, SizeFigures
 from benchmarks.papers.dppick.problem import (
@@ -14,9 +14,6 @@ from benchmarks.papers.dppick.problem import (
     hash_table,
     sorted_array,
 )
-
-if TYPE_CHECKING:
-    from random import Random
 
 SHAPES = ("chain", "star", "cycle", "clique", "any")
 KINDS = ("edges", "sets", "starts")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +13,6 @@ from benchmarks.papers.dppick.figures import EdgeFigures, Match
 from benchmarks.papers.dppick.problem import Accounting, Operator, edges_near
 from benchmarks.papers.dppick.search import Ablation, Algorithm, search_orders
 from tests.benchmarks.papers.dppick.random_operators import KINDS, SHAPES, random_operator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROBLEMS = 1_000
 #: Probe sequences up to which a random problem is enumerated by dppick as well.

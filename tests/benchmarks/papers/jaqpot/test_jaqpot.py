@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -27,15 +27,10 @@ from benchmarks.papers.jaqpot.policies import POLICIES, allowances
 from benchmarks.papers.jaqpot.printed.freshness import oldest
 from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
 from benchmarks.papers.jaqpot.printed.paths import by_half_way, input_paths, saturation
-from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
+from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Plan, State, plan_of
 from benchmarks.papers.jaqpot.printed.rivals import push
 from benchmarks.papers.jaqpot.rations import budgets, forests
 from benchmarks.papers.jaqpot.rations.command import run_part
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from benchmarks.papers.jaqpot.printed.plan import Plan
 
 
 def plan_for(shape: Shape, seed: int) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from benchmarks.papers.jaqpot.live.overload_feed import latencies
 from benchmarks.papers.jaqpot.live.overload_workloads import WORKLOADS, live_workload
 from benchmarks.papers.jaqpot.targets import all_targets
 from benchmarks.session import BatchLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _batch(number: int, tuples: int, committed_at: float) -> BatchLog:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from anabranch_contract.plans.rations import Allocation
 from anabranch_contract.plans.ruleset import Edge
 from anabranch_planner.allocation.results import most_results
+from benchmarks.command import Benchmark
 from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
 from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowances
 from benchmarks.papers.jaqpot.rations import budgets, cost, forests
@@ -30,12 +33,6 @@ from benchmarks.papers.jaqpot.rations.runs import Division, Planned, plan_once, 
 from benchmarks.papers.jaqpot.rations.workloads import WORKLOADS, selective
 from benchmarks.session import WrongResultError
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from benchmarks.command import Benchmark
 
 SIZE, BATCHES = 0.02, 4
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from anabranch_contract.errors import PlannerError
 from benchmarks.papers.pmjoin.exact import MAX_STREAMS, exact
-from benchmarks.papers.pmjoin.operators import cost
-from benchmarks.papers.pmjoin.rates import GraphRates, connected, members, windowed
+from benchmarks.papers.pmjoin.operators import Operator, cost
+from benchmarks.papers.pmjoin.rates import GraphRates, Mask, Rates, connected, members, windowed
 from benchmarks.papers.pmjoin.stream_join_opt import local, simple, stream_join_opt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.rates import Mask, Rates
 
 
 def drawn(seed: int, streams: int) -> tuple[Rates, list[int]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,12 +17,7 @@ from benchmarks.papers.pmjoin.find_partition import (
     partitionable,
 )
 from benchmarks.papers.pmjoin.operators import Operator, arrivals, joined
-from benchmarks.papers.pmjoin.rates import members
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from benchmarks.papers.pmjoin.rates import Mask
+from benchmarks.papers.pmjoin.rates import Mask, members
 
 A, B, C, D, E = arrivals([0, 1, 2, 3, 4])
 

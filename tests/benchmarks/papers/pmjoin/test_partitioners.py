@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import combinations
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,6 +11,8 @@ import pytest
 from benchmarks.papers.pmjoin.exact import exact
 from benchmarks.papers.pmjoin.operators import cost
 from benchmarks.papers.pmjoin.partitioners import (
+    Group,
+    Place,
     by_hash,
     by_range,
     by_rate,
@@ -20,9 +21,6 @@ from benchmarks.papers.pmjoin.partitioners import (
 )
 from benchmarks.papers.pmjoin.rates import ValueRates, windowed
 from benchmarks.papers.pmjoin.stream_join_opt import stream_join_opt
-
-if TYPE_CHECKING:
-    from benchmarks.papers.pmjoin.partitioners import Group, Place
 
 
 def drawn(seed: int, values: int) -> tuple[ValueRates, list[int]]:

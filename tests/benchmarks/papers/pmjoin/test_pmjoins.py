@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from benchmarks.papers.pmjoin.keyed_rates import KeyedRates
-from benchmarks.papers.pmjoin.operators import cost
-from benchmarks.papers.pmjoin.partitioners import Partitioner, grouped
+from benchmarks.papers.pmjoin.operators import Operator, cost
+from benchmarks.papers.pmjoin.partitioners import Group, Partitioner, grouped
 from benchmarks.papers.pmjoin.pmjoins import (
+    MakeGroups,
+    PartitionedPlan,
+    PMJoin,
     Selection,
     input_labels,
     label,
@@ -19,15 +22,8 @@ from benchmarks.papers.pmjoin.pmjoins import (
     selected,
     with_joins,
 )
+from benchmarks.papers.pmjoin.rates import RatesByValue
 from benchmarks.papers.pmjoin.stream_join_opt import stream_join_opt
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.papers.pmjoin.operators import Operator
-    from benchmarks.papers.pmjoin.partitioners import Group
-    from benchmarks.papers.pmjoin.pmjoins import MakeGroups, PartitionedPlan, PMJoin
-    from benchmarks.papers.pmjoin.rates import RatesByValue
 
 VALUES = 6
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import redis as redis_client
 
@@ -14,9 +14,6 @@ from anabranch_runtime.driver.reporting.batch_report import Times, batch_report
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from tests.support.worlds.driven import KEYS, driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def reports(url: str) -> list[BatchReport]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -20,9 +20,6 @@ from anabranch_runtime.driver.reporting import heartbeat
 from anabranch_runtime.driver.reporting.heartbeat import Heart
 from anabranch_runtime.errors import StateError
 from tests.support.surroundings.redis import redis_url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

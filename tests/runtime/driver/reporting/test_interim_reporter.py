@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 import redis as redis_client
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, Step
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
@@ -20,22 +23,16 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as drivers
+from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.reporting.interim_reporter import InterimReporter, Written
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.measure.join_samples import Steps
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import ST
 from tests.support.worlds.driven import KEYS, driver, job, publish
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from anabranch_contract.plans.ruleset import Ruleset
-    from anabranch_runtime.driver.attempts import Job
-    from anabranch_runtime.epochs.task_report import TaskReport
-    from anabranch_runtime.measure.join_samples import Steps
-    from anabranch_runtime.task.context import BatchContext
 
 
 def reported(url: str) -> list[Interim]:

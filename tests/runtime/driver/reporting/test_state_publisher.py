@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
+import pytest
 import redis
 
 from anabranch_contract.plans.ruleset import RulesetId
@@ -18,11 +20,6 @@ from anabranch_runtime.measure.state_report import state_report
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import RS, base_store, segment
 from tests.support.worlds.driven import KEYS, driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def told(url: str) -> StateReport | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import redis
@@ -12,9 +12,6 @@ from anabranch_contract.protocol.batches import PHASES
 from anabranch_contract.protocol.progress import Latencies, Progress
 from anabranch_runtime.driver.reporting.telemetry import Counters
 from tests.support.worlds.driven import KEYS, driver, job, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_batches_are_added_up() -> None:

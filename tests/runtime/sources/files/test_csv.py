@@ -6,7 +6,8 @@ import gzip
 import json
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,10 +24,7 @@ from anabranch_service.streaming.samples.take import take
 from tests.support.cases.csv_files import CsvCase
 from tests.support.surroundings.policy import OPEN
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    Columns = tuple[tuple[str, str], ...]
+Columns = tuple[tuple[str, str], ...]
 
 
 def feed(home: Path, columns: Columns, options: dict[str, str], spark: str = "") -> FileFeed:

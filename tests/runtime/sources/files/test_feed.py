@@ -7,7 +7,8 @@ import os
 import pickle
 import random
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +20,6 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files.feed import FileFeed, file_feed
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COLUMNS = (("a", "bigint"), ("b", "string"), ("t", "timestamp"))
 

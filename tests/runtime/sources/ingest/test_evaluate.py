@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +17,6 @@ from anabranch_planner.sources.spark_source import spark_source
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.invalid import ARRIVED
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LARGEST = 2**63 - 1
 

@@ -8,7 +8,8 @@ import random
 import time
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,9 +28,6 @@ from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
 from anabranch_runtime.sources.loads import Load
 from tests.support.surroundings.policy import OPEN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORD = StreamRecord(
     name="s",

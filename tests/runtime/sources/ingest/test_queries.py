@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
-from anabranch_runtime.sources.blocks import read_pieces
+from anabranch_runtime.sources.blocks import Block, read_pieces
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.spark.session import spark_session
@@ -30,12 +32,7 @@ from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.sources import understood
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_runtime.sources.blocks import Block
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ from anabranch_contract.connectors.policy import AccessError, AccessPolicy
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.files.feed import file_feed
+from anabranch_runtime.sources.files.feed import FileFeed, file_feed
 from anabranch_runtime.sources.files.reading import read_file
 from anabranch_runtime.sources.ingest.links import closed
 from anabranch_runtime.sources.ingest.spark_stream import spark_rows
@@ -28,8 +28,6 @@ from tests.support.surroundings.sources import understood
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from anabranch_runtime.sources.files.feed import FileFeed
 
 pytestmark = pytest.mark.spark
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +13,6 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.recordings import recording
 from anabranch_runtime.sources.recordings.recording import batches_of, convert, read_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 23
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
 from anabranch_planner.solvers.program import INFINITY, Program
 from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, Node, Plan, State, plan_of
-
-if TYPE_CHECKING:
-    from random import Random
 
 SHAPES = ("linear", "bushy", "any")
 

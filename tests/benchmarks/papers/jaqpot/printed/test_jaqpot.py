@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from benchmarks.papers.jaqpot.printed.cover import greedy_cover
 from benchmarks.papers.jaqpot.printed.exact import exact_cover
 from benchmarks.papers.jaqpot.printed.freshness import Cause, Infeasible, oldest
 from benchmarks.papers.jaqpot.printed.grepp import grepp
-from benchmarks.papers.jaqpot.printed.jaqpot import jaqpot
+from benchmarks.papers.jaqpot.printed.jaqpot import Cover, jaqpot
 from benchmarks.papers.jaqpot.printed.paths import (
     by_half_way,
     input_paths,
@@ -23,9 +22,6 @@ from benchmarks.papers.jaqpot.printed.paths import (
 )
 from benchmarks.papers.jaqpot.printed.rivals import push
 from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_10, random_plan
-
-if TYPE_CHECKING:
-    from benchmarks.papers.jaqpot.printed.jaqpot import Cover
 
 
 def test_cover_first_then_throughput() -> None:
