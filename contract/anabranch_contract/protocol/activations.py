@@ -151,7 +151,7 @@ class Activation(Message):
     expired_batch: int | None = None
     results: int = 0
     failure: Failure | None = None
-    retention: Retention | None = None
+    retention: Retention = ()
     earlier: tuple[Activation, ...] = ()
     withheld: float = 0.0
     blind: int = 0

@@ -181,9 +181,7 @@ class ActivationOut(Document):
 
     activated_batch: int
     expired_batch: int
-    bounds: list[BoundInfo] | None = Field(
-        description="Null of an activation by a release that did not keep them."
-    )
+    bounds: list[BoundInfo]
     visible_from: dict[str, VisibleFrom]
     complete_from: str | None
     complete: str

@@ -312,8 +312,6 @@ def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
     aliases = [a.alias for a in meaning.aliases]
     return ActivationOut(
         **_activation(activation),
-        bounds=None
-        if activation.retention is None
-        else bounds_between(aliases, activation.retention),
+        bounds=list(bounds_between(aliases, activation.retention)),
         results=activation.results,
     )

@@ -27,7 +27,7 @@ async def get_settings(ctx: Ctx, response: Response) -> SettingsOut:
 async def put_settings(
     body: SettingsIn, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> SettingsOut:
-    """Change it as PATCH does: releases before had only this."""
+    """Change it as PATCH does."""
     return await patch_settings(body, ctx, response, if_match)
 
 

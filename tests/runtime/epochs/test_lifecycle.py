@@ -301,16 +301,6 @@ def test_a_query_that_has_ended_is_not_activated_by_a_ttl() -> None:
     assert enter_epoch(state, known, 1).queries["q"] == ended
 
 
-@pytest.mark.parametrize(("ttl", "anew"), [(None, False), (5 * MINUTE, True)])
-def test_an_activation_of_an_earlier_release_had_no_ttl(ttl: int | None, anew: bool) -> None:
-    state = after(with_ttl(State(), 0, None), 3)
-    older = {name: replace(q, retention=None) for name, q in state.queries.items()}
-    found = with_ttl(replace(state, queries=older), 1, ttl)
-    assert bool(found.queries["q"].earlier) == anew
-    assert found.queries["q"].retention == ((0, ttl), (None, 0))
-    assert found.queries["p"] == state.queries["p"]
-
-
 def test_an_mirs_past_is_forgotten_where_a_looser_ttl_may_need_what_was_dropped() -> None:
     state = after(with_ttl(State(), 0, MINUTE), 3, R=MINUTE, S=MINUTE)
     cut = mir_store("RS", ("R", "S"), ((0, 2),), expired_below=(50, None))

@@ -186,7 +186,7 @@ def test_earlier_activations_are_shown(shop: Service) -> None:
     shop.activate("join", Activation(4, seen, results=9, earlier=(older, ended)))
     answer = shop.get("/v1/queries/join")
     assert (answer["status"], answer["activated_batch"], answer["results"]) == ("active", 4, 9)
-    assert answer["earlier"][0]["bounds"] is None
+    assert answer["earlier"][0]["bounds"] == []
     assert answer["earlier"][1] == {
         "activated_batch": 0,
         "expired_batch": 4,
