@@ -1,4 +1,4 @@
-"""What is sent where all joins of a group of values share one host, and where each has its own.
+"""Traffic between hosts: one host for all joins of a group of values, or a host for each join.
 
 A pipeline has one map from partitions to hosts for all stores (ADR 0039), so a group of values is
 joined on one host. The best one is that of the group's fastest stream where each stream has a host

@@ -54,7 +54,7 @@ def test_no_later_epoch_undoes_the_revision(
 def test_a_plan_by_dppick_is_revised_by_dppick_and_stays_exact(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The drift makes other orders the cheapest by Eq. 8; results are those of one big join."""
+    """The drift makes other orders the cheapest by Eq. 8; results equal one big join's."""
     batches = [drifting.batch(number, drifted=number >= DRIFT) for number in range(LAST)]
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         drifting.register(service)
