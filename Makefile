@@ -51,6 +51,11 @@ test-full: setup ## run every test, with many more random examples (hours)
 	@$(BIN)/python -m pytest $(SPREAD) --hypothesis-profile deep -o console_output_style=count \
 		--durations=30 $(ARGS) </dev/null
 
+coverage: setup ## measure what tests cover of planner and contract (ARGS="--cov-fail-under=N": a floor)
+	@$(BIN)/python -m pytest -q -m "fast and not slow" tests/contract tests/planner \
+		--cov=anabranch_contract --cov=anabranch_planner --cov-branch --cov-report=term:skip-covered \
+		$(ARGS) </dev/null
+
 release-check: setup ## compare version, tag and changelog, build and run the wheel (ARGS="--tag v0.1.0")
 	@$(BIN)/python scripts/release_check.py $(ARGS)
 

@@ -12,6 +12,8 @@ from tests.support.documents.pages import ROOT, anchors, links, pages, slug
 
 #: Bytes of the README, at most.
 README_SIZE = 6144
+#: Pages made by scripts, from code or from runs.
+MADE = ("docs/benchmarks", "docs/cli.md", "docs/errors.md", "docs/rest.md", "docs/settings.md")
 PICTURES = {".png", ".svg", ".jpg", ".gif"}
 
 
@@ -43,6 +45,16 @@ def test_every_picture_is_shown_by_a_page() -> None:
 
 def test_the_readme_is_short() -> None:
     assert (ROOT / "README.md").stat().st_size <= README_SIZE
+
+
+def test_prose_is_wrapped() -> None:
+    wide = [
+        f"{_name(page)}:{line}"
+        for page in pages()
+        if not _name(page).startswith(MADE)
+        for line in reflow.too_long(page.read_text(encoding="utf-8"))
+    ]
+    assert wide == [], "python scripts/reflow.py FILE wraps them"
 
 
 WIDE = f"""\
