@@ -17,6 +17,14 @@ from anabranch_contract.queries.types import TypeKind
 
 _SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+#: Units of the integers that stand for points and spans of time.
+_UNITS = {
+    TypeKind.DATE: timedelta(days=1),
+    TypeKind.TIMESTAMP: _MICROSECOND,
+    TypeKind.TIMESTAMP_NTZ: _MICROSECOND,
+    TypeKind.INTERVAL: _MICROSECOND,
+}
 #: Infix operations, the loosest first; all operations of one entry bind alike, left to right.
 _LOOSEST_FIRST = (
     {"or"}, {"and"}, {"not"}, {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "like", "in",
@@ -82,13 +90,15 @@ def _function(expr: Call, symbol: str, args: list[str]) -> str:
 
 def _literal(literal: Literal) -> str:
     value, kind = literal.value, literal.type.kind
-    if value is None or not isinstance(value, int) or isinstance(value, bool):
-        return f"X{literal}" if value is not None and kind is TypeKind.BINARY else str(literal)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{'X' * (kind is TypeKind.BINARY)}'{escaped}'"
+    if kind not in _UNITS or not isinstance(value, int):
+        return str(literal)
     if kind is TypeKind.INTERVAL:
         return f"INTERVAL '{format_duration(value)}'"
-    if kind is TypeKind.DATE:
-        return f"DATE '{(_EPOCH + timedelta(days=value)).date()}'"
-    if kind in (TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ):
-        moment = (_EPOCH + timedelta(microseconds=value)).replace(tzinfo=None)
-        return f"{kind.upper()} '{moment}'"
-    return str(value)
+    try:
+        moment = (_EPOCH + value * _UNITS[kind]).replace(tzinfo=None)
+    except OverflowError:
+        return str(literal)
+    return f"{kind.upper()} '{moment.date() if kind is TypeKind.DATE else moment}'"

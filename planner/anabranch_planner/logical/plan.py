@@ -125,7 +125,7 @@ def _of_alias(expr: Expr, alias: str) -> Expr:
 
 
 def _condition(expr: Expr) -> Condition:
-    """A condition that is no equality of two tables, as it stands in a conjunction."""
+    """A filter or residual as an operand of AND."""
     text = text_of(expr)
     if isinstance(expr, Call) and expr.op == "or":
         text = f"({text})"
@@ -217,7 +217,7 @@ def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
 
 
 def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
-    """Aggregates by name; a total is the aggregate of those of all groups."""
+    """Aggregates by name; a total aggregates the values of all groups."""
     found: dict[str, Column] = {}
     for call in view.aggregates:
         inside = "*" if call.column is None else text_of(below[call.column])

@@ -58,7 +58,7 @@ def compared(
     window: int | None = None,
     wanted: str | None = None,
 ) -> Conversion:
-    """The plans of ``sql``, both of which have the rows of ``wanted`` (default: of ``sql``)."""
+    """Both plans of ``sql``, executed and compared with ``wanted`` (default: ``sql`` itself)."""
     found = convert_query(parse_sql("q", sql, streams, window), streams)
     rows = results(db, wanted or sql)
     for plan in found:
