@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
 
+import anabranch_service
+from anabranch_contract.rest.settings import SettingsIn
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened
 from tests.support.worlds.service import Service
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 __all__ = ["browser"]
+VIEW = (Path(anabranch_service.__file__).parent / "dashboard/settings/view.js").read_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -50,3 +56,18 @@ def test_every_setting_of_the_api_has_a_field(browser: Browser, service: Service
         expect(page.get_by_label("parallelism")).to_have_value("2")
         fields = page.locator("[data-field]").evaluate_all("x => x.map(e => e.dataset.field)")
     assert {*fields, "mode", "epoch_batches"} == set(service.get("/v1/settings"))
+
+
+def test_every_choice_of_a_setting_is_offered() -> None:
+    fields = re.compile(r'name: "(\w+)".*choices: \[(.*?)\]')
+    offered = {name: json.loads(f"[{choices}]") for name, choices in fields.findall(VIEW)}
+    schema = SettingsIn.model_json_schema()
+    values = {name: definition.get("enum") for name, definition in schema["$defs"].items()}
+    for name, choices in offered.items():
+        (known,) = (
+            values[part["$ref"].rpartition("/")[2]]
+            for part in schema["properties"][name]["anyOf"]
+            if "$ref" in part
+        )
+        assert sorted(choices) == sorted(known)
+    assert "jaqpot" in offered["allocation"]

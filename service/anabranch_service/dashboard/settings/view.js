@@ -31,7 +31,7 @@ export const GROUPS = [
     "Under overload",
     [
       { name: "overload", text: "what is done where input outruns the machine", choices: ["wait", "ration", "ration-with-catch-up"] },
-      { name: "allocation", text: "what rations are best for", choices: ["fair", "results", "jaqpot"] },
+      { name: "allocation", text: "objective of rations", choices: ["fair", "results", "jaqpot"] },
       { name: "latency_goal", text: "seconds from arrival to commit that rations keep" },
       { name: "capacity", text: "share of rationed probes' CPU time that is spent", empty: "as the load allows" },
     ],
