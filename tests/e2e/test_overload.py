@@ -44,7 +44,9 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         live.client.create_query(SUMS, name="sums")
         live.client.create_query(LONELY, name="lonely")
         live.wait("activity", lambda: live.client.query("lonely").status == "active")
-        live.client.update_settings(overload="ration-with-catch-up", capacity=0.2)
+        live.client.update_settings(
+            overload="ration-with-catch-up", allocation="jaqpot", capacity=0.2
+        )
 
         live.wait("rations", feeder.drop_until_rationed)
         assert live.progress().rationing.policy is Overload.CATCH_UP
