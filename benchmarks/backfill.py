@@ -43,7 +43,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide, document
 from anabranch_planner.plans.compile import compile_ruleset

@@ -29,8 +29,8 @@ import redis
 import structlog
 
 from anabranch_contract.protocol.interims import Interim
-from anabranch_planner.cost.constants import OPERATIONS, CostConstants
-from anabranch_planner.cost.fit import factors_of, fit
+from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.statistics.fit import factors_of, fit
 from benchmarks.ranking.plans import prepared
 from benchmarks.ranking.runs import Done
 from benchmarks.ranking.runs import run as run_plan

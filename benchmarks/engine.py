@@ -25,10 +25,14 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import ForecastStatistics, NoStatistics, Statistics
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import (
+    ForecastStatistics,
+    NoStatistics,
+    Statistics,
+)
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset

@@ -36,7 +36,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import Footprint, footprint
-from anabranch_planner.cost.statistics import Ahead, ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics, Statistics
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.forecast.rates import PERIODS
 from anabranch_planner.passes import optimise, parse_sql

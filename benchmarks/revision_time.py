@@ -31,14 +31,14 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.running import RunningPlan, running_plan
+from anabranch_planner.replan.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_service.planning.periods import Measured, Periods
-from anabranch_service.planning.revisions import Question, decide
+from anabranch_service.planning.replanning.periods import Measured, Periods
+from anabranch_service.planning.replanning.revisions import Question, decide
 from benchmarks.planner.random_queries import natural
 from benchmarks.report.figures import Spread, document, line, tell
 

@@ -44,7 +44,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

@@ -19,19 +19,19 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.anytime import solve_problem
+from anabranch_planner.search.bounds.lower_bounds import floor
+from anabranch_planner.search.bounds.reduce import drop_unprofitable
 from anabranch_planner.search.branch import advance, begin
 from anabranch_planner.search.components import split
 from anabranch_planner.search.formulation import formulate
-from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.search.problem import Problem, build_problem
-from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request

@@ -31,8 +31,8 @@ from anabranch_contract.plans.rations import PaidBatches, RationedBatches
 from anabranch_contract.protocol import progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.rest.access import AuditRecord
-from anabranch_contract.rest.epochs import KeptSummary
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.epochs import KeptSummary
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost import footprint
 from anabranch_planner.plans import decisions
 from anabranch_runtime.recovery import journal, rulesets
@@ -42,7 +42,8 @@ from anabranch_runtime.state import manifest
 from anabranch_runtime.storage import durable, segment
 from anabranch_runtime.storage.documents import Kind
 from anabranch_service.access.tokens import TokenRecord
-from anabranch_service.registry import approvals, history, records
+from anabranch_service.registry import records
+from anabranch_service.registry.publishing import approvals, history
 
 TABLE = Path(__file__).with_name("formats.json")
 #: Formats with versions of their own: version, and the types that are read and written.

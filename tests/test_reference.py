@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from anabranch_contract.rest.settings import SettingsIn
+from anabranch_contract.rest.planning.settings import SettingsIn
 from scripts.reference import errors
 from scripts.reference.__main__ import DOCS, pages
 from scripts.reference.cli import commands

@@ -18,7 +18,7 @@ from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans import optimise as plans
-from anabranch_planner.plans.session import Session
+from anabranch_planner.replan.session import Session
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.runs import (
     Case,

@@ -21,7 +21,7 @@ from anabranch_contract.queries.joins import (
     StreamName,
 )
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.runs import TUPLES, Case, Drawn, Shape, require_no_worse, timed
 from benchmarks.planner.type_compatible import (

@@ -18,7 +18,7 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from benchmarks.papers.clash.environment import RATE, RandomProblem, natural_problem, tree_problem
 
 _LONG = DataType(TypeKind.BIGINT)

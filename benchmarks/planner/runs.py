@@ -16,7 +16,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset

@@ -35,7 +35,7 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

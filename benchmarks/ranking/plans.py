@@ -40,10 +40,10 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
-from anabranch_planner.cost.constants import CostConstants
-from anabranch_planner.cost.fit import fit
 from anabranch_planner.cost.footprint import footprint
-from anabranch_planner.cost.statistics import ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.fit import fit
+from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset

@@ -16,10 +16,10 @@ from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_planner.passes import parse_sql
-from anabranch_planner.plans.running import running_plan
+from anabranch_planner.replan.running import running_plan
 from anabranch_runtime.control import fetch_ruleset
-from anabranch_service.planning.periods import Periods
-from anabranch_service.planning.revisions import decide
+from anabranch_service.planning.replanning.periods import Periods
+from anabranch_service.planning.replanning.revisions import decide
 from benchmarks.profiled import planner_stream
 from benchmarks.revision_time import documents, question
 from benchmarks.session import Session

@@ -20,7 +20,7 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import Part, divide, footprint_of_parts
-from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.plan import logical_plan
@@ -67,8 +67,8 @@ DOCUMENT = (read, bind, normalise)
 
 # --- a joint plan: queries -> Problem -> Outcome -> Plan -----------------------------------------
 
-#: ``solve`` drops intermediate results that can't pay (``search.reduce``), takes apart what shares
-#: nothing (``search.components``), and branches on every part (``search.anytime``).
+#: ``solve`` drops intermediate results that can't pay (``search.bounds.reduce``), separates parts
+#: that share nothing (``search.components``), and branches on every part (``search.anytime``).
 PLAN = (check, build, charge, solve, assemble)
 #: Plans to compare with.
 APART = (check, build, plan_apart)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from anabranch_contract.rest.settings import SettingsIn
+from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_service.__main__ import parser
 from anabranch_service.settings import ENV_PREFIX, Settings
 from scripts.reference.cli import commands

@@ -30,21 +30,15 @@ from anabranch_service.planning.work import Work
 from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
-from anabranch_service.registry.lease import Lease
+from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.routes import (
     access,
     approval,
     epochs,
-    explain,
     health,
     pages,
     plans,
-    queries,
-    query_batches,
-    query_list,
-    results,
-    runs,
     series,
     settings,
     source_tests,
@@ -52,6 +46,9 @@ from anabranch_service.routes import (
     streams,
     system,
 )
+from anabranch_service.routes.queries import batches as query_batches
+from anabranch_service.routes.queries import explain, queries, results, runs
+from anabranch_service.routes.queries import listing as query_list
 from anabranch_service.settings import Settings, own_address
 from anabranch_service.streaming.tail import Tails
 from anabranch_service.transport import problems

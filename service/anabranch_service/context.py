@@ -17,7 +17,7 @@ from anabranch_service.planning.work import Work
 from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
-from anabranch_service.registry.lease import Lease
+from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 from anabranch_service.streaming.tail import Tails

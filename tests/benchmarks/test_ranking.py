@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from anabranch_planner.cost.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
 from benchmarks import cost_constants
 from benchmarks.cost_constants import ALIKE, COUNTS, whole_batches
 from benchmarks.ranking import plans, report

@@ -18,7 +18,7 @@ from anabranch_client.replay import tpch
 from anabranch_client.replay.oracle import Active, compare
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.queries.joins import Stream
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from anabranch_client.replay import tpch
-from anabranch_planner.cost.constants import OPERATIONS
+from anabranch_planner.cost.statistics.constants import OPERATIONS
 from benchmarks import cost_constants, rate_change, statistics_cost, throughput
 from benchmarks.report import __main__ as report
 from benchmarks.session import BatchLog, read_log

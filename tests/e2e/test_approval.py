@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_client.errors import ApiError
-from anabranch_contract.rest.epochs import HeldPlanOut
+from anabranch_contract.rest.planning.epochs import HeldPlanOut
 from tests.e2e.test_live import AB, ABC, BA, World
 from tests.support.worlds.processes import kill, live_pipeline
 

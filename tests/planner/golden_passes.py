@@ -12,7 +12,7 @@ from anabranch_contract.plans.plan import Backfilling
 from anabranch_contract.plans.ruleset import FillStep, KeyPart, Ruleset, TimeBound
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.logical.nodes import to_text
 from anabranch_planner.passes import (
@@ -23,8 +23,8 @@ from anabranch_planner.passes import (
     parse_sql,
 )
 from anabranch_planner.plans.optimise import Options, PlanRequest, build
+from anabranch_planner.search.bounds.reduce import drop_unprofitable
 from anabranch_planner.search.problem import Problem
-from anabranch_planner.search.reduce import drop_unprofitable
 from benchmarks.papers.tsc.catalogs import parse_catalog, text_of
 
 HERE = Path(__file__).parent / "golden"

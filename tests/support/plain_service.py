@@ -27,7 +27,7 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide

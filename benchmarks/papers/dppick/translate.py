@@ -16,7 +16,7 @@ from anabranch_contract.queries.joins import JoinQuery, Member
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.candidates import adjacency
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from benchmarks.papers.dppick.figures import SizeFigures
 from benchmarks.papers.dppick.problem import Accounting, Operator, Prices
 

@@ -17,7 +17,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics, TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics, TableStatistics
 from anabranch_planner.cost.timing import LoosestBounds
 from benchmarks.papers.pmjoin.rates import Mask, ValueRates, connected, members
 

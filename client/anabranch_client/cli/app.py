@@ -13,19 +13,19 @@ from typing import Annotated
 
 import typer
 
-from anabranch_client.cli import access as cli_access
 from anabranch_client.cli import apply as cli_apply
 from anabranch_client.cli import approval as cli_approval
-from anabranch_client.cli import doctor as cli_doctor
-from anabranch_client.cli import health as cli_health
 from anabranch_client.cli import planning as cli_planning
 from anabranch_client.cli import replay as cli_replay
 from anabranch_client.cli import results as cli_results
 from anabranch_client.cli import runs as cli_runs
-from anabranch_client.cli import state as cli_state
-from anabranch_client.cli import support as cli_support
 from anabranch_client.cli import up as cli_up
 from anabranch_client.cli.context import TOKEN_FILE, Guarded
+from anabranch_client.cli.operations import access as cli_access
+from anabranch_client.cli.operations import doctor as cli_doctor
+from anabranch_client.cli.operations import health as cli_health
+from anabranch_client.cli.operations import state as cli_state
+from anabranch_client.cli.operations import support as cli_support
 from anabranch_client.cli.queries import queries
 from anabranch_client.cli.streams import streams
 from anabranch_client.doctor.packages import installed

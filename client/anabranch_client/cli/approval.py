@@ -14,7 +14,7 @@ from anabranch_client.render.dry_run import MAX_LINES
 from anabranch_client.render.held import NEXT, held_plan_detail
 from anabranch_client.render.tables import read_by_a_person
 from anabranch_client.rest.api import DEFAULT_URL
-from anabranch_contract.rest.epochs import HeldPlanOut
+from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
 
 def plan_held(url: Url = DEFAULT_URL, as_json: Json = False) -> None:

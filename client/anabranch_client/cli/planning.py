@@ -45,9 +45,9 @@ from anabranch_client.render.tables import (
 from anabranch_client.rest.api import DEFAULT_URL, Client, query_body
 from anabranch_client.texts import read_utf8
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
-from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut
 from anabranch_contract.rest.names import readable_explain, relation_names
-from anabranch_contract.rest.settings import PlanningSettings, nullable
+from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut
+from anabranch_contract.rest.planning.settings import PlanningSettings, nullable
 
 epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")

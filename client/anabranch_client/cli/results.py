@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anabranch_client.cli.context import Json, show
-from anabranch_client.cli.state import DEFAULT, Where, ask
+from anabranch_client.cli.operations.state import DEFAULT, Where, ask
 from anabranch_client.render import state as render_state
 
 results = typer.Typer(no_args_is_help=True, help="Look after the files of results.")

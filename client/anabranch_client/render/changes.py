@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from anabranch_contract.rest.plans import DryRunOut
+from anabranch_contract.rest.planning.plans import DryRunOut
 from anabranch_contract.rest.queries import QueryChange
 
 #: What an action does, by its name.

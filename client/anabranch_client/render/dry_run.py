@@ -22,14 +22,14 @@ from anabranch_client.render.tables import (
     switching_charge,
     table_of,
 )
-from anabranch_contract.rest.insight import (
+from anabranch_contract.rest.planning.insight import (
     DiffRecord,
     ReasonsRecord,
     SharesRecord,
     StepChangeRecord,
     StoreChangeRecord,
 )
-from anabranch_contract.rest.plans import DryRunOut, EffectsOut
+from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
 
 #: Lines of a table on a terminal, and names in a cell of one.
 MAX_LINES, _MAX_NAMES = 30, 4

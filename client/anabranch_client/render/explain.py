@@ -8,7 +8,7 @@ from rich.text import Text
 from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.render.tables import missed_notes
 from anabranch_contract.rest.normalised import ViewInfo
-from anabranch_contract.rest.plans import ExplainOut
+from anabranch_contract.rest.planning.plans import ExplainOut
 from anabranch_contract.rest.queries import ProblemOut
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from anabranch_client.render.dry_run import MAX_LINES, diff_tables, reasons_table
 from anabranch_client.render.tables import facts_table, number
 from anabranch_client.times import moment
-from anabranch_contract.rest.epochs import HeldPlanOut
+from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
 #: What comes next, by the state.
 NEXT = {

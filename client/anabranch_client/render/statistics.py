@@ -18,8 +18,8 @@ from anabranch_client.render.tables import (
     table_of,
 )
 from anabranch_client.times import took
-from anabranch_contract.rest.series import SeriesOut
-from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
+from anabranch_contract.rest.planning.series import SeriesOut
+from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 
 #: Values of a key that are shown.
 FREQUENT = 3

@@ -25,8 +25,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from anabranch_client.times import moment, took
-from anabranch_contract.rest.epochs import CurrentEpoch, EpochOut, EpochSummary, SavingOut
-from anabranch_contract.rest.plans import CostsRecord
+from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut, EpochSummary, SavingOut
+from anabranch_contract.rest.planning.plans import CostsRecord
+from anabranch_contract.rest.planning.revisions import RevisionList, RevisionRecord
+from anabranch_contract.rest.planning.settings import SettingsOut
 from anabranch_contract.rest.queries import (
     MissedOut,
     PastOut,
@@ -35,8 +37,6 @@ from anabranch_contract.rest.queries import (
     QueryOut,
     RunOut,
 )
-from anabranch_contract.rest.revisions import RevisionList, RevisionRecord
-from anabranch_contract.rest.settings import SettingsOut
 from anabranch_contract.rest.slo import Slo
 
 #: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.

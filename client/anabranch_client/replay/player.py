@@ -23,9 +23,9 @@ from anabranch_client.rest.api import Client
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.planning.epochs import EpochOut
+from anabranch_contract.rest.planning.revisions import RevisionRecord
 from anabranch_contract.rest.queries import QueryOut
-from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.streams import StreamOut
 
 #: A batch that takes longer than this is taken for a runtime that hangs.

@@ -16,9 +16,9 @@ from anabranch_client.replay.scenario import Scenario
 from anabranch_client.rest.types import arrow_type
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import EpochOut
 from anabranch_contract.rest.normalised import OutputInfo
-from anabranch_contract.rest.revisions import RevisionRecord
+from anabranch_contract.rest.planning.epochs import EpochOut
+from anabranch_contract.rest.planning.revisions import RevisionRecord
 
 
 def finish_results(played: Played, folder: Path) -> dict[str, int]:

@@ -27,14 +27,18 @@ from anabranch_contract.rest.access import (
     TokenOut,
     WhoOut,
 )
-from anabranch_contract.rest.epochs import (
+from anabranch_contract.rest.planning.epochs import (
     CurrentEpoch,
     EpochList,
     EpochOut,
     EpochSummary,
     HeldPlanOut,
 )
-from anabranch_contract.rest.plans import DryRunOut, ExplainOut
+from anabranch_contract.rest.planning.plans import DryRunOut, ExplainOut
+from anabranch_contract.rest.planning.revisions import RevisionList
+from anabranch_contract.rest.planning.series import SeriesOut
+from anabranch_contract.rest.planning.settings import SettingsOut, nullable
+from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.queries import (
     QueryBatchOut,
     QueryChange,
@@ -43,12 +47,8 @@ from anabranch_contract.rest.queries import (
     RunList,
     ViewRowsOut,
 )
-from anabranch_contract.rest.revisions import RevisionList
-from anabranch_contract.rest.series import SeriesOut
-from anabranch_contract.rest.settings import SettingsOut, nullable
 from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.state import StateOut, StoreDetailOut
-from anabranch_contract.rest.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.streams import RowsOut, StreamList, StreamOptions, StreamOut
 from anabranch_contract.rest.system import HealthOut, LeaderOut
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch_contract.rest.documents import Document
-from anabranch_contract.rest.statistics import EdgeStatisticsOut, ReadsOut
+from anabranch_contract.rest.planning.statistics import EdgeStatisticsOut, ReadsOut
 
 
 class LevelOut(Document):

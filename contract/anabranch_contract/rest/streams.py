@@ -19,7 +19,7 @@ from anabranch_contract.rest.documents import (
     examples,
     printable,
 )
-from anabranch_contract.rest.statistics import StreamStatisticsOut
+from anabranch_contract.rest.planning.statistics import StreamStatisticsOut
 
 #: For people; no program reads it.
 Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]

@@ -36,8 +36,8 @@ from anabranch_planner.command.problem_statistics import (
     make_statistics,
     read_distincts,
 )
-from anabranch_planner.cost.constants import OPERATIONS, CostConstants
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.documents.fields import (
     NAME,
     QUERY_ID,

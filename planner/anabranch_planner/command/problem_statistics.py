@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, RelationId
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.documents.fields import amount, mapping, refused, share, within
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression

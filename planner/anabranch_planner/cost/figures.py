@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.values import Values
 
 #: Tuples per unit of time of a relation of which nothing is known.

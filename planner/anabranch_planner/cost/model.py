@@ -8,7 +8,7 @@ short of what the paper's own example computes; after an MIR probe ``n`` counts 
 
 Under the objective ``tuples`` a store copy costs the rows written into it per unit of time, each as
 often as it is written: once when it is stored, and once per merge of segments. Under the objective
-``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.constants`).
+``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.statistics.constants`).
 On several hosts both cost what they send between these, too
 (:mod:`anabranch_planner.cost.exchange`): seconds per byte, or as many tuples as could be probed
 with in that time. Under the objective ``paper`` that is free.
@@ -30,9 +30,9 @@ are over the same one matters. It has a length only where there are time bounds 
 **Ahead.** Where the statistics foresee the next period (:class:`~.statistics.Ahead`), that is the
 unit of probes and inserts: a step costs what it will send in the period, an insert what will be
 added, by rows that are held already and by forecast arrivals
-(:mod:`~anabranch_planner.cost.ahead`). :meth:`CostModel.cardinality` and :meth:`CostModel.matches`
-count what history has brought, as before: they say how much there is, of which memory, backfills
-and the sizes of stores depend, not how much is to come.
+(:mod:`~anabranch_planner.cost.statistics.forecast`). :meth:`CostModel.cardinality` and
+:meth:`CostModel.matches` count the tuples of the history, as memory, backfills and the sizes of
+stores depend on them, not on tuples to come.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.merging import rewrites
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, MirId
-from anabranch_planner.cost.ahead import Supply, met
 from anabranch_planner.cost.aside import SetAside
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Crossing
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY, Figures
 from anabranch_planner.cost.selectivity import PartNames, Selectivities
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.forecast import Supply, met
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
 from anabranch_planner.cost.values import SubstreamShares, Values
 

@@ -6,7 +6,7 @@ same members: they may share steps then, and names of edges (``plans.compile``).
 stores connect is apart.
 
 What follows from a part alone (its steps, its rules, whether it is valid) is worked out once. A
-plan that is made from the one before (``plans.session``) has the same order wherever nothing has
+plan that is made from the one before (``replan.session``) has the same order wherever nothing has
 changed, and :func:`divide` gives the same part, with what is known of it.
 """
 

@@ -12,7 +12,7 @@ counts every class.
 **Correction.** Predicates are taken as independent; where data are correlated that is wrong, and
 by one factor more with each step. The runtime counts, for each step that it runs, how many pairs
 of a partial result over ``H`` and a stored tuple of ``T`` its probes stood for, and how many of
-these matched (:class:`~anabranch_planner.cost.statistics.JoinSample`). So ``hits / pairs`` is the
+these matched (``contract.protocol.measurements.JoinSample``). So ``hits / pairs`` is the
 selectivity of that step, whatever rates and windows are. Of a sub-join ``X`` that was reached so
 
     f(X) = f(H) * f(T) * (hits + A) / (pairs + A / p),    p = estimate(X) / (f(H) * f(T)),

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY
-from anabranch_planner.cost.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
 from anabranch_planner.cost.validate import cost_of
 
 #: By which factor an assumed figure may be wrong, either way.

@@ -16,7 +16,7 @@ from anabranch_contract.queries.mirs import Mir, MirId, base_mir, join_keys, sub
 from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.candidates import in_store
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.steps import PlanError, Prefix, Trail, Trails, loads, trails
 from anabranch_planner.cost.timing import LoosestBounds, Users
 

@@ -29,7 +29,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, MirId
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 
 Shares = NDArray[np.float64]
 Hashes = NDArray[np.uint64]

@@ -163,7 +163,7 @@ def compile_revision(
 
     Args:
         plan: a valid plan for exactly ``queries``, over stores of ``running``
-            (:func:`~anabranch_planner.plans.revise.fits` says who may use which).
+            (:func:`~anabranch_planner.replan.revise.fits` says who may use which).
         queries: those of ``running``.
         subs: theirs, where several revisions are compiled.
 

@@ -51,9 +51,9 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, base_mir
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.values import joined_columns
 from anabranch_planner.plans.traffic import are_equal, known_attribute, users_of, width_of

@@ -11,7 +11,7 @@ a tenth more than it costs.
 From the beginning of a path on, the question that saves most is taken, and the next one for the
 tuples that are left, until none pays; behind it there are ``p`` times as many tuples. Questions are
 taken to be independent, and each to concern tuples of all fan-outs alike. Prices are seconds
-(:mod:`anabranch_planner.cost.constants`) under every objective, measured ones where there are any:
+(``cost.statistics.constants``) under every objective, measured ones where there are any:
 a question makes no tuples, so it has no price in tuples. ``p`` is the model's (``present``): it
 follows from how many matches a tuple has, measured where it was, and rows per value. Nothing is
 known of the values in intermediate results, so these are not asked; nor is anything where stores
@@ -29,8 +29,8 @@ from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.routes import Routes
 from anabranch_contract.plans.ruleset import Edge, Presence, ProbeRule, Ruleset
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.plans.traffic import users_of
 

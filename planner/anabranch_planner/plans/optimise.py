@@ -22,11 +22,8 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import is_connected
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.plans.aside import set_aside
-from anabranch_planner.plans.start_orders import Starts
-from anabranch_planner.plans.substreams import choose
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Reused, gap, make_plan
 from anabranch_planner.search.demands import Limits, Switching, demand
@@ -36,6 +33,9 @@ from anabranch_planner.search.outcome import Outcome, Settings
 from anabranch_planner.search.problem import Problem, build_problem
 from anabranch_planner.search.routes import Routing
 from anabranch_planner.search.warm_start import complete, running_routes
+from anabranch_planner.skew.excluded import set_aside
+from anabranch_planner.skew.start_orders import Starts
+from anabranch_planner.skew.substreams import choose
 from anabranch_planner.solvers.deadline import Deadline
 
 #: Flow variables up to which the integer program is built.
@@ -64,7 +64,7 @@ class Options:
         threads: how many the solver may use.
         max_flows: beyond it the integer program is not built and local search decides.
         substreams: into how many substreams the tuples of one start are told apart at most, where
-            that saves seconds (:mod:`~anabranch_planner.plans.substreams`); by ``clash`` only,
+            that saves seconds (:mod:`~anabranch_planner.skew.substreams`); by ``clash`` only,
             and not by the printed program.
         told_apart: how the tuples of starts are told apart now; that changes where much is saved.
             By it samples of substreams were counted.

@@ -20,17 +20,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.search import free_copies
+from anabranch_planner.search.bounds import free_copies
+from anabranch_planner.search.bounds.lower_bounds import by_shares, cheapest_copy, floor
+from anabranch_planner.search.bounds.reduce import drop_unprofitable
 from anabranch_planner.search.branch import INTEGRAL, Search, advance, begin, read, support
 from anabranch_planner.search.components import Part, batches, join, restrict, split
 from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import start_values
 from anabranch_planner.search.general import delegate
-from anabranch_planner.search.lower_bounds import by_shares, cheapest_copy, floor
 from anabranch_planner.search.neighbourhood import search
 from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
 from anabranch_planner.search.problem import Problem, Sub
-from anabranch_planner.search.reduce import drop_unprofitable
 from anabranch_planner.search.routes import (
     Routes,
     Routing,

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_planner.search.bounds.cuts import broken
 from anabranch_planner.search.copies import Kept, decided
-from anabranch_planner.search.cuts import broken
 from anabranch_planner.search.formulation import Variables, formulate
 from anabranch_planner.search.problem import EdgeId, Problem, Sub
 from anabranch_planner.search.routes import (

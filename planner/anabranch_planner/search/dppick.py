@@ -7,7 +7,7 @@ the stores ``r_1 .. r_n`` costs ``C_1``, where ``C_(n+1) = 0`` and
 
 * ``alpha_q f(kappa_r)``: the time of one query of store ``r``. A store is a number of segments
   with a hash index each, so this is ``probe + look * looks``, whatever the number of keys
-  (:mod:`~anabranch_planner.cost.constants`, fitted to the running pipeline).
+  (:mod:`~anabranch_planner.cost.statistics.constants`, fitted to the running pipeline).
 * ``alpha_m``: the time of one match.
 * ``gamma`` (Eq. 9): the share of queries that find something. ``mu`` (Eq. 10): matches of one
   that does. ``gamma mu`` is the ratio of the forecast tuples after and before the step. A query
@@ -29,8 +29,8 @@ stores are chosen for the orders afterwards, as for any other plan.
 from __future__ import annotations
 
 from anabranch_contract.plans.plan import Objective
-from anabranch_planner.cost.constants import DEFAULT_LOOKS, CostConstants
-from anabranch_planner.search.lower_bounds import floor
+from anabranch_planner.cost.statistics.constants import DEFAULT_LOOKS, CostConstants
+from anabranch_planner.search.bounds.lower_bounds import floor
 from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, Goal, Problem
 from anabranch_planner.search.routes import finish

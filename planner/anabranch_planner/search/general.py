@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.search.bounds.lower_bounds import floor
 from anabranch_planner.search.branch import read
 from anabranch_planner.search.components import Part, batches, join
 from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import formulate, start_values
-from anabranch_planner.search.lower_bounds import floor
 from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
 from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.problem import Problem, Sub

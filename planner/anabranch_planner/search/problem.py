@@ -45,7 +45,7 @@ GoalKey = tuple["Sub | None", str, Origin]
 
 
 class StoresKept(Protocol):
-    """The stores that there are, where none may be opened (``plans.there``)."""
+    """The stores that there are, where none may be opened (``replan.there``)."""
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
         """The partition attributes of the copies of ``mir``'s store; none: it is not there."""

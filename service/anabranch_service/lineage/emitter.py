@@ -25,9 +25,9 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_service.clock import Clock
 from anabranch_service.lineage.events import EventType, due, event, run_id
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.lifecycle import status_of
-from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
+from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import usable_streams
 from anabranch_service.registry.store import Store

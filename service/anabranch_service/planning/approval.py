@@ -2,7 +2,7 @@
 
 A plan that changes what runs is held, and the plan that runs goes on without the queries that have
 ended. It changes what runs where it has other queries, orders, store copies or partitions
-(:func:`~anabranch_planner.plans.remaining.choices`). Properties of streams and sinks are no plan:
+(:func:`~anabranch_planner.replan.remaining.choices`). Properties of streams and sinks are no plan:
 they are those of now in every epoch.
 """
 
@@ -23,13 +23,12 @@ from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.validate import with_costs
 from anabranch_planner.passes import Decided, ask_ahead, compile_rules, deal_hot_keys
 from anabranch_planner.plans.backfill import Backfill
-from anabranch_planner.plans.remaining import choices, plan_of_remaining
+from anabranch_planner.replan.remaining import choices, plan_of_remaining
 from anabranch_service.planning.epoch import PlannedEpoch, epoch_request, plan_jointly
-from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.request import Registered, read_queries
-from anabranch_service.planning.task import RunningEpoch
-from anabranch_service.planning.what_if import explained
-from anabranch_service.registry.approvals import Approvals, HeldPlan
+from anabranch_service.planning.task import RunningEpoch, cost_model
+from anabranch_service.planning.what_if.explanation import explained
+from anabranch_service.registry.publishing.approvals import Approvals, HeldPlan
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import NormalForms
 

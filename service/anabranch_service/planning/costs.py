@@ -16,16 +16,15 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
-from anabranch_contract.rest.plans import CostsRecord, CpuRecord
-from anabranch_contract.rest.settings import PlanningSettings
-from anabranch_planner.cost.constants import OPERATIONS, CostConstants
-from anabranch_planner.cost.fit import fit
-from anabranch_planner.cost.statistics import ForecastStatistics, Statistics
+from anabranch_contract.rest.planning.plans import CostsRecord, CpuRecord
+from anabranch_contract.rest.planning.settings import PlanningSettings
+from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
+from anabranch_planner.cost.statistics.fit import fit
+from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import priced
-from anabranch_service.planning.model import cost_model
 from anabranch_service.planning.rates import read_all
-from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.task import PlanTask, cost_model
 
 #: Periods to which constants are fitted: older ones say no more, and all have to be parsed.
 FITTED = 5

@@ -23,11 +23,11 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.plans.plan import HotKeyDealing, LookingAhead, Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery, RelationId
-from anabranch_contract.rest.plans import AheadRecord
+from anabranch_contract.rest.planning.plans import AheadRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.parts import Part
-from anabranch_planner.cost.sampling import SampledStatistics
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.sampling import SampledStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.explain.explain import explain
 from anabranch_planner.explain.substreams import explain_substreams
 from anabranch_planner.passes import EpochRequest, Rules, make_rules, optimise
@@ -40,9 +40,8 @@ from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
 from anabranch_service.planning.exchanged import exchanged
-from anabranch_service.planning.follower import Follower
-from anabranch_service.planning.model import cost_model
-from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.process.follower import Follower
+from anabranch_service.planning.task import PlanTask, cost_model
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord, Explanation
 

@@ -8,8 +8,7 @@ from typing import Any
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.plans.traffic import traffic
-from anabranch_service.planning.model import cost_model
-from anabranch_service.planning.task import PlanTask
+from anabranch_service.planning.task import PlanTask, cost_model
 
 
 def exchanged(

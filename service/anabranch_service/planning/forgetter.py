@@ -16,9 +16,9 @@ import structlog
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
 from anabranch_service.clock import Clock
-from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.lifecycle import LIVE, newest_runs, status_of
-from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
+from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.store import Store
 

@@ -29,30 +29,30 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.insight import SharesRecord
+from anabranch_contract.rest.planning.insight import SharesRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.approval import Kept, Weighed, weigh
 from anabranch_service.planning.epoch import PlannedEpoch, dump_ruleset, plan_epoch
-from anabranch_service.planning.planner_process import NICE, PlannerProcess
+from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
+from anabranch_service.planning.replanning.reviser import Reviser
 from anabranch_service.planning.request import (
     Registered,
     plan_task,
     read_registered,
     running_epoch,
 )
-from anabranch_service.planning.reviser import Reviser
 from anabranch_service.planning.sharing import decide_sharing
 from anabranch_service.planning.task import PlanTask
-from anabranch_service.planning.what_if import explained
+from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.approvals import Approvals
-from anabranch_service.registry.lease import LeadershipLost, Lease
 from anabranch_service.registry.lifecycle import overtaken
-from anabranch_service.registry.publication import Publication, Sealed, seal
+from anabranch_service.registry.publishing.approvals import Approvals
+from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
+from anabranch_service.registry.publishing.publication import Publication, Sealed, seal
 from anabranch_service.registry.records import EpochRecord, Explanation, QueryRecord
 from anabranch_service.registry.store import Store, read_boundary, read_snapshot
 from anabranch_service.settings import Settings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anabranch_contract.rest.plans import DryRunIn
-from anabranch_contract.rest.settings import PlanningSettings, SettingsIn, nullable
+from anabranch_contract.rest.planning.plans import DryRunIn
+from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsIn, nullable
 from anabranch_service.settings import Settings
 
 

@@ -23,7 +23,7 @@ from anabranch_contract.protocol.interims import Arrivals
 from anabranch_contract.protocol.measurements import Counts, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.statistics import (
+from anabranch_planner.cost.statistics.statistics import (
     Ahead,
     ForecastStatistics,
     NoStatistics,

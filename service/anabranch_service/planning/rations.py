@@ -19,7 +19,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, StreamName
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.effects import rationed_forest
 from anabranch_planner.allocation.forest import Forest
@@ -28,7 +28,7 @@ from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
 from anabranch_service.planning.epoch import PlannedEpoch
-from anabranch_service.planning.model import cost_model
+from anabranch_service.planning.task import cost_model
 
 #: Weight of a period against the one after it.
 FADE = 0.8

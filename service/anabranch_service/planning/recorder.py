@@ -8,9 +8,9 @@ import time
 import structlog
 
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.registry.history import EVERY, point
-from anabranch_service.registry.lease import LeadershipLost, Lease
-from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.publishing.history import EVERY, point
+from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
+from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)

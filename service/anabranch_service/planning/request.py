@@ -12,9 +12,9 @@ from anabranch_contract.protocol.measurements import Snapshot, StreamSample
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_contract.rest.settings import PlanningSettings
-from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import newest, timed
 from anabranch_service.planning.epoch import problem_of

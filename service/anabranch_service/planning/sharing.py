@@ -23,8 +23,8 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Relation, RelationId, Stream, StreamName
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.settings import PlanningSettings
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_contract.rest.planning.settings import PlanningSettings
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.normal.implication import weaker
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options

@@ -1,4 +1,4 @@
-"""The task of planning one epoch: the value that a plan and its explanation follow from."""
+"""The task of planning one epoch: input of a plan and its explanation, and its cost model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import structlog
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.plan import Formulation
+from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_contract.rest.settings import PlanningSettings
 from anabranch_planner.cost.footprint import FootprintError
-from anabranch_planner.cost.sampling import estimate
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.sampling import estimate
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.decisions import Decisions, from_document
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.slo import freshness_of
@@ -126,3 +129,23 @@ class PlanTask:
             freshness={r.id: freshness_of(r.slo) for r in records if r.slo.freshness},
             past=frozenset(r.id for r in records if r.emits_past),
         )
+
+
+def cost_model(
+    task: PlanTask,
+    queries: Sequence[JoinQuery],
+    parallelism: int,
+    substreams: Sequence[Substreams],
+) -> CostModel:
+    """The model that ``task`` is planned by.
+
+    Args:
+        substreams: the division of each start's tuples in the plan that is priced.
+    """
+    return CostModel(
+        task.statistics,
+        objective=task.options.objective,
+        parallelism=parallelism,
+        bounds=LoosestBounds(queries),
+        substreams=substreams,
+    )

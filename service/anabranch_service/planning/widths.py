@@ -11,7 +11,7 @@ from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.cost.exchange import Exchange
-from anabranch_planner.cost.statistics import ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
 
 #: Bytes by which Arrow says where a text ends.
 OFFSET = 4.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch_contract.protocol.progress import Heartbeat, Progress
-from anabranch_contract.rest.epochs import (
+from anabranch_contract.rest.planning.epochs import (
     EpochOut,
     EpochSummary,
     KeptSummary,

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from anabranch_contract.protocol.intake import SourceState, Unread
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.registered import StreamRecord
-from anabranch_contract.rest.epochs import KeptSummary
+from anabranch_contract.rest.planning.epochs import KeptSummary
 from anabranch_contract.rest.queries import MissedOut
 from anabranch_contract.rest.system import ComponentOut
-from anabranch_service.registry.approvals import Approvals
+from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import Sources
 
 OK, WARNING, FAILED = "ok", "warning", "failed"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_contract.rest.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
 from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
 from anabranch_service.presenters.layers import Place, layered
 from anabranch_service.presenters.names import Describer
 

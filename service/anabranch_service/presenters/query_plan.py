@@ -17,7 +17,7 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.state_report import StateReport, StoreReport
 from anabranch_contract.queries.outer_joins import part_number, registered
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.query_plan import (
+from anabranch_contract.rest.planning.query_plan import (
     DividedOut,
     PathStepOut,
     ProbePathOut,

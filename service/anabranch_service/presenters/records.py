@@ -40,9 +40,9 @@ from anabranch_contract.rest.streams import (
 )
 from anabranch_service.presenters.missed import missed_rows, rows_to_miss
 from anabranch_service.presenters.statistics import stream_statistics_out
-from anabranch_service.registry.approvals import Approvals
 from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
+from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.source_status import Sources
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
 
-from anabranch_contract.rest.epochs import EpochSummary, SavingOut
+from anabranch_contract.rest.planning.epochs import EpochSummary, SavingOut
 
 #: Seconds that are looked back, and epochs that are read for them.
 SECONDS, EPOCHS = 600.0, 200

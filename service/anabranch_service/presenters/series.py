@@ -12,8 +12,8 @@ from anabranch_contract.protocol.batches import PHASES, BatchReport
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import BatchOut, PhaseOut
-from anabranch_contract.rest.series import (
+from anabranch_contract.rest.planning.epochs import BatchOut, PhaseOut
+from anabranch_contract.rest.planning.series import (
     ForecastOut,
     PeriodOut,
     SeriesOut,

@@ -12,7 +12,7 @@ from anabranch_contract.protocol.measurements import (
     StreamSample,
     StreamStatistics,
 )
-from anabranch_contract.rest.statistics import (
+from anabranch_contract.rest.planning.statistics import (
     ColumnSampleOut,
     DelayOut,
     EdgeStatisticsOut,
@@ -23,7 +23,7 @@ from anabranch_contract.rest.statistics import (
     StoreStatisticsOut,
     StreamStatisticsOut,
 )
-from anabranch_planner.cost.sampling import describe
+from anabranch_planner.cost.statistics.sampling import describe
 
 #: Shares of the tuples whose delay is named.
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}

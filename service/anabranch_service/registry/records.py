@@ -10,12 +10,12 @@ from pydantic import AwareDatetime, Field
 
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.epochs import ChangeCounts, KeptSummary, PublishedEpoch
-from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.normalised import NormalisedInfo
-from anabranch_contract.rest.plans import CpuRecord
+from anabranch_contract.rest.planning.epochs import ChangeCounts, KeptSummary, PublishedEpoch
+from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.planning.plans import CpuRecord
+from anabranch_contract.rest.planning.revisions import RevisionRecord
 from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
-from anabranch_contract.rest.revisions import RevisionRecord
 from anabranch_contract.rest.slo import Slo
 
 

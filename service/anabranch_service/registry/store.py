@@ -40,18 +40,18 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
-from anabranch_contract.rest.epochs import KeptSummary
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.epochs import KeptSummary
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_service.errors import Conflict, CorruptRecord
-from anabranch_service.registry.approvals import (
+from anabranch_service.registry.mirror import Mirror
+from anabranch_service.registry.publishing.approvals import (
     APPROVE,
     REFUSE,
     Approvals,
     HeldPlan,
     Refusals,
 )
-from anabranch_service.registry.history import HistoryPoint
-from anabranch_service.registry.mirror import Mirror
+from anabranch_service.registry.publishing.history import HistoryPoint
 from anabranch_service.registry.records import (
     EpochRecord,
     Explanation,

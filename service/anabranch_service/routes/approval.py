@@ -5,13 +5,13 @@ from __future__ import annotations
 from fastapi import Response
 
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.rest.epochs import HeldPlanOut, HeldState
+from anabranch_contract.rest.planning.epochs import HeldPlanOut, HeldState
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, NotFound
-from anabranch_service.planning.epoch_diff import compare_epochs
-from anabranch_service.registry.approvals import Approvals, HeldPlan
+from anabranch_service.planning.what_if.epoch_diff import compare_epochs
+from anabranch_service.registry.publishing.approvals import Approvals, HeldPlan
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.versions import IfMatch, Outdated, check_tag, tag
 

@@ -8,14 +8,14 @@ from typing import Annotated
 from fastapi import Header, Path, Query, Response
 
 from anabranch_contract.plans.ruleset import digest
-from anabranch_contract.rest.epochs import CurrentEpoch, EpochDiffOut, EpochList, EpochOut
-from anabranch_contract.rest.revisions import RevisionList
-from anabranch_contract.rest.statistics import StatisticsOut
+from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochDiffOut, EpochList, EpochOut
+from anabranch_contract.rest.planning.revisions import RevisionList
+from anabranch_contract.rest.planning.statistics import StatisticsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import NotFound
-from anabranch_service.planning.epoch_diff import compare_epochs
+from anabranch_service.planning.what_if.epoch_diff import compare_epochs
 from anabranch_service.presenters.epochs import epoch_out, epoch_summary, runtime_out
 from anabranch_service.presenters.saving import EPOCHS, saving_out
 from anabranch_service.presenters.statistics import statistics_out

@@ -15,15 +15,15 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.documents import RunName
-from anabranch_contract.rest.joint_plan import JointPlanOut
-from anabranch_contract.rest.plans import DryRunIn, DryRunOut
-from anabranch_contract.rest.query_plan import QueryPlanOut
+from anabranch_contract.rest.planning.joint_plan import JointPlanOut
+from anabranch_contract.rest.planning.plans import DryRunIn, DryRunOut
+from anabranch_contract.rest.planning.query_plan import QueryPlanOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import NotFound, known
-from anabranch_service.planning.dry_run import plan_dry_run
 from anabranch_service.planning.rations import flows, result_seconds, seconds_of
+from anabranch_service.planning.what_if.dry_run import plan_dry_run
 from anabranch_service.presenters.joint_plan import joint_plan_out
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 

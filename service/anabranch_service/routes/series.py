@@ -10,13 +10,13 @@ from fastapi import Query, Response
 
 from anabranch_contract.protocol.batches import BATCHES_KEPT
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
-from anabranch_contract.rest.epochs import BatchList
-from anabranch_contract.rest.series import HistoryOut, HistoryPointOut, SeriesOut
+from anabranch_contract.rest.planning.epochs import BatchList
+from anabranch_contract.rest.planning.series import HistoryOut, HistoryPointOut, SeriesOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.presenters.series import batch_out, series_out, with_forecasts
-from anabranch_service.registry.history import EVERY, KEPT, HistoryPoint
+from anabranch_service.registry.publishing.history import EVERY, KEPT, HistoryPoint
 
 router = guarded_router("/v1", tag="state")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from anabranch_contract.rest.settings import PlanningSettings, SettingsIn, SettingsOut
+from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsIn, SettingsOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx

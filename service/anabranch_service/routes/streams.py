@@ -25,7 +25,7 @@ from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import StreamName
-from anabranch_contract.rest.statistics import SampleOut
+from anabranch_contract.rest.planning.statistics import SampleOut
 from anabranch_contract.rest.streams import (
     PROPERTIES,
     RetentionIn,

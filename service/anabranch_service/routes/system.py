@@ -15,7 +15,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.errors import ServiceError
 from anabranch_service.presenters.pipeline_metrics import exposition
-from anabranch_service.registry.lease import leader_of
+from anabranch_service.registry.publishing.lease import leader_of
 from anabranch_service.registry.runtime_check import runtime_check
 from anabranch_service.registry.source_status import summary
 

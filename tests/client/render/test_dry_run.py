@@ -22,8 +22,8 @@ from anabranch_client.render.dry_run import (
     shares_table,
 )
 from anabranch_client.rest.api import Client
-from anabranch_contract.rest.insight import DiffRecord, ReasonsRecord, SharesRecord
-from anabranch_contract.rest.plans import DryRunOut, EffectsOut
+from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
 from tests.client.conftest import JOIN
 from tests.support.worlds.service import Service
 

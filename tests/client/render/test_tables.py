@@ -15,10 +15,10 @@ from anabranch_client.render.statistics import statistics_detail
 from anabranch_client.render.streams import streams_table
 from anabranch_client.replay.demo import DemoResult, demo_summary
 from anabranch_client.replay.oracle import Comparison
-from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.planning.epochs import EpochOut
+from anabranch_contract.rest.planning.revisions import RevisionList
+from anabranch_contract.rest.planning.statistics import StatisticsOut
 from anabranch_contract.rest.queries import QueryOut
-from anabranch_contract.rest.revisions import RevisionList
-from anabranch_contract.rest.statistics import StatisticsOut
 from anabranch_contract.rest.streams import StreamOut
 
 

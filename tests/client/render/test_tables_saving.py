@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch_client.render.tables import saving_text
-from anabranch_contract.rest.epochs import SavingOut
+from anabranch_contract.rest.planning.epochs import SavingOut
 
 
 def test_the_mean_has_its_range_time_and_cpu_seconds() -> None:

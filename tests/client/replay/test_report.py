@@ -15,7 +15,7 @@ from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQ
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
 from anabranch_contract.protocol.progress import Progress
-from anabranch_contract.rest.epochs import EpochOut
+from anabranch_contract.rest.planning.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
 
 

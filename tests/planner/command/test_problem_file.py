@@ -9,7 +9,7 @@ import pytest
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 from anabranch_planner.command.problem_file import Problem, parse_problem
-from anabranch_planner.cost.constants import CostConstants
+from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import parse_sql

@@ -11,9 +11,9 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_contract.queries.mirs import base_mir, sub_join
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import ARRIVAL, Exchange
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options

@@ -11,7 +11,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.figures import Figures
 from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import Selectivities
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.passes import parse_sql
 
 INT = parse_type("int")

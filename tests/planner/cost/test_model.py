@@ -12,7 +12,7 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, is_connected, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from tests.support.cases.queries import FixedStatistics, chain
 
 TPCH = FixedStatistics(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.cost.uncertainty import SPREAD, CostRange, cost_range
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from tests.support.cases.queries import chain
 
 STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")

@@ -13,7 +13,7 @@ import pytest
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

@@ -12,10 +12,10 @@ from anabranch_contract.plans.ruleset import HotValue, LatestRule, Ruleset, Stor
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.passes import EpochRequest, make_rules, optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.hot_keys import (

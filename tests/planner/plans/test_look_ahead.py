@@ -8,14 +8,14 @@ import pytest
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import NoStatistics, TableStatistics
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import NoStatistics, TableStatistics
 from anabranch_planner.passes import EpochRequest, make_rules
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.look_ahead import MARGIN, look_ahead, questions
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.replan.running import plan_of
 from tests.support.cases.by_hand import by_hand
 from tests.support.cases.queries import chain
 from tests.support.cases.random_plans import random_plan

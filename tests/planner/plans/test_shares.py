@@ -16,7 +16,7 @@ from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.steps import Prefix
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise

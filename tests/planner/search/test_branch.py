@@ -10,7 +10,7 @@ import pytest
 from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options

@@ -12,17 +12,17 @@ import pytest
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import sub_join
-from anabranch_planner.cost.constants import DEFAULT_LOOKS, CostConstants
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.constants import DEFAULT_LOOKS, CostConstants
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.validate import validate_plan, with_costs
 from anabranch_planner.passes import optimise, optimise_apart
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.revise import RevisionRequest, revise
-from anabranch_planner.plans.running import running_plan
-from tests.planner.plans.test_revise import assert_revises, drawn_statistics
+from anabranch_planner.replan.revise import RevisionRequest, revise
+from anabranch_planner.replan.running import running_plan
+from tests.planner.replan.test_revise import assert_revises, drawn_statistics
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.queries import FixedStatistics, chain, single
 from tests.support.cases.small_problems import small_problem

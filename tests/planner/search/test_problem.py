@@ -14,10 +14,10 @@ from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import join_keys, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.replan.running import plan_of
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import make_plan
 from anabranch_planner.search.outcome import Settings

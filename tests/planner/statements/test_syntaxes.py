@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql, parse_structured
 from anabranch_planner.plans.optimise import Options
 from tests.support.cases.sample_streams import sample_streams

@@ -14,7 +14,7 @@ import pytest
 from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
 from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_runtime.probe.probe import Prober
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial

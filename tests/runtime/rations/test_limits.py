@@ -9,7 +9,7 @@ from anabranch_contract.plans.rations import Ranking, Ration, RationedBatches
 from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
 from anabranch_contract.queries.joins import JoinQuery, Label, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

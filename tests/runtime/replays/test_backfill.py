@@ -17,7 +17,7 @@ import yaml
 
 from anabranch_contract.plans.plan import Backfilling, Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_runtime.state.manifest import Manifests, State, StoreState
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA

@@ -20,7 +20,7 @@ import yaml
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, base_mir, canonical
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from tests.support.oracles.oracle import Oracle, OracleQuery
 from tests.support.plain_service import Planner
 from tests.support.scenarios.file import read_scenario

@@ -14,7 +14,7 @@ import pytest
 
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.support.scenarios.crowded import BATCHES, generate_crowded

@@ -16,7 +16,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, RelationId
-from anabranch_planner.cost.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.support.oracles.oracle import Oracle, OracleQuery

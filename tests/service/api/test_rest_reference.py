@@ -10,9 +10,9 @@ import pytest
 
 from anabranch_contract.rest.access import TokenIn
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.plans import DryRunIn, ExplainIn
+from anabranch_contract.rest.planning.plans import DryRunIn, ExplainIn
+from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
-from anabranch_contract.rest.settings import SettingsIn
 from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
 from anabranch_service.app import create_app
 from anabranch_service.settings import Settings

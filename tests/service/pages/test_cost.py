@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from anabranch_contract.packed import pack, unpack
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.planning import epoch as planning
-from anabranch_service.planning import what_if
+from anabranch_service.planning.what_if import explanation as what_if
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS

@@ -30,7 +30,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.sinks.tail import Tails
 from tests.service.conftest import CHAIN, PAIR
-from tests.service.planning.test_reviser import ask, interim, planned
+from tests.service.planning.replanning.test_reviser import ask, interim, planned
 from tests.service.routes.test_state import report, store
 from tests.support.surroundings.deliveries import sink, staged
 from tests.support.worlds.service import Service, eventually

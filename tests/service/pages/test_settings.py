@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import anabranch_service
-from anabranch_contract.rest.settings import SettingsIn
+from anabranch_contract.rest.planning.settings import SettingsIn
 from tests.service.pages.long_names import nothing_is_cut
 from tests.service.pages.test_dashboard import browser, opened
 from tests.support.worlds.service import Service

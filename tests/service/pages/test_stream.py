@@ -13,7 +13,7 @@ from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample, StreamStatistics
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
-from anabranch_service.registry.history import HistoryPoint
+from anabranch_service.registry.publishing.history import HistoryPoint
 from anabranch_service.settings import Settings
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened

@@ -21,9 +21,9 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
-from anabranch_contract.rest.settings import PlanningSettings
-from anabranch_planner.cost.constants import CostConstants
-from anabranch_planner.cost.statistics import Ahead, ForecastStatistics
+from anabranch_contract.rest.planning.settings import PlanningSettings
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics
 from anabranch_service.planning.costs import costs_record, newest, timed
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS

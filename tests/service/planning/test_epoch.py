@@ -20,16 +20,16 @@ from anabranch_contract.plans.plan import (
 )
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery, QueryId, RelationId
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_planner.cost.footprint import Footprint
-from anabranch_planner.cost.statistics import NoStatistics, Statistics, TableStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics, TableStatistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.decisions import Decisions
 from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning import epoch as planning
-from anabranch_service.planning.assumptions import AssumedStatistics
 from anabranch_service.planning.task import PlanTask, RunningEpoch
+from anabranch_service.planning.what_if.assumptions import AssumedStatistics
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import read_statement, usable_streams

@@ -19,7 +19,7 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.exchange import ARRIVAL
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_service.planning.widths import OFFSET, TEXT_WIDTH, column_widths, with_exchange
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service

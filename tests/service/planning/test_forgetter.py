@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_service.planning.forgetter import Forgetter, whole
-from anabranch_service.registry.lease import Lease, Term
+from anabranch_service.registry.publishing.lease import Lease, Term
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service

@@ -13,7 +13,7 @@ from anabranch_contract.plans import ruleset as wire
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
-from anabranch_service.registry.publication import LEAST_EPOCHS
+from anabranch_service.registry.publishing.publication import LEAST_EPOCHS
 from anabranch_service.settings import Settings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis

@@ -15,8 +15,8 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_planner.plans.remaining import choices
-from anabranch_planner.plans.running import plan_of
+from anabranch_planner.replan.remaining import choices
+from anabranch_planner.replan.running import plan_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.settings import Settings

@@ -16,7 +16,7 @@ from anabranch_service.planning.epoch import PlannedEpoch
 from anabranch_service.planning.loop import EpochLoop, plan_and_explain
 from anabranch_service.planning.task import PlanTask
 from anabranch_service.presenters.metrics import Metrics
-from anabranch_service.registry.lease import Lease
+from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings, own_address
 from tests.service.conftest import CHAIN, STREAMS

@@ -11,7 +11,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_service.planning.rates import foresee
 from anabranch_service.settings import Settings
 from tests.service.conftest import PAIR, STREAMS

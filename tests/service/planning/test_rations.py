@@ -18,10 +18,10 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Snapshot, W
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.jaqpot import input_paths
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 
 from anabranch_contract.protocol.progress import Progress, Telemetry
 from anabranch_service.planning.recorder import Recorder
-from anabranch_service.registry.history import KEPT, MOST, point
-from anabranch_service.registry.lease import Lease
+from anabranch_service.registry.publishing.history import KEPT, MOST, point
+from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 from tests.support.worlds.service import Service

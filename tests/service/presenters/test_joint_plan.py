@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch_contract.rest.joint_plan import JointPlanOut
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_contract.rest.planning.joint_plan import JointPlanOut
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

@@ -10,7 +10,7 @@ from anabranch_contract.plans.ahead import askable
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.state_report import StateReport
-from anabranch_contract.rest.query_plan import QueryPlanOut
+from anabranch_contract.rest.planning.query_plan import QueryPlanOut
 from anabranch_service.planning.rations import flows, result_seconds, seconds_of
 from anabranch_service.presenters.query_plan import MeasuredFlows, query_plan_out
 from anabranch_service.registry.describe import describe

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.rest.documents import iso_time
-from anabranch_contract.rest.epochs import EpochSummary
-from anabranch_contract.rest.plans import CpuRecord
+from anabranch_contract.rest.planning.epochs import EpochSummary
+from anabranch_contract.rest.planning.plans import CpuRecord
 from anabranch_service.presenters.saving import SECONDS, saving_out
 
 NOW = datetime(2026, 11, 26, 14, 0, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from anabranch_service.registry.publication import seal, seal_again
+from anabranch_service.registry.publishing.publication import seal, seal_again
 from anabranch_service.registry.records import EpochRecord, Explanation, PlanDetails
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch_service.registry.lease import Lease
-from anabranch_service.registry.publication import Publication
+from anabranch_service.registry.publishing.lease import Lease
+from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.store import Store
 
 if TYPE_CHECKING:

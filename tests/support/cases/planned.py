@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_service.planning.epoch import PlannedEpoch, plan_epoch
 from anabranch_service.planning.task import PlanTask, RunningEpoch
-from anabranch_service.planning.what_if import explained
+from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.registry.records import EpochRecord
 
 

@@ -21,9 +21,9 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.exchange import Exchange
-from anabranch_planner.cost.statistics import Ahead
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import Ahead
 from tests.support.oracles.closure import equal_groups
 
 INT = DataType(TypeKind.INT)

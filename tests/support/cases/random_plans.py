@@ -40,8 +40,8 @@ from anabranch_planner.cost.aside import SetAside
 from anabranch_planner.cost.timing import Users
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.plans.compile import compile_revision
-from anabranch_planner.plans.running import plan_of
-from anabranch_planner.plans.there import StoresThere, owners
+from anabranch_planner.replan.running import plan_of
+from anabranch_planner.replan.there import StoresThere, owners
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.keys import key_vector
 

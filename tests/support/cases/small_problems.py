@@ -8,8 +8,8 @@ from random import Random
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.cost.constants import CostConstants
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.constants import CostConstants
 from tests.support.cases.queries import FixedStatistics, join_query
 
 #: Queries' sizes, and how often each is drawn.

@@ -10,7 +10,7 @@ from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreSpec, TimeBo
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options

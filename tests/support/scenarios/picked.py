@@ -14,10 +14,10 @@ import yaml
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.plans.revise import RevisionRequest, revise
-from anabranch_planner.plans.running import running_plan
+from anabranch_planner.replan.revise import RevisionRequest, revise
+from anabranch_planner.replan.running import running_plan
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_document
 from tests.support.scenarios.rows import RECORDED, Size

@@ -27,7 +27,7 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
-from anabranch_service.planning import reviser
+from anabranch_service.planning.replanning import reviser
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.service import Service, eventually
 

@@ -22,7 +22,7 @@ from anabranch_contract.plans.rations import (
     SchedulePoint,
 )
 from anabranch_contract.protocol.interims import Interim
-from anabranch_contract.rest.settings import PlanningSettings
+from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.rankings import rationed_goals
 from anabranch_planner.solvers.interface import Request

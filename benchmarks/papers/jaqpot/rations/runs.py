@@ -23,7 +23,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, Writes
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure import interims

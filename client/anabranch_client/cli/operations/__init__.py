@@ -1,0 +1,1 @@
+"""Commands of operators: health, doctor, state, access, support."""

@@ -1,0 +1,1 @@
+"""Bodies of plans: dry runs, epochs, revisions, settings, statistics."""

@@ -1,0 +1,291 @@
+"""Bodies of dry runs and explanations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
+from anabranch_contract.rest.documents import (
+    Closed,
+    Document,
+    Duration,
+    Open,
+    Positive,
+    QueryName,
+    StatementText,
+    StreamName,
+    examples,
+)
+from anabranch_contract.rest.normalised import NormalisedInfo
+from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
+from anabranch_contract.rest.planning.settings import AssumedSettings
+from anabranch_contract.rest.queries import Dialect, MissedOut, ProblemOut, QueryIn
+from anabranch_contract.rest.streams import RetentionIn
+
+Detail = Literal["full", "summary"]
+
+
+class ExplainIn(Closed):
+    """A statement to be explained: any query, whether it can run continuously or not."""
+
+    model_config = examples(
+        {"sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin"}
+    )
+
+    sql: StatementText
+    dialect: Dialect = "spark"
+    window: Duration | dict[str, Duration] | None = None
+
+
+class DryRunIn(AssumedSettings):
+    """A plan that is requested, not published.
+
+    Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
+    relations (or streams, meaning all their relations) to cardinalities and overrides what was
+    measured; so do ``distinct`` and ``selectivity``.
+    """
+
+    model_config = examples(
+        {
+            "add": [
+                {
+                    "id": "calm",
+                    "sql": "SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin "
+                    "WHERE w.wind < 5",
+                }
+            ],
+            "statistics": {"flights": 50000},
+            "detail": "summary",
+        }
+    )
+
+    add: list[QueryIn] = Field(default=[], max_length=1000)
+    drop: list[QueryName] = Field(default=[])
+    statistics: dict[str, Positive] = Field(default_factory=dict)
+    distinct: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Distinct values of `relation.column`, or of `relation.column,column`.",
+        examples=[{"orders.customer_id": 500}],
+    )
+    selectivity: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        default_factory=dict,
+        description="Matches of an equality over the size of the cross product.",
+        examples=[{"orders.customer_id = customers.customer_id": 0.001}],
+    )
+    widths: dict[str, Positive] = Field(
+        default_factory=dict,
+        description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
+    )
+    retention: dict[StreamName, RetentionIn | None] = Field(
+        default_factory=dict,
+        description="Streams whose retention is to be assumed; null: they have none.",
+        examples=[{"orders": {"ttl": "7 days"}}],
+    )
+    formulation: Formulation = Formulation.TIGHT
+    deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",
+    )
+    detail: Detail = Field(
+        default="full",
+        description="`summary` leaves out the plan itself and cuts long lists.",
+    )
+
+
+class CostRangeOut(Document):
+    """A plan's cost if every assumed figure were a tenth or ten times the default."""
+
+    low: float
+    high: float
+
+
+class AheadRecord(Document):
+    """What the next period brings, by which a plan is priced.
+
+    Attributes:
+        period: its length, in units of the history: an epoch's batches over all so far.
+        arrivals: relation -> tuples forecast. Of other relations the history's rate is taken.
+        periods: of how many measured periods they are forecast.
+    """
+
+    period: float
+    arrivals: dict[str, float]
+    periods: int
+
+
+class CostsRecord(Document):
+    """The cost constants of a plan under the objective ``seconds``.
+
+    Attributes:
+        call, probe, look, match, write, row, merge, rewrite: CPU seconds per call of a step,
+            probing tuple, segment that one looks into, match, write of a store, stored row, merge
+            of segments, and row that a merge rewrites.
+        calls: calls of each step in the next epoch, and writes of each store.
+        batches: of the history, by which merges are reckoned.
+        measurements: to how many measurements of steps, inserts and merges they were fitted; 0:
+            none.
+        error: the sum of absolute errors over these, as a share of their CPU time.
+    """
+
+    call: float
+    probe: float
+    look: float
+    match: float
+    write: float
+    row: float
+    merge: float
+    rewrite: float
+    calls: float
+    batches: float
+    measurements: int
+    error: float | None
+
+
+class CpuRecord(Document):
+    """CPU seconds that steps and stores are expected to take in the next epoch, whatever objective
+    has chosen them.
+
+    Attributes:
+        plan: of the plan. ``individual``: of a plan of each query alone, by the same optimiser's
+            objective, together.
+    """
+
+    plan: float
+    individual: float
+
+
+class PlanFigures(Document):
+    """The figures of every plan, published or not.
+
+    ``cpu`` is null until two periods have been measured, and where nothing is compared.
+    """
+
+    optimizer: Open[Optimizer]
+    objective: Open[Objective]
+    parallelism: int
+    queries: list[str]
+    cost: float
+    bound: float | None
+    gap: float | None
+    individual_cost: float | None
+    shared_cost: float | None
+    solve_ms: float
+    method: str
+    cpu: CpuRecord | None = None
+
+
+class EffectOut(Document):
+    """What of a query's results is expected to be kept before and after a change of plan.
+
+    ``before`` is null of a query that would be added, ``after`` of one that would be dropped.
+    ``floor`` is the completeness that it needs, null: it has said nothing; ``floor_broken`` whether
+    ``after`` is less.
+    """
+
+    query: str
+    before: float | None
+    after: float | None
+    floor: float | None
+    floor_broken: bool
+
+
+class EffectsOut(Document):
+    """What a change of plan would do to the queries that may be rationed, those that lose most
+    first.
+
+    ``budget`` is the present share of rationed probes' CPU time, ``budget_after`` the share of what
+    they would take then that the same time is. ``omitted``: queries that are left out to bound the
+    answer.
+    """
+
+    budget: float
+    budget_after: float
+    queries: list[EffectOut]
+    omitted: int
+
+
+class DryRunOut(PlanFigures):
+    """The plan that would be made, how it differs from the latest published epoch's, and why.
+
+    ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
+    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
+    that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: what
+    is forecast of the next period; null: nothing, costs are of all history. ``costs``: the cost
+    constants of the objective ``seconds``; null under the others.
+    """
+
+    candidates: int
+    variables: int
+    constraints: int
+    statistics_epoch: int | None
+    cost_range: CostRangeOut
+    assumed: list[str]
+    estimated: dict[str, float]
+    ahead: AheadRecord | None
+    costs: CostsRecord | None
+    rejected: dict[str, ProblemOut]
+    explain: dict[str, JsonValue]
+    text: str
+    fallback: str
+    switching_cost: float
+    switching: float
+    memory: float | None
+    copies: int | None
+    intermediate_results: int | None
+    formulation: Open[Formulation]
+    solver: Open[Solver]
+    deadline: float
+    detail: Open[Detail]
+    diff: DiffRecord | None
+    diff_reason: str
+    shares: SharesRecord | None
+    reasons: ReasonsRecord | None
+    effects: EffectsOut | None = Field(
+        default=None,
+        description="Null where probes are not rationed, or nothing would be added or dropped.",
+    )
+
+
+class LogicalPlanOut(Document):
+    """A logical plan: for people, as data, and as a graph (Graphviz)."""
+
+    text: str
+    data: dict[str, Any]
+    dot: str
+
+
+class MultiJoinOut(Document):
+    """A multi-way join of a converted plan: its inputs, equalities and other conditions, and the
+    nodes that it replaces, each with the rule of TSC that made it a member of the group.
+    """
+
+    inputs: list[str]
+    predicates: list[str]
+    residual: list[str]
+    replaces: list[str]
+
+
+class ExplainOut(Document):
+    """The plans of a statement, and its cost as a query beside those that run.
+
+    ``refused`` says why it can't run continuously; then there is no ``plan``, and ``before`` and
+    ``after`` are its joins alone. ``added_cost`` is the difference that it makes to what is
+    registered.
+    """
+
+    sql: str
+    before: LogicalPlanOut
+    after: LogicalPlanOut
+    multijoins: list[MultiJoinOut]
+    refused: ProblemOut | None
+    normalised: NormalisedInfo | None
+    orders: list[dict[str, Any]]
+    stores: list[dict[str, Any]]
+    shared_with: list[str]
+    added_cost: float | None
+    plan: DryRunOut | None
+    missed: list[MissedOut] = Field(
+        default=[], description="Rows that were read and that it would not see."
+    )

@@ -1,0 +1,116 @@
+"""Cost constants that fit what tasks have reported.
+
+The CPU time of a step in a period is ``call * calls + probe * probes + look * looked + match *
+matches``, that of inserts ``write * writes + row * rows``, that of merges ``merge * merges +
+rewrite * rows``. The constants are those of least squared errors among all that are not negative,
+where
+
+* each error counts relative to what was measured, by its share of all CPU time: a long period is
+  as well explained as a short one, and what takes no time does not matter;
+* how the constants that were known before compare with each other counts a little, too (ridge
+  regression): batches of equal size do not tell calls from probes, and of what no step has done
+  nothing has been measured.
+
+With so few constants, the best among those that are not negative is found by trying which of them
+are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
+from anabranch_planner.cost.statistics.constants import CostConstants
+
+Array = NDArray[np.float64]
+
+
+#: How many measurements each constant that was known before is worth.
+PRIOR = 0.01
+
+
+def fit(
+    steps: Sequence[EdgeStatistics],
+    inserts: Sequence[Writes],
+    merges: Sequence[Writes],
+    known: CostConstants,
+) -> CostConstants:
+    """The constants that explain these measurements best; all else as ``known``.
+
+    Args:
+        steps: of one step and period each; those without calls or CPU
+            time are left out.
+        inserts, merges: of one period each; likewise.
+        known: what the constants are taken to be before.
+    """
+    probing = [s for s in steps if s.calls > 0 and s.seconds > 0]
+    parts = [
+        _Part(
+            np.array([[s.calls, s.probes, s.looked, s.matches] for s in probing], float),
+            np.array([s.seconds for s in probing]),
+            ("call", "probe", "look", "match"),
+        ),
+        _of_writes(inserts, ("write", "row")),
+        _of_writes(merges, ("merge", "rewrite")),
+    ]
+    found: dict[str, Any] = {}
+    total = missed = 0.0
+    for part in parts:
+        counts = part.counts.reshape(-1, len(part.names))
+        before = np.array([getattr(known, name) for name in part.names])
+        factors = factors_of(counts, part.seconds, before)
+        found |= dict(zip(part.names, factors.tolist(), strict=True))
+        total += float(part.seconds.sum())
+        missed += float(np.abs(counts @ factors - part.seconds).sum())
+    measurements = sum(len(part.seconds) for part in parts)
+    return replace(
+        known, **found, error=missed / total if total > 0 else None, measurements=measurements
+    )
+
+
+class _Part(NamedTuple):
+    """Measurements of one kind of operation: counts per constant, and CPU seconds."""
+
+    counts: Array
+    seconds: Array
+    names: tuple[str, ...]
+
+
+def _of_writes(writes: Sequence[Writes], names: tuple[str, str]) -> _Part:
+    measured = [w for w in writes if w.writes > 0 and w.seconds > 0]
+    counts = np.array([[w.writes, w.rows] for w in measured], float)
+    return _Part(counts, np.array([w.seconds for w in measured]), names)
+
+
+def factors_of(counts: Array, seconds: Array, known: Array) -> Array:
+    """The factor per column of ``counts`` that explains ``seconds`` best, none negative.
+
+    Args:
+        known: what the factors are taken to be before.
+    """
+    if not len(seconds):
+        return known
+    expected = float((counts @ known).sum())
+    # Known constants say how operations compare; how fast the machine is has been measured.
+    prior = known * (seconds.sum() / expected) if expected > 0 else known
+    unit = np.where(prior > 0, prior, 1.0)
+    weights = np.sqrt(len(seconds) * seconds / seconds.sum())[:, None]
+    ridge = np.sqrt(PRIOR) * np.eye(len(unit))
+    left = np.vstack([weights * counts * unit / seconds[:, None], ridge])
+    right = np.concatenate([weights[:, 0], np.sqrt(PRIOR) * prior / unit])
+    best, least = known, np.inf
+    for size in range(len(unit) + 1):
+        for chosen in combinations(range(len(unit)), size):
+            factors = np.zeros(len(unit))
+            columns = list(chosen)
+            factors[columns] = np.linalg.lstsq(left[:, columns], right, rcond=None)[0]
+            error = float(np.sum((left @ factors - right) ** 2))
+            if (factors >= 0).all() and error < least:
+                best, least = factors * unit, error
+    return best

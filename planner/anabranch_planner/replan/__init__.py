@@ -1,0 +1,1 @@
+"""Plans made from running ones: sessions, revisions within an epoch, remaining queries."""

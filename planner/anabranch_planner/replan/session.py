@@ -1,0 +1,472 @@
+"""Plans that follow their queries: each is made from the one before, where little has changed.
+
+A :class:`Session` keeps the graph of states of all queries, the routes of the last plan and its
+bound. The next plan is of almost the same queries, under almost the same statistics
+(:class:`~anabranch_planner.cost.statistics.steady.Steady` says which have moved). Then
+
+* what has neither moved nor is new keeps its routes;
+* the other queries are planned again beside those that can share most with them
+  (:mod:`~anabranch_planner.search.neighbourhood`); what the rest pays for is free to them;
+* where much has moved, or the bound has become loose, all is planned anew; if the time is too
+  short for a better plan than the last one, whose routes are priced by the new figures, then that
+  goes on.
+
+**Bounds** survive changes. Let ``b`` bound the optimum so far, of costs with the charge for
+switching from the plan before. A plan that is charged for switching from the *last* plan instead
+costs at least ``b`` less what switching to the last plan was charged, since whatever it has that
+the plan before had not is new to both, or was charged in the last plan. Without some queries the
+optimum falls by at most what their parts of the last plan cost: these parts beside any plan of the
+others are a plan of all, and are not charged. Where a step becomes cheaper, a plan that uses it
+falls by that much. And a plan of more queries pays for a plan of the others, which uses nothing
+that only the new ones can use; so the optimum of the new ones alone may be added, if all that the
+others can use is free to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
+from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.cost.statistics.steady import Steady
+from anabranch_planner.plans.optimise import (
+    Options,
+    PlanRequest,
+    assemble,
+    charge,
+    cost_model,
+    require_plannable,
+    solve,
+)
+from anabranch_planner.search.anytime import solve_problem
+from anabranch_planner.search.assemble import Reused, gap, make_plan
+from anabranch_planner.search.bounds.lower_bounds import floor, relaxed
+from anabranch_planner.search.copies import Access, Kept
+from anabranch_planner.search.demands import Switching
+from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
+from anabranch_planner.search.outcome import Outcome
+from anabranch_planner.search.problem import Builder, EdgeId, GoalKey, Problem, Sub
+from anabranch_planner.search.routes import Routing, finish
+
+#: Of all queries, the part that may be planned again without planning all anew.
+PART = 0.25
+#: By how much the gap may grow until all is planned anew.
+LOOSER = 0.01
+#: By how much sums of the same costs in other orders differ.
+ROUNDING = 1e-9
+
+
+@dataclass(slots=True)
+class _Last:
+    """The last plan, and what it was made from.
+
+    Attributes:
+        routes: by what they are for. ``accesses``: of their steps. ``copies``: of stores.
+        bound: of plans that are charged for switching from this one.
+        gap: when all was planned anew.
+        gone: queries that have been dropped since, which the graph still has.
+        settled: whether the gap is small, or planning the same anew has brought nothing.
+    """
+
+    settings: tuple[object, ...]
+    statistics: Statistics
+    queries: dict[QueryId, JoinQuery]
+    builder: Builder
+    routes: dict[GoalKey, tuple[EdgeId, ...]]
+    accesses: Mapping[EdgeId, Access]
+    copies: Mapping[Sub, Kept]
+    bound: float
+    gap: float
+    plan: Plan
+    reused: Reused
+    gone: int
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The queries that are new, that are gone, and whose figures have moved.
+
+    One that has changed is both new and gone.
+    """
+
+    added: tuple[JoinQuery, ...]
+    dropped: tuple[QueryId, ...]
+    moved: tuple[QueryId, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.dropped or self.moved)
+
+    @property
+    def new(self) -> frozenset[QueryId]:
+        """Those that have no routes yet."""
+        return frozenset(q.id for q in self.added)
+
+    @property
+    def names(self) -> frozenset[QueryId]:
+        """Those to plan again."""
+        return self.new.union(self.moved)
+
+    def is_large(self, queries: int) -> bool:
+        """Whether so much has changed that all of so many ``queries`` are planned anew."""
+        return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
+
+
+class Session:
+    """Joint plans (optimiser ``clash``) of queries that come, go and stay."""
+
+    def __init__(self) -> None:
+        self._last: _Last | None = None
+
+    def plan(
+        self,
+        queries: Sequence[JoinQuery],
+        statistics: Statistics,
+        options: Options,
+        weight: float = 0.0,
+    ) -> Plan:
+        """A plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise` makes it.
+
+        Args:
+            options: the first plan is charged for ``options.switching``.
+            weight: what later ones are charged for switching from the plan before, as a share of
+                what they change (:class:`~anabranch_planner.search.demands.Switching`).
+            statistics: ``Steady`` ones that go on from those of
+                the last plan, or the same; otherwise all is planned anew.
+
+        Raises:
+            QueryError: two queries have one id, or a query is a cross product.
+            PlannerError: the limits can't be met. The session begins anew then.
+        """
+        last, self._last = self._last, None
+        if last is None:
+            return self._anew(queries, statistics, options)
+        change = _change(last, queries, statistics, options)
+        if change is None:
+            return self._anew(queries, statistics, _going_on(options, last, weight))
+        if not change and not last.settled:
+            # The time was too short for a good plan. It is made again until that brings nothing.
+            plan = self._anew(queries, statistics, _going_on(options, last, weight))
+            if _total(plan) <= last.plan.cost:
+                if self._last is not None and _total(plan) >= last.plan.cost * (1 - LOOSER):
+                    self._last.settled = True
+                return plan
+            last.bound, last.settled = max(last.bound, plan.bound), True
+        if not change:
+            plan = replace(
+                last.plan,
+                switching=0.0,
+                bound=min(last.bound, last.plan.cost),
+                gap=gap(last.plan.cost, last.bound),
+                method="as before",
+            )
+            self._last = replace(last, statistics=statistics, plan=plan)
+            return plan
+        if change.is_large(len(queries)) or last.gone > len(queries):
+            plan = self._anew(queries, statistics, _going_on(options, last, weight))
+            if plan.gap > LOOSER and self._last is not None:
+                kept = _follow(last, change, queries, statistics, options, weight, anew=plan)
+                if kept is not None and _total(kept.plan) < _total(plan):
+                    self._last, plan = kept, kept.plan
+            return plan
+        require_plannable(change.added)
+        found = _follow(last, change, queries, statistics, options, weight)
+        if found is None or found.plan.gap > last.gap + LOOSER:
+            return self._anew(queries, statistics, _going_on(options, last, weight))
+        self._last = found
+        return found.plan
+
+    def stays(self, queries: Sequence[JoinQuery]) -> bool:
+        """Whether the last plan is of exactly ``queries``, and worth keeping."""
+        last = self._last
+        if last is None or not last.settled or len(queries) != len(last.queries):
+            return False
+        return all(last.queries.get(query.id) == query for query in queries)
+
+    def _anew(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
+        require_plannable(queries)
+        request = PlanRequest(tuple(queries), statistics, options)
+        with options.deadline.phase("build"):
+            builder = Builder(cost_model(queries, request), mir=options.keeps_mirs)
+            builder.add(queries)
+            problem = builder.problem()
+        outcomes = solve(charge(problem, request), request)
+        reused = Reused()
+        plan = assemble(outcomes, request, reused)
+        routing = outcomes[0].routing
+        taken = abs(plan.cost + plan.switching - routing.cost) <= ROUNDING * routing.cost
+        if _follows(options) and taken:
+            self._last = _Last(
+                _settings(options),
+                statistics,
+                {q.id: q for q in queries},
+                builder,
+                {problem.goals[g].key: path for g, path in routing.routes.items()},
+                routing.accesses,
+                routing.copies,
+                plan.bound - plan.switching,
+                plan.gap,
+                plan,
+                reused,
+                0,
+                plan.gap <= LOOSER,
+            )
+        return plan
+
+
+def _going_on(options: Options, last: _Last, weight: float) -> Options:
+    """``options`` with what depends on the last plan: a charge for switching from it, and how it
+    tells tuples apart.
+    """
+    switching = None
+    if weight:
+        queries = tuple(last.queries.values())
+        switching = Switching(footprint(last.plan, queries), weight)
+    return replace(options, switching=switching, told_apart=last.plan.substreams)
+
+
+def _follows(options: Options) -> bool:
+    """Whether plans by ``options`` can be made from one another."""
+    return (
+        options.optimizer is Optimizer.CLASH
+        and options.formulation is Formulation.TIGHT
+        and options.solver is Solver.BRANCH
+        and options.limits is None
+    )
+
+
+def _settings(options: Options) -> tuple[object, ...]:
+    """The options that a plan and the next one have to have in common."""
+    return (
+        options.objective,
+        options.parallelism,
+        options.keeps_mirs,
+        options.partitioning,
+        options.max_flows,
+        options.substreams,
+    )
+
+
+def _change(
+    last: _Last, queries: Sequence[JoinQuery], statistics: Statistics, options: Options
+) -> _Change | None:
+    """What has changed since the last plan; None: it can't be said."""
+    moved: frozenset[str] | None = frozenset()
+    if statistics is not last.statistics:
+        goes_on = isinstance(statistics, Steady) and statistics.before is last.statistics
+        moved = statistics.moved if goes_on and isinstance(statistics, Steady) else None
+    if moved is None or not _follows(options) or _settings(options) != last.settings:
+        return None
+    there = {q.id: q for q in queries}
+    if len(there) != len(queries):
+        require_plannable(queries)
+    added = tuple(q for q in queries if last.queries.get(q.id) != q)
+    new = {q.id for q in added}
+    dropped = tuple(name for name in last.queries if name not in there or name in new)
+    if (added or dropped) and last.builder.model.aside.any:
+        # What intermediate results leave out depends on all who probe them.
+        return None
+    return _Change(
+        added,
+        dropped,
+        tuple(
+            q.id
+            for q in queries
+            if moved
+            and q.id not in new
+            and not (moved.isdisjoint(q.labels) and moved.isdisjoint(r.id for r in q.relations))
+        ),
+    )
+
+
+def _total(plan: Plan) -> float:
+    return plan.cost + plan.switching
+
+
+def _follow(
+    last: _Last,
+    change: _Change,
+    queries: Sequence[JoinQuery],
+    statistics: Statistics,
+    options: Options,
+    weight: float,
+    anew: Plan | None = None,
+) -> _Last | None:
+    """The plan after ``change``. What stays keeps its routes.
+
+    Args:
+        anew: a plan of the same, whose bound holds. Only queries that have no routes are planned.
+
+    Returns:
+        None: a store that stays may be partitioned by what no query joins by any more.
+    """
+    again = change.names if anew is None else change.new
+    deadline, builder = options.deadline, last.builder
+    with deadline.phase("build"):
+        bound = last.bound - _spent(last, (*change.dropped, *change.moved))
+        stale: set[Sub] = set()
+        for name in (*change.dropped, *change.moved):
+            stale |= builder.subs_of(name)
+        for name in change.dropped:
+            builder.drop(name)
+        request = PlanRequest(tuple(queries), statistics, options)
+        # How tuples are told apart is chosen where all is planned anew.
+        builder.model = cost_model(queries, request, builder.model.substreams)
+        builder.add(change.added)
+        for query in change.added:
+            stale |= builder.subs_of(query.id)
+        if change.dropped and builder.has_idle_attributes(stale):
+            return None
+        cheaper, cheaper_stores = builder.reprice_some(stale)
+        problem = builder.problem()
+        others = reach(problem, (q for q in problem.queries if q not in again))
+        bound -= sum(less for e, less in cheaper.items() if e in others.edges)
+        bound -= sum(
+            less * max(len(problem.partitions[s]), 1)
+            for s, less in cheaper_stores.items()
+            if s in others.stores
+        )
+        reused = last.reused.without(stale, problem.graph)
+    at = {goal.key: g for g, goal in enumerate(problem.goals)}
+    known = {at[key]: path for key, path in last.routes.items() if key in at}
+    free = around(problem, again, size_of(problem)) if again else []
+    charged = _charged(problem, free, last, weight)
+    if free:
+        complete = all(g in known for g, goal in enumerate(problem.goals) if goal.mir is None)
+        start = finish(charged, known) if complete else Routing(known, {}, {}, float("inf"))
+        settings = options.settings
+
+        def improved(part: Problem) -> Routing:
+            return solve_problem(part, settings, deadline).routing
+
+        routing = reoptimise(charged, start, free, improved)
+        if anew is None:
+            with deadline.phase("bound"):
+                bound += exclusive(charged, again, others, options)
+        method = f"{options.solver} around {len(again)} of {len(queries)} queries"
+    else:
+        routing = finish(charged, known)
+        method = f"without {len(change.dropped)} queries, else as before"
+    if anew is not None:
+        bound, method = anew.bound, f"the last plan goes on; {anew.method}"
+    bound = min(max(bound, floor(problem)), routing.cost)
+    with deadline.phase("assemble"):
+        outcome = Outcome(charged, routing, bound, method, 0, 0)
+        plan = make_plan(Optimizer.CLASH, options.objective, [outcome], reused)
+    return _Last(
+        last.settings,
+        statistics,
+        {q.id: q for q in queries},
+        builder,
+        {problem.goals[g].key: path for g, path in routing.routes.items()},
+        routing.accesses,
+        routing.copies,
+        plan.bound - plan.switching,
+        last.gap if anew is None else plan.gap,
+        plan,
+        reused,
+        last.gone + len(change.dropped),
+        last.settled and anew is None,
+    )
+
+
+def _spent(last: _Last, names: Iterable[QueryId]) -> float:
+    """What the parts of ``names`` cost in the last plan, with the upkeep that they need."""
+    graph, builder = last.builder.graph, last.builder
+    pending = [goal.key for name in names for goal in builder.query_goals(name)]
+    stores: set[Sub] = set()
+    edges: set[EdgeId] = set()
+    for name in names:
+        stores |= {s for s in builder.subs_of(name) if s in last.copies and not builder.is_kept(s)}
+    while pending:
+        for e in last.routes[pending.pop()]:
+            edges.add(e)
+            store = graph.target[e]
+            if store not in stores:
+                stores.add(store)
+                if builder.is_kept(store):
+                    pending += [goal.key for goal in builder.upkeep(store)]
+    steps = sum(
+        graph.cost[e] + (graph.spread[e] if last.accesses[e].broadcast else 0.0) for e in edges
+    )
+    return steps + sum(builder.insert_price(s) * len(last.copies[s]) for s in stores)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The edges and stores that some queries can use, for themselves or for upkeep."""
+
+    edges: set[EdgeId]
+    stores: set[Sub]
+
+
+def reach(problem: Problem, names: Iterable[str]) -> Reach:
+    """What the queries ``names`` can use."""
+    wanted, target, mirs = set(names), problem.graph.target, problem.mirs
+    pending = [goal for goal in problem.goals if goal.mir is None and goal.name in wanted]
+    edges: set[EdgeId] = set()
+    stores: set[Sub] = set()
+    while pending:
+        fresh = set(pending.pop().edges) - edges
+        edges |= fresh
+        for store in {target[e] for e in fresh} - stores:
+            stores.add(store)
+            pending += [problem.goals[g] for g in mirs.get(store, ())]
+    return Reach(edges, stores)
+
+
+def around(problem: Problem, names: Collection[str], flows: int) -> list[str]:
+    """``names``, and those that can share most with them, up to so many flows together."""
+    goals = [goal for goal in problem.goals if goal.mir is None]
+    mine = {e for goal in goals if goal.name in names for e in goal.edges}
+    shared: dict[str, int] = defaultdict(int)
+    size: dict[str, int] = defaultdict(int)
+    for goal in goals:
+        size[goal.name] += len(goal.edges)
+        if goal.name not in names and not mine.isdisjoint(goal.edges):
+            shared[goal.name] += len(mine.intersection(goal.edges))
+    return nearest(names, shared, size, flows)
+
+
+def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float) -> Problem:
+    """``problem`` with a charge for copies that the last plan has not, and for steps that it has
+    not where queries of ``free`` may use them.
+    """
+    if not weight:
+        return problem
+    graph, model = problem.graph, problem.model
+    copies: dict[tuple[Sub, AttrRef | None], float] = {}
+    # Copies are chosen by all steps that probe a store, also where these stay.
+    for store, attributes in problem.partitions.items():
+        there = last.copies.get(store, ())
+        fresh = [a for a in attributes or (None,) if a not in there]
+        if fresh:
+            paper = model.objective is Objective.PAPER
+            price = model.upkeep(graph.mir(store)) if paper else problem.inserts[store]
+            copies.update(dict.fromkeys(((store, a) for a in fresh), weight * price))
+    edges = reach(problem, free).edges - last.accesses.keys()
+    return replace(
+        problem,
+        extra_steps={e: weight * graph.cost[e] for e in edges},
+        extra_copies=copies,
+    )
+
+
+def exclusive(problem: Problem, names: Collection[str], others: Reach, options: Options) -> float:
+    """What ``names`` cost at least beyond any plan of the other queries; see the module."""
+    alone = problem.part_of(names)
+    cost, spread = list(problem.graph.cost), list(problem.graph.spread)
+    for e in {e for goal in alone.goals for e in goal.edges} & others.edges:
+        cost[e] = spread[e] = 0.0
+    priced = replace(
+        alone,
+        graph=replace(problem.graph, cost=cost, spread=spread),
+        inserts={s: 0.0 if s in others.stores else c for s, c in alone.inserts.items()},
+        extra_steps={e: c for e, c in problem.extra_steps.items() if e not in others.edges},
+        extra_copies={k: c for k, c in problem.extra_copies.items() if k[0] not in others.stores},
+    )
+    return relaxed(priced, options.deadline, options.seed)

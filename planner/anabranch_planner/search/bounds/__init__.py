@@ -1,0 +1,1 @@
+"""Bounds of the integer program: cuts, lower bounds, and what can't pay."""

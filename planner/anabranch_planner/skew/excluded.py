@@ -1,0 +1,236 @@
+"""Which values are set aside: those that intermediate results had better not keep.
+
+An intermediate result ``M`` saves its probers the steps that it stands for, value by value, and
+costs a row per combination. What is frequent in two of its members and rare outside may fill its
+store for nothing. Of each value ``v`` of a key that all labels of a query are joined by,
+
+    gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
+              - stored(M, v) - sum over the members s of M of upkeep(s, v)
+
+by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. If
+keeping those of positive gain only is worth more than keeping all and than keeping nothing, by more
+than the calls that it takes, the others are set aside: the tuples of all labels are told apart so.
+Then the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
+(:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, that of most advantage.
+
+Bounds: queries of three to :data:`MOST_LABELS` labels with one key class over all of them, of which
+the first :data:`MOST_QUERIES` are looked at; results that another query shares are left as they are
+unless all of it has that key, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_contract.plans.partial import values_of
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
+from anabranch_contract.queries.mirs import Mir, restrict_classes
+from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.values import joined_columns
+from anabranch_planner.skew.start_orders import StartOrders, Starts
+
+Hashes = NDArray[np.uint64]
+Costs = NDArray[np.float64]
+
+
+#: All sub-joins of a query are looked at.
+MOST_LABELS, MOST_QUERIES = 5, 8
+#: Share of a query's cost that has to be saved: each value is taken to go by its own best orders,
+#: of which there are only so many, and to be as frequent as it was.
+WORTH = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Values that an intermediate result had better not keep.
+
+    Attributes:
+        starts: the labels of its query, and the attribute of each that has the key.
+        hashes: of the values; sorted.
+        saved: seconds per unit of time, against the better of keeping all and keeping nothing;
+            calls aside.
+        calls: what one more substream of each start costs.
+        least: what has to be saved at least, calls included.
+    """
+
+    starts: tuple[AttrRef, ...]
+    type: str
+    hashes: tuple[int, ...]
+    saved: float
+    calls: tuple[float, ...]
+    least: float
+
+
+def set_aside(
+    starts: Starts,
+    chosen: Sequence[Substreams],
+    most: int,
+    earlier: Iterable[Substreams] = (),
+) -> tuple[Substreams, ...]:
+    """``chosen`` and what is set aside besides, sorted.
+
+    Args:
+        starts: by a model in seconds.
+        most: substreams of a start.
+        earlier: how tuples are told apart now: what is set aside stays so unless other values save
+            more by :data:`WORTH`.
+    """
+    functions = {one.start: one for one in chosen}
+    before = {
+        one.start: tuple(sorted(values_of(one, one.aside).hashes)) for one in earlier if one.aside
+    }
+    taken: set[Label] = set()
+    ordered = sorted(starts.queries, key=lambda q: q.id)
+    keyed = [(q, key) for q in ordered if (key := _key(q)) is not None]
+    for query, key in keyed[:MOST_QUERIES]:
+        found = _best(query, key, starts, before)
+        if found is None or found.saved <= found.least:
+            continue
+        if taken & {ref.label for ref in found.starts}:
+            continue
+        made, calls = {}, 0.0
+        for ref, call in zip(found.starts, found.calls, strict=True):
+            there = functions.get(ref.label)
+            one = _told_apart(there, ref, found, starts.model, query)
+            if one is not None and one.count <= most:
+                made[ref.label] = one
+                calls += call * (one.count - (1 if there is None else there.count))
+        if len(made) == len(found.starts) and found.saved - calls > found.least:
+            functions |= made
+            taken |= made.keys()
+    return tuple(functions[label] for label in sorted(functions))
+
+
+def _key(query: JoinQuery) -> KeyClass | None:
+    """The key that all labels have, by an attribute each; None: there is none, or too many."""
+    if not 2 < len(query.labels) <= MOST_LABELS:
+        return None
+    labels = sorted(query.labels)
+    return next((c for c in query.classes if sorted(m.label for m in c.members) == labels), None)
+
+
+def _best(
+    query: JoinQuery,
+    whole: KeyClass,
+    starts: Starts,
+    before: dict[Label, tuple[int, ...]],
+) -> Leaving | None:
+    """What pays most for one query with one key; None: nothing pays."""
+    hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
+    if not len(hashes):
+        return None
+    goals = {m.label: starts.of(query, m, hashes) for m in whole.members}
+    worth = WORTH * sum(float(goal.plain.sum()) for goal in goals.values())
+    least = 0.0 if before.keys() & goals.keys() else worth
+    found = []
+    for size in range(2, len(query.labels)):
+        for inside in combinations(sorted(query.labels), size):
+            mir = starts.sub(query, inside)
+            if _is_own(mir, whole, starts.queries):
+                gain = _gain(mir, whole, goals, hashes, starts.model, least)
+                if gain is not None:
+                    found.append(_leaving(gain, whole, goals, hashes, worth, before))
+    known = [one for one in found if one is not None]
+    return max(known, key=lambda one: one.saved, default=None)
+
+
+def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
+    """Whether all queries that contain ``mir`` have the key on all of their labels."""
+    members = frozenset(mir.members)
+    return all(
+        {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}
+        >= set(query.labels)
+        for query in queries
+        if members < set(query.labels) and restrict_classes(query.classes, members) == mir.classes
+    )
+
+
+def _gain(
+    mir: Mir,
+    whole: KeyClass,
+    goals: dict[Label, StartOrders],
+    hashes: Hashes,
+    model: CostModel,
+    least: float,
+) -> Costs | None:
+    """What keeping each value in ``mir`` saves, all others last; None: at most ``least``, even if
+    it were kept up for nothing.
+    """
+    outside = [goal for label, goal in goals.items() if label not in mir.members]
+    through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
+    if through.sum() <= least:
+        return None
+    upkeep = sum(goals[label].upkeep(mir) for label in mir.members)
+    key = next(m for m in whole.members if m.label in mir.members)
+    weights = model.values.weights(joined_columns(mir, key), hashes)
+    rows = model.added(mir) * weights / max(float(weights.sum()), 1e-300)
+    gain: Costs = through - upkeep - model.stored(1.0, mir) * rows
+    return gain
+
+
+def _leaving(
+    gain: Costs,
+    whole: KeyClass,
+    goals: dict[Label, StartOrders],
+    hashes: Hashes,
+    worth: float,
+    before: dict[Label, tuple[int, ...]],
+) -> Leaving | None:
+    """What it is best to leave out; None: nothing.
+
+    Args:
+        worth: what has to be saved by other values than those ``before``.
+    """
+    calls = tuple(goals[ref.label].calls for ref in whole.members)
+    against = max(float(gain.sum()), 0.0)
+
+    def leaving(left: NDArray[np.bool_], least: float) -> Leaving:
+        # What is not known of is not told apart.
+        saved = float(gain[:-1][~left].sum() + gain[-1]) - against
+        values = tuple(hashes[left].tolist())
+        return Leaving(whole.members, whole.type, values, saved, calls, least)
+
+    best = leaving(gain[:-1] <= 0, worth)
+    known = {before.get(ref.label) for ref in whole.members}
+    if len(known) == 1 and (now := known.pop()):
+        stays = leaving(np.isin(hashes, np.array(now, np.uint64)), 0.0)
+        if stays.hashes and stays.saved >= best.saved - worth:
+            return stays
+    return best if best.hashes else None
+
+
+def _told_apart(
+    function: Substreams | None,
+    ref: AttrRef,
+    leaving: Leaving,
+    model: CostModel,
+    query: JoinQuery,
+) -> Substreams | None:
+    """``function`` that tells what is set aside apart as well; None: it goes by something else."""
+    left = set(leaving.hashes)
+    whole: list[set[int]] = []
+    if function is not None:
+        if function.attribute != ref.attribute or function.others > 1:
+            return None
+        whole = [set(group) for group in function.groups]
+    parts = [(left.difference(*whole), True)]
+    parts += [(group & left, True) for group in whole]
+    parts += [(group - left, False) for group in whole]
+    groups = {tuple(sorted(part)): aside for part, aside in parts if part}
+    ordered = sorted(groups)
+    arriving = model.values.arriving((query.relation_of(ref.label).id, ref.attribute))
+    shares = [round(sum(arriving.get(h, 0.0) for h in group), 6) for group in ordered]
+    return Substreams(
+        ref.label,
+        ref.attribute,
+        leaving.type,
+        tuple(ordered),
+        shares=(round(max(1.0 - sum(shares), 0.0), 6), *shares),
+        aside=tuple(number for number, group in enumerate(ordered, 1) if groups[group]),
+    )

@@ -1,0 +1,215 @@
+"""Which tuples of a start are told apart: values whose cheapest orders differ (PMJoin, section 4).
+
+For a key attribute of a start, every frequent value has its own cheapest orders: one per query,
+over the relations' stores, by its own rates, rows and selectivities (:mod:`~..cost.values`).
+Values with equal orders are of one kind. Of these kinds at most so many are chosen that all values
+together cost least by the orders of the nearest, the calls of each further one included: exactly,
+among all selections. A start is told apart by the attribute that saves most, if that is worth it.
+
+The integer program then chooses the orders of the substreams, shared ones and those over
+intermediate results among them.
+
+A start that is told apart already stays as it is unless another way saves :data:`WORTH` more, so
+values do not move to and fro with the errors of their shares.
+
+Caps: queries of more than :data:`MOST_LABELS` labels, starts beyond the :data:`MOST_STARTS` that
+send most, kinds beyond the :data:`MOST_KINDS` of most cost: they take the orders of other values. A
+start's choice is made for :data:`MOST_QUERIES` of its queries. Starts that save most are told apart
+first, until the orders to choose are half as many again, or :data:`MOST_MORE` more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_contract.plans.ruleset import Substreams
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_planner.skew.start_orders import Costs, Starts
+
+#: The labels in the order in which they are probed, per query.
+Orders = tuple[tuple[Label, ...], ...]
+
+
+MOST_LABELS = 8
+MOST_STARTS = 16
+MOST_KINDS = 16
+MOST_QUERIES = 8
+MOST_MORE = 64
+#: Share of a start's cost that telling its tuples apart has to save.
+WORTH = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a start is told apart, and what that saves.
+
+    Attributes:
+        before, after: cost of the start's orders per unit of time, all alike and told apart.
+    """
+
+    function: Substreams
+    before: float
+    after: float
+
+
+def choose(
+    starts: Starts,
+    most: int,
+    earlier: Iterable[Substreams] = (),
+) -> tuple[Choice, ...]:
+    """The starts that are told apart into two to ``most`` substreams, sorted.
+
+    Args:
+        starts: by a model that charges calls, which only seconds do.
+        earlier: how tuples are told apart now.
+    """
+    if most < 2:
+        return ()
+    kept = {
+        (one.start, one.attribute): one for one in earlier if one.count <= most and not one.aside
+    }
+    found = []
+    for start, using in _with_a_choice(starts):
+        options = []
+        considered = sorted(using, key=lambda q: (-len(q.labels), q.id))[:MOST_QUERIES]
+        for attribute, kind in _attributes(start, considered, starts):
+            before = kept.get((start, attribute))
+            choice = _divided(AttrRef(start, attribute), kind, considered, starts, most, before)
+            if choice is not None:
+                stays = choice.function == before
+                gain = choice.before - choice.after + (WORTH * choice.before if stays else 0.0)
+                options.append((gain, choice))
+        if options:
+            best = max(options, key=lambda option: option[0])
+            found.append((*best, len(using)))
+    left = max(sum(len(query.labels) for query in starts.queries) // 2, MOST_MORE)
+    chosen = []
+    for _, choice, goals in sorted(found, key=lambda f: (-f[0], f[1].function)):
+        more = (choice.function.count - 1) * goals
+        if more <= left:
+            left -= more
+            chosen.append(choice)
+    return tuple(sorted(chosen, key=lambda c: c.function))
+
+
+def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
+    """Starts with a choice of orders, and the queries that have it; what sends most first."""
+    using: dict[Label, list[JoinQuery]] = defaultdict(list)
+    for query in starts.queries:
+        if 2 < len(query.labels) <= MOST_LABELS:
+            for label in query.labels:
+                using[label].append(query)
+
+    def rank(label: Label) -> tuple[float, Label]:
+        sent = starts.model.probe(starts.sub(using[label][0], [label]), label)
+        return -sent * len(using[label]), label
+
+    return [(label, using[label]) for label in sorted(using, key=rank)[:MOST_STARTS]]
+
+
+def _attributes(
+    start: Label, queries: Sequence[JoinQuery], starts: Starts
+) -> list[tuple[str, str]]:
+    """(attribute, key type) of ``start`` by which some query joins what has frequent values."""
+    found = set()
+    for query in queries:
+        for key_class in query.classes:
+            for member in key_class.members:
+                if member.label == start:
+                    columns = starts.columns(query, member)
+                    if any(map(starts.model.values.are_known, columns)):
+                        found.add((member.attribute, key_class.type))
+    return sorted(found)
+
+
+def _divided(
+    key: AttrRef,
+    kind: str,
+    queries: Sequence[JoinQuery],
+    starts: Starts,
+    most: int,
+    earlier: Substreams | None,
+) -> Choice | None:
+    """The best way to tell a start apart by its attribute ``key``; None: it is not worth it.
+
+    Args:
+        earlier: the way that is in use, by this attribute.
+    """
+    columns = [column for query in queries for column in starts.columns(query, key)]
+    values = starts.model.values
+    hashes = values.frequent(columns)
+    goals = [starts.of(query, key, hashes) for query in queries]
+    # Those of each value, and those that are the cheapest for all together.
+    orders: list[Orders] = sorted(set(zip(*(goal.best for goal in goals), strict=True)))
+    prices = np.array(
+        [sum(goal.cost(order) for goal, order in zip(goals, one, strict=True)) for one in orders]
+    )
+    calls = sum(goal.calls for goal in goals)
+    chosen, after = selected(prices, calls, most)
+    before = float(prices.sum(axis=1).min())
+    if earlier is not None:
+        stays = _cost(earlier, prices, hashes, calls)
+        if stays < before and stays <= after + WORTH * before:
+            return Choice(earlier, before, stays)
+    if len(chosen) < 2 or before - after < WORTH * before:
+        return None
+    nearest = prices[list(chosen)].argmin(axis=0)
+    arriving = values.weights(columns[:1], hashes, first_arrives=True)
+    groups = []
+    # All other values are the first substream.
+    for number in range(len(chosen)):
+        own = np.flatnonzero(nearest[:-1] == number)
+        if number != nearest[-1] and len(own):
+            groups.append((tuple(hashes[own].tolist()), round(float(arriving[own].sum()), 6)))
+    if not groups:
+        return None
+    found, shares = zip(*sorted(groups), strict=True)
+    others = round(max(1.0 - sum(shares), 0.0), 6)
+    function = Substreams(key.label, key.attribute, kind, found, shares=(others, *shares))
+    return Choice(function, before, after)
+
+
+def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
+    """What the start costs where ``function`` tells its tuples apart, each kind by its best orders.
+
+    Args:
+        prices: kinds of orders x values; last all other values than ``hashes``.
+    """
+    of = np.zeros(len(hashes) + 1, np.int64)
+    for number, group in enumerate(function.groups, 1):
+        of[:-1][np.isin(hashes, np.array(group, np.uint64))] = number
+    parts = (prices[:, of == number] for number in range(function.count))
+    return float(sum(part.sum(axis=1).min() for part in parts)) + calls * (function.count - 1)
+
+
+def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], float]:
+    """The rows, at most ``most``, whose least entries per column have the least sum, with ``calls``
+    for each row beyond the first.
+
+    Args:
+        prices: kinds x values.
+
+    >>> selected(np.array([[1.0, 9.0], [9.0, 1.0], [4.0, 4.0]]), 0.5, 2)
+    ((0, 1), 2.5)
+    >>> selected(np.array([[1.0, 9.0], [9.0, 1.0], [4.0, 4.0]]), 7.0, 2)
+    ((2,), 8.0)
+    """
+    kept = sorted(range(len(prices)), key=lambda row: (prices[row].sum(), row))
+    if len(kept) > MOST_KINDS:
+        nearest = prices.argmin(axis=0)
+        gain = [float(prices[kept[0]][nearest == row].sum()) for row in range(len(prices))]
+        first, *others = kept
+        kept = [first, *sorted(others, key=lambda row: (-gain[row], row))[: MOST_KINDS - 1]]
+    best: tuple[tuple[int, ...], float] = ((kept[0],), float(prices[kept[0]].sum()))
+    for count in range(2, min(most, len(kept)) + 1):
+        for rows in combinations(sorted(kept), count):
+            total = float(prices[list(rows)].min(axis=0).sum()) + calls * (count - 1)
+            if total < best[1]:
+                best = rows, total
+    return best

@@ -1,0 +1,192 @@
+"""The planner's process from within: it answers one request after the other.
+
+See :mod:`.planner_process`, which starts it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import BinaryIO, cast
+
+from anabranch_contract.collection import collect_rarely
+from anabranch_contract.plans.ruleset import digest, renumbered
+from anabranch_planner.search.assemble import gap
+from anabranch_service.planning.epoch import PlannedEpoch, finite, plan_epoch
+from anabranch_service.planning.process.follower import Follower
+from anabranch_service.planning.process.pace import Pace
+from anabranch_service.planning.process.process import Answer, Asked, HandOver, Plan, Queries
+from anabranch_service.planning.task import PlanTask, RunningEpoch
+from anabranch_service.planning.what_if.explanation import explained
+from anabranch_service.registry.publishing.patching import Base, seal_patched
+from anabranch_service.registry.publishing.publication import Sealed, seal_again
+from anabranch_service.registry.records import EpochRecord
+
+#: The method of an epoch whose plan goes on because planning rests.
+RESTS = "as before, planning rests"
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    planner = _Planner()
+    while True:
+        try:
+            asked = cast("Asked", pickle.load(requests))
+        except EOFError:
+            return
+        answers.write(_pickled(lambda asked=asked: planner.answer(asked)))  # type: ignore[misc]
+        answers.flush()
+
+
+class _Planner:
+    """The process from within: it answers, and keeps its last plan for the next one."""
+
+    def __init__(self) -> None:
+        self._follower = Follower()
+        self._last: _Last | None = None
+        self._sent: Queries = {}
+        self._pace = Pace()
+
+    def answer(self, asked: Asked) -> Answer:
+        """The answer to one request."""
+        if isinstance(asked, Plan):
+            return self._prepare(asked)
+        if isinstance(asked, HandOver):
+            return self._hand_over(asked.epoch)
+        return explained(pickle.loads(asked.plan)).explanation
+
+    def _prepare(self, asked: Plan) -> Sealed | None:
+        last = self._last
+        if last is not None and last.record.epoch != asked.after:
+            # What this process has planned was not published, or something else has been since.
+            last, self._last, self._follower = None, None, Follower()
+        task, self._sent = asked.whole(self._sent)
+        task = replace(task, queries=self._follower.known(task.queries))
+        if last is not None:
+            task = replace(task, running=last.running())
+        elif asked.after is not None and task.running is None:
+            return None
+        self._follower.weight = task.options.switching
+        if last is not None and _goes_on(last, task):
+            if self._stays(task):
+                return self._again(last, task, asked.now)
+            if asked.rests and self._rests(last, task):
+                return self._again(last, task, asked.now, rests=True)
+        began = time.process_time()
+        planned = plan_epoch(task, self._follower)
+        for part in self._follower.parts:
+            part.validate()
+        record, text = planned.publish(asked.now)
+        sealed, base = seal_patched(record, text, None if last is None else last.base)
+        self._last = _Last(record, text, planned, base)
+        self._pace.planned(time.monotonic(), time.process_time() - began)
+        return sealed
+
+    def _stays(self, task: PlanTask) -> bool:
+        """Whether no figure has moved either."""
+        return self._follower.stays(task.queries, task.estimated().statistics)
+
+    def _rests(self, last: _Last, task: PlanTask) -> bool:
+        """Whether the last plan goes on although figures have moved. One without any does not."""
+        return (
+            last.record.statistics_epoch is not None
+            and self._follower.is_of(task.queries)
+            and self._pace.rests(time.monotonic())
+        )
+
+    def _again(self, last: _Last, task: PlanTask, now: datetime, *, rests: bool = False) -> Sealed:
+        """The last plan under another number; where planning ``rests``, by its own figures."""
+        epoch = task.epoch
+        record = last.record.again(epoch, now)
+        plan = last.planned.plan
+        bound = plan.bound - plan.switching
+        text = renumbered(last.text, epoch)
+        record = record.model_copy(
+            update={
+                "statistics_epoch": last.record.statistics_epoch
+                if rests
+                else task.statistics_epoch,
+                "ruleset_digest": digest(text),
+                "method": RESTS if rests else "as before",
+                "solve_ms": 0.0,
+                "bound": finite(min(bound, last.record.cost)),
+                "gap": gap(last.record.cost, bound) if math.isfinite(bound) else None,
+            }
+        )
+        whole = record.with_details(last.record.details())
+        self._last = replace(last, record=whole, text=text)
+        return seal_again(record)
+
+    def _hand_over(self, epoch: int) -> bytes | None:
+        last = self._last
+        if last is None or last.record.epoch != epoch:
+            return None
+        planned = last.planned.without_rules()
+        figures = self._follower.taken or planned.task.statistics
+        planned = replace(planned, task=replace(planned.task, statistics=figures))
+        return pickle.dumps(planned, pickle.HIGHEST_PROTOCOL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last plan of the process.
+
+    Attributes:
+        record, text: of its newest epoch, and of its ruleset.
+        base: the ruleset that the next one is a patch of.
+    """
+
+    record: EpochRecord
+    text: str
+    planned: PlannedEpoch
+    base: Base
+
+    def running(self) -> RunningEpoch:
+        """The plan as the epoch that the next one is compared with and charged for changing."""
+        planned = self.planned
+        return RunningEpoch(self.record, planned.queries, planned.rules.decisions)
+
+
+def _goes_on(last: _Last, task: PlanTask) -> bool:
+    """Whether the last task is still the one, except for queries and figures."""
+    return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
+
+
+def _terms(task: PlanTask) -> tuple[object, ...]:
+    """Everything that a plan depends on except its queries and statistics."""
+    terms = (task.options, task.sinks, task.freshness, task.past, task.formulation, task.widths)
+    return (task.streams, task.rejected, *terms)
+
+
+def _pickled(work: Callable[[], Answer]) -> bytes:
+    """What ``work`` gives or raises; an error that can't be sent is described."""
+    try:
+        return pickle.dumps(work(), pickle.HIGHEST_PROTOCOL)
+    except Exception as cause:  # noqa: BLE001 - it is raised where the plan was wanted
+        try:
+            text = pickle.dumps(cause, pickle.HIGHEST_PROTOCOL)
+            pickle.loads(text)
+        except Exception:  # noqa: BLE001
+            return pickle.dumps(RuntimeError(repr(cause)))
+        return text
+
+
+def main() -> None:
+    """Serve whoever started this process. What is printed goes to the service's errors."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(int(sys.argv[1]))
+    collect_rarely()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

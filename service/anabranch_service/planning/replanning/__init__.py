@@ -1,0 +1,1 @@
+"""Revisions of a running ruleset by the newest measurements."""

@@ -1,0 +1,357 @@
+"""Answers the newest interim measurements: reads, decides in a thread, publishes.
+
+Live it answers the newest period and lets older ones be, and rests after each decision in
+proportion to its time: with a thousand queries one takes seconds. In step mode the runtime waits
+for the answer, so each period that asks is answered, by a revision or by none.
+
+Live, an epoch is planned two epochs ahead. Where the running ruleset has been revised, or something
+has drifted, the rulesets of epochs that have not begun are revised by the newest measurements, too:
+with the answer to these, and when such a ruleset is published. So no epoch begins with orders from
+before a change that has been answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from anabranch_contract.codec import Malformed
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans import ruleset as wire
+from anabranch_contract.plans.plan import Approval
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
+from anabranch_contract.plans.steps import orders_digest
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.rest.planning.revisions import RevisionReason
+from anabranch_planner.replan.running import RunningPlan, running_plan
+from anabranch_service.clock import Clock
+from anabranch_service.planning.options import default_planning
+from anabranch_service.planning.rations import may_ration, ration_schedule
+from anabranch_service.planning.replanning.gains import Orders, newest_change, orders_of
+from anabranch_service.planning.replanning.periods import Periods
+from anabranch_service.planning.replanning.revisions import Decision, Question, decide
+from anabranch_service.planning.request import read_queries
+from anabranch_service.presenters.metrics import Metrics
+from anabranch_service.registry.publishing.lease import LeadershipLost
+from anabranch_service.registry.publishing.publication import Publication
+from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
+from anabranch_service.registry.store import Store
+from anabranch_service.settings import Settings
+
+_LOG = structlog.get_logger(__name__)
+
+#: How many times as long as a decision took the next one waits, live.
+REST = 20.0
+#: Rulesets in memory: the running one and its revision, and those of two epochs to come.
+REMEMBERED = 4
+
+
+class _Memory(NamedTuple):
+    """What every decision on a ruleset needs: it never changes, so it is worked out once."""
+
+    running: RunningPlan
+    digest: str
+    periods: Periods
+
+
+class Reviser:
+    """Follows ``Keys.interims``; one per epoch loop."""
+
+    def __init__(self, store: Store, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+        self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
+        self._seen = ""
+        self._resting_until = 0.0
+        self._memories: dict[RulesetId, _Memory] = {}
+        self._orders: dict[RulesetId, Orders] = {}
+        #: The first batch after the newest drift; whether orders are not tried again.
+        self._drifted, self._barred = -1, False
+
+    async def turn(self, publication: Publication) -> bool:
+        """Answer the newest interim; False if there is none that is new, or for a rest.
+
+        Raises:
+            LeadershipLost: another service leads. What was decided is not published.
+        """
+        live = self._settings.mode is Mode.LIVE
+        if live and time.monotonic() < self._resting_until:
+            return False
+        text = await self._store.interim_text(-1)
+        if text is None or text == self._seen:
+            return False
+        await self._answer(text, publication)
+        # Not before: whoever was cut off in the middle has to answer it when it leads again.
+        self._seen = text
+        return True
+
+    async def _answer(self, text: str, publication: Publication) -> None:
+        live = self._settings.mode is Mode.LIVE
+        try:
+            interim = Interim.loads(text)
+        except Malformed as cause:
+            _LOG.error("unreadable measurements skipped", reason=str(cause))
+            return
+        if not live and not interim.asks:
+            return
+        last = await self._store.answer() or RevisionAnswer(interim.ruleset_epoch)
+        last = last.following(interim.ruleset_epoch)
+        if last.answered >= interim.next_batch:
+            return
+        started = time.monotonic()
+        name = RulesetId(interim.ruleset_epoch, interim.revision)
+        decision = await self._decide(interim, name, last.revision, publication)
+        if decision.measured is not None and decision.measured.measured is not None:
+            await publication.measured(decision.measured)
+            gain = decision.measured.measured.gain
+            self._metrics.revision_gain.labels("measured").set(gain)
+        if live and (decision.ruleset is not None or self._may_differ(interim, last)):
+            last = await self._carry_over(interim, last, publication)
+        self._rest_after(started)
+        answer = replace(last, answered=interim.next_batch)
+        if decision.ruleset is None or decision.record is None:
+            await publication.answer(answer)
+            return
+        await self._publish(decision, answer, publication)
+
+    async def published(self, publication: Publication) -> None:
+        """Revise rulesets whose epochs have not begun, now that another has been published, if the
+        newest measurements have been answered: else their answer does so.
+
+        Raises:
+            LeadershipLost: another service leads.
+        """
+        if self._settings.mode is not Mode.LIVE:
+            return
+        text, answer = await self._store.interim_text(-1), await self._store.answer()
+        if text is None or text != self._seen or answer is None:
+            return
+        started, interim = time.monotonic(), Interim.loads(text)
+        answer = answer.following(interim.ruleset_epoch)
+        if self._may_differ(interim, answer):
+            await self._carry_over(interim, answer, publication)
+            self._rest_after(started)
+
+    def _rest_after(self, started: float) -> None:
+        ended = time.monotonic()
+        self._resting_until = ended + REST * (ended - started)
+
+    def _may_differ(self, interim: Interim, answer: RevisionAnswer) -> bool:
+        """Whether epochs to come may have been planned without knowing what this one answers."""
+        return bool(interim.drifted or interim.revision or answer.revision or self._barred)
+
+    async def _carry_over(
+        self, interim: Interim, answer: RevisionAnswer, publication: Publication
+    ) -> RevisionAnswer:
+        """Revise the rulesets of epochs that have not begun; the answer with their revisions."""
+        for epoch in await self._store.published():
+            if epoch <= interim.ruleset_epoch:
+                continue
+            known = answer.of_epoch(epoch)
+            name = RulesetId(epoch, 0 if known is None else known.revision)
+            decision = await self._decide(interim, name, name.revision, publication)
+            if decision.ruleset is not None:
+                answer = await self._publish(decision, answer, publication)
+        return answer
+
+    async def _decide(
+        self, interim: Interim, name: RulesetId, newest: int, publication: Publication
+    ) -> Decision:
+        """The decision on the ruleset ``name``; nothing where it can't be made, which never stops
+        the epoch loop.
+        """
+        try:
+            asked = await self._question(interim, name, newest, publication)
+            if asked is None:
+                return Decision()
+            if not asked.upcoming:
+                await self._ration(asked, publication)
+            return await asyncio.to_thread(decide, asked)
+        except LeadershipLost:
+            raise
+        except PlannerError as cause:
+            _LOG.warning("no revision", ruleset=str(name), reason=str(cause))
+        except Exception as cause:  # noqa: BLE001 - the rules go on; the runtime may wait for this
+            _LOG.error("revision failed", error=repr(cause), exc_info=cause)
+        return Decision()
+
+    async def _question(
+        self, interim: Interim, name: RulesetId, newest: int, publication: Publication
+    ) -> Question | None:
+        """Everything that the decision depends on; None where something is not there."""
+        store, epoch = self._store, name.epoch
+        upcoming = epoch > interim.ruleset_epoch
+        options = await store.planning() or default_planning(self._settings)
+        if options.approval is Approval.MANUAL:
+            # A revision changes orders, and nobody has approved it. Rations are no plan.
+            options = options.model_copy(update={"revision_gain": None})
+        rationed = may_ration(options, self._settings.mode)
+        if not rationed:
+            await publication.rations(None)
+        if options.revision_gain is None and not rationed:
+            return None
+        record, snapshot = await store.epoch(epoch), await store.last_snapshot()
+        if record is None:
+            return None
+        memory = await self._remember(name, record)
+        if memory is None:
+            return None
+        by = self._memories.get(RulesetId(interim.ruleset_epoch, interim.revision), memory)
+        texts = await store.interim_texts(self._settings.series_periods)
+        progress = await store.progress() if rationed else None
+        periods = await asyncio.to_thread(memory.periods.read, texts)
+        interims = [period.interim for period in periods]
+        records = await self._records([*interims, interim], epoch)
+        failed, now = self._failed(interims, records), by.running.ruleset
+        earlier = None
+        if upcoming and orders_digest(memory.running.ruleset) in failed:
+            earlier = now
+            if orders_digest(now) in failed and name.revision:
+                # The ruleset as it was published has all stores, and other orders.
+                memory = await self._remember(RulesetId(epoch), record) or memory
+                earlier = memory.running.ruleset
+        asked = Question(
+            periods=periods,
+            length=self._settings.series_periods,
+            snapshot=snapshot,
+            running=memory.running,
+            options=options.model_copy(
+                update={"optimizer": record.optimizer, "objective": record.objective}
+            ),
+            records=tuple(r for r in records if r.next_batch >= self._drifted),
+            newest=max(newest, name.revision, *(r.revision for r in records if r.epoch == epoch)),
+            now=self._clock(),
+            mode=self._settings.mode,
+            rations=() if progress is None else progress.rationing.rations,
+            upcoming=upcoming,
+            counted=now.substreams,
+            failed=failed,
+            earlier=earlier,
+        )
+        return asked if upcoming else await self._with_change(asked, interims)
+
+    async def _records(self, interims: Sequence[Interim], epoch: int) -> tuple[KeptRevision, ...]:
+        """The revisions of the epochs of ``interims``, and of ``epoch``; oldest first."""
+        epochs = {name.epoch for one in interims for name in one.rulesets} | {epoch}
+        found = [await self._store.revisions(number) for number in sorted(epochs)]
+        return tuple(record for records in found for record in records)
+
+    def _failed(
+        self, interims: Sequence[Interim], records: Sequence[KeptRevision]
+    ) -> frozenset[str]:
+        """Digests of orders that have lost, or were taken back, since the newest drift."""
+        drifted = [one.next_batch for one in interims if one.drifted]
+        self._drifted = max([self._drifted, *drifted])
+        since = [r for r in records if r.next_batch >= self._drifted]
+        lost = [r.orders for r in since if r.measured is not None and r.measured.lost]
+        found = frozenset([*lost, *(r.undone for r in since if r.undone)])
+        self._barred = bool(found)
+        return found
+
+    async def _with_change(self, asked: Question, interims: Sequence[Interim]) -> Question:
+        """``asked`` with what the running orders have gained."""
+        names = {name for one in interims for name in one.rulesets}
+        known = {name: found for name, found in self._orders.items() if name in names}
+        for name in names - known.keys():
+            ruleset = await self._ruleset(name)
+            if ruleset is not None:
+                known[name] = await asyncio.to_thread(orders_of, ruleset)
+        self._orders = known
+        change = newest_change(interims, known, timed=asked.timed)
+        if change is None:
+            return asked
+        changed = next((r for r in asked.records if (r.epoch, r.revision) == change.after), None)
+        earlier = None
+        # Restored orders stay: two orders never take turns without a drift.
+        settled = changed is not None and changed.reason == RevisionReason.TAKEN_BACK
+        undone = any(r.undone == known[change.after].digest for r in asked.records)
+        if change.gain.lost and not settled and not undone:
+            earlier = await self._ruleset(change.before)
+        return replace(asked, change=change, changed=changed, earlier=earlier)
+
+    async def _ration(self, asked: Question, publication: Publication) -> None:
+        """Publish the schedule of rations, if there is to be one. What was published before stays
+        until something is measured.
+        """
+        measured = any(period.interim.steps for period in asked.periods)
+        if not may_ration(asked.options, asked.mode) or not measured:
+            return
+        records = await self._store.queries()
+        priorities = {q.id: q.priority for q in records}
+        running = asked.running
+        try:
+            found = await asyncio.to_thread(
+                ration_schedule,
+                running.ruleset,
+                running.queries,
+                priorities,
+                [period.interim for period in asked.periods],
+                asked.options,
+                {q.id: q.slo for q in records},
+            )
+        except PlannerError as cause:
+            # The last schedule stays, and revisions go on.
+            _LOG.warning("no schedule of rations", reason=str(cause))
+            return
+        await publication.rations(found)
+
+    async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
+        """What is known of a ruleset; None where it, or one of its queries, is not there."""
+        known = self._memories.get(name)
+        # Epochs are numbered anew where Redis has been lost.
+        if known is None or known.digest != record.ruleset_digest:
+            ruleset, queries = await self._ruleset(name), await self._queries(record)
+            if ruleset is None or queries is None:
+                return None
+            running = await asyncio.to_thread(
+                running_plan, ruleset, queries, record.optimizer, record.objective
+            )
+            known = _Memory(running, record.ruleset_digest, Periods(running.inference))
+            newest = sorted({*self._memories, name})[-REMEMBERED:]
+            self._memories = {n: m for n, m in self._memories.items() if n in newest}
+            self._memories[name] = known
+        return known
+
+    async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
+        """The joins of an epoch; None where one of them is not registered any more."""
+        names = set(map(registered, record.queries))
+        records: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
+        streams = await self._store.usable_streams()
+        read = await asyncio.to_thread(read_queries, records, streams, self._store.forms)
+        found = tuple(q for q in read[0] if q.id in set(record.queries))
+        return found if len(found) == len(record.queries) else None
+
+    async def _ruleset(self, name: RulesetId) -> Ruleset | None:
+        text = await self._store.ruleset(name)
+        return None if text is None else await asyncio.to_thread(wire.loads, text)
+
+    async def _publish(
+        self, decision: Decision, answer: RevisionAnswer, publication: Publication
+    ) -> RevisionAnswer:
+        """Publish a revision; the answer that says so."""
+        assert decision.ruleset is not None  # asked by the caller
+        assert decision.record is not None
+        text = wire.dumps(decision.ruleset)
+        digest = wire.digest(text)
+        record = decision.record.model_copy(update={"digest": digest})
+        name = decision.ruleset.id
+        newer = answer.revised(name, digest)
+        await publication.revision(record, text, newer)
+        self._metrics.revisions.labels(str(record.reason)).inc()
+        self._metrics.revision_gain.labels("predicted").set(record.predicted)
+        _LOG.info(
+            "revision published",
+            revision=str(name),
+            reason=str(record.reason),
+            predicted=round(record.predicted, 3),
+            closed=list(record.closed),
+            plan_ms=round(record.plan_ms, 1),
+        )
+        return newer

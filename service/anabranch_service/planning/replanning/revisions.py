@@ -1,0 +1,238 @@
+"""Whether a ruleset is revised, by the newest measurements: pure, so it runs in a thread.
+
+A revision is published where it saves a stated share of what the ruleset's plan costs, under the
+statistics of now, beyond what earlier predictions were off by; and where that is more than indexing
+what its probes need. While probes are rationed both cost what the tuples take that are probed with.
+A change of orders after which a row costs more (:mod:`.gains`) is taken back, whether a revision or
+a plan made it, and not tried again until something drifts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from anabranch_contract.plans.plan import LookingAhead, Objective
+from anabranch_contract.plans.rations import Ration
+from anabranch_contract.plans.ruleset import Ruleset, Substreams
+from anabranch_contract.plans.steps import orders_digest
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_contract.protocol.progress import Mode
+from anabranch_contract.queries.joins import Label
+from anabranch_contract.rest.planning.revisions import RevisionReason
+from anabranch_contract.rest.planning.settings import PlanningSettings
+from anabranch_planner.cost.footprint import to_json
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.plans.optimise import Options
+from anabranch_planner.replan.revise import Revised, RevisionRequest, restore, revise
+from anabranch_planner.replan.running import RunningPlan
+from anabranch_planner.solvers.deadline import Deadline
+from anabranch_service.planning.costs import FITTED, timed
+from anabranch_service.planning.rates import AHEAD, foreseen
+from anabranch_service.planning.replanning.gains import ENOUGH, Change
+from anabranch_service.planning.replanning.periods import Measured, recent
+from anabranch_service.planning.widths import with_exchange
+from anabranch_service.registry.records import KeptRevision
+
+#: Seconds that the search for a revision may take. It hardly ever does: with so much time ahead the
+#: program is solved as a whole, which for 100 queries takes less than local search does.
+SECONDS = 2.0
+#: The same in step mode, where the runtime waits and a replay must repeat: no deadline that a busy
+#: machine would reach.
+STEP_SECONDS = 60.0
+#: Earlier revisions whose predictions are compared with their measured effects.
+COMPARED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The newest measurements, and the ruleset that they were made by.
+
+    Attributes:
+        periods: consecutive ones, the newest last. In a replay they are of batches, so rates are
+            forecast from them there, too.
+        length: how many periods are asked for.
+        snapshot: the statistics of the last epoch that ended; None: none has, and nothing is
+            revised.
+        running: the ruleset to revise, and its plan.
+        change: the change that brought its orders, once measured. ``changed``: the revision that
+            was, whose effect that is; None: a plan of an epoch was.
+        earlier: the ruleset to go back to: where the change has lost, the one with the orders
+            before it; of an epoch to come whose orders have failed, another one.
+        failed: digests of orders that have lost, or were taken back, and are not tried again.
+        upcoming: whether its epoch has not begun; the newest period is by another ruleset then.
+        counted: how tuples were told apart in the newest period.
+        records: the revisions of the epochs of ``periods`` since the newest drift, oldest first.
+        newest: the number of the newest revision that was published, taken or not.
+        rations: those of the newest batch, of goals that do not get everything.
+        now: when a revision that follows is published.
+        mode: of the service; in step mode nothing depends on measured times.
+    """
+
+    periods: tuple[Measured, ...]
+    length: int
+    snapshot: Snapshot | None
+    running: RunningPlan
+    options: PlanningSettings
+    records: tuple[KeptRevision, ...]
+    newest: int
+    now: datetime
+    mode: Mode
+    rations: tuple[Ration, ...] = ()
+    change: Change | None = None
+    changed: KeptRevision | None = None
+    earlier: Ruleset | None = None
+    failed: frozenset[str] = frozenset()
+    upcoming: bool = False
+    counted: tuple[Substreams, ...] = ()
+
+    @property
+    def rationed(self) -> dict[tuple[str, Label], float]:
+        """The rations that a revision is priced under: none unless probes have been rationed for
+        some periods, so that no short peak closes an intermediate result.
+        """
+        newest = self.periods[-ENOUGH:]
+        if len(newest) < ENOUGH or not all(period.interim.rationed for period in newest):
+            return {}
+        return {(r.query, r.start): r.share for r in self.rations}
+
+    @property
+    def timed(self) -> bool:
+        """Whether costs are measured seconds rather than tuples."""
+        return self.options.objective is Objective.SECONDS and self.mode is Mode.LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a question.
+
+    Attributes:
+        measured: the revision whose effect has been measured just now.
+        ruleset: the revision to publish; None: the rules stay. ``record``: without its digest.
+    """
+
+    measured: KeptRevision | None = None
+    ruleset: Ruleset | None = None
+    record: KeptRevision | None = None
+
+
+def decide(asked: Question) -> Decision:
+    """Note what the running orders have gained, and decide on a revision.
+
+    Raises:
+        PlannerError: the queries are not those of the running ruleset any more.
+    """
+    change, measured = asked.change, asked.changed
+    if change is not None and measured is not None and measured.measured is None:
+        measured = measured.model_copy(update={"measured": change.gain})
+    else:
+        measured = None
+    if asked.options.revision_gain is None or asked.snapshot is None:
+        return Decision(measured)
+    found = None
+    if asked.upcoming and asked.earlier is not None:
+        found = _restored(asked, asked.earlier, RevisionReason.CARRIED_OVER)
+    elif change is not None and change.gain.lost and asked.earlier is not None:
+        found = _restored(asked, asked.earlier, RevisionReason.TAKEN_BACK)
+    return replace(found or _cheaper(asked), measured=measured)
+
+
+def _error(records: Sequence[KeptRevision]) -> float:
+    """By how much predictions were off, on average; 0 where none was measured.
+
+    A loss counts as nothing gained: orders that lose are taken back, which is no reason against
+    others.
+    """
+    off = [abs(r.predicted - max(r.measured.gain, 0.0)) for r in records if r.measured is not None]
+    last = off[-COMPARED:]
+    return sum(last) / len(last) if last else 0.0
+
+
+def _restored(asked: Question, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
+    """The orders of ``earlier`` once more; None: their stores are gone."""
+    started = time.perf_counter()
+    found = restore(_request(asked), earlier)
+    if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):
+        return None
+    record = _record(asked, found, reason, started)
+    if reason is RevisionReason.TAKEN_BACK and asked.change is not None:
+        undone = orders_digest(asked.running.ruleset)
+        record = record.model_copy(update={"undoes": asked.change.gain, "undone": undone})
+    return Decision(None, found.ruleset, record)
+
+
+def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
+    interims = [period.interim for period in asked.periods]
+    now = recent(snapshot, asked.periods)
+    coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
+    found = timed(coming, now, interims[-FITTED:] if asked.timed else [], asked.options)
+    streams = {str(stream.name): stream for stream in asked.running.ruleset.streams}
+    queries = asked.running.queries
+    return with_exchange(found, snapshot.on_hosts, queries, streams, {}, snapshot.locality)
+
+
+def _request(asked: Question) -> RevisionRequest:
+    options = asked.options
+    assert asked.snapshot is not None  # asked by the caller
+    return RevisionRequest(
+        statistics=_expected(asked, asked.snapshot),
+        running=asked.running,
+        number=asked.newest + 1,
+        options=Options(
+            optimizer=options.optimizer,
+            objective=options.objective,
+            solver=options.solver,
+            look_ahead=options.look_ahead is LookingAhead.AUTO,
+            deadline=Deadline(
+                time.monotonic,
+                seconds=SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS,
+            ),
+        ),
+        switching=options.switching,
+        counted=asked.counted,
+        rations=asked.rationed,
+    )
+
+
+def _cheaper(asked: Question) -> Decision:
+    started = time.perf_counter()
+    options = asked.options
+    assert options.revision_gain is not None  # asked by the caller
+    found = revise(_request(asked))
+    if found is None or found.gain < options.revision_gain + _error(asked.records):
+        return Decision()
+    if options.switching * found.indexing > found.running_cost - found.plan.cost:
+        return Decision()
+    if orders_digest(found.ruleset) in asked.failed:
+        return Decision()
+    reason = RevisionReason.CARRIED_OVER if asked.upcoming else RevisionReason.CHEAPER
+    return Decision(None, found.ruleset, _record(asked, found, reason, started))
+
+
+def _record(
+    asked: Question, found: Revised, reason: RevisionReason, started: float
+) -> KeptRevision:
+    return KeptRevision(
+        epoch=found.ruleset.epoch,
+        revision=found.ruleset.revision,
+        revises=asked.running.ruleset.revision,
+        published_at=asked.now,
+        reason=reason,
+        next_batch=asked.periods[-1].interim.next_batch,
+        drifted=asked.periods[-1].interim.drifted.shown(),
+        cost=found.plan.cost,
+        running_cost=found.running_cost,
+        predicted=found.gain,
+        closed=found.closed,
+        unindexed=tuple(
+            f"{store}({', '.join(ref.attribute for ref, _ in index)})"
+            for store, index in found.unindexed
+        ),
+        plan_ms=(time.perf_counter() - started) * 1000,
+        method=found.plan.method,
+        rationed=bool(asked.rationed),
+        footprint=to_json(found.footprint),
+        orders=orders_digest(found.ruleset),
+    )

@@ -1,0 +1,1 @@
+"""Explanations and comparisons of plans, made or assumed."""

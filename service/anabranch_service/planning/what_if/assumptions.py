@@ -1,0 +1,211 @@
+"""Statistics that a dry run assumes: checked, and preferred to measured ones.
+
+Names are those of relations, or of streams (then for every relation of the stream). Columns are
+those that the queries' joins compare, so a typing error can't pass for an assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
+from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
+from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_service.errors import InvalidInput
+
+#: Names that a remedy lists at most.
+MAX_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedStatistics:
+    """The statistics of ``base``, of which some are stated instead.
+
+    Attributes:
+        cardinalities: by relation, or by stream.
+        stream_of: relation -> its stream.
+        distincts: (relation, sorted attributes) -> distinct values.
+        selectivities: by predicate, sides sorted.
+    """
+
+    base: Statistics
+    cardinalities: Mapping[str, float]
+    stream_of: Mapping[RelationId, str] = field(default_factory=dict)
+    distincts: Mapping[tuple[RelationId, tuple[str, ...]], float] = field(default_factory=dict)
+    selectivities: Mapping[Equality, float] = field(default_factory=dict)
+
+    def cardinality(self, relation: RelationId) -> float | None:
+        """The relation's stated cardinality, else its stream's, else that of ``base``."""
+        for name in (relation, self.stream_of.get(relation)):
+            if name is not None and name in self.cardinalities:
+                return self.cardinalities[name]
+        return self.base.cardinality(relation)
+
+    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
+        """The stated count, else that of ``base``."""
+        stated = self.distincts.get((relation, tuple(sorted(attributes))))
+        return self.base.distinct(relation, attributes) if stated is None else stated
+
+    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
+        """Those of ``base``."""
+        return self.base.frequent(relation, attribute)
+
+    def selectivity(self, predicate: Equality) -> float | None:
+        """The stated selectivity, else that of ``base``."""
+        stated = self.selectivities.get(predicate)
+        return self.base.selectivity(predicate) if stated is None else stated
+
+    def span(self, relation: RelationId) -> float | None:
+        """The span of ``base``."""
+        return self.base.span(relation)
+
+    def samples(self) -> Sequence[JoinSample]:
+        """Those of ``base``, unless selectivities are stated: samples would correct them."""
+        return () if self.selectivities else self.base.samples()
+
+    def ahead(self) -> Ahead | None:
+        """What ``base`` foresees, unless cardinalities are stated: they are over all of history,
+        and nothing has measured a rate to them.
+        """
+        return None if self.cardinalities else self.base.ahead()
+
+    def constants(self) -> CostConstants | None:
+        """As ``base``."""
+        return self.base.constants()
+
+    def exchange(self) -> Exchange | None:
+        """As ``base``."""
+        return self.base.exchange()
+
+
+class Names:
+    """The relations, streams and join attributes of some queries, by what users call them."""
+
+    def __init__(self, queries: Sequence[JoinQuery]) -> None:
+        self.stream_of: dict[RelationId, str] = {
+            r.id: r.stream for q in queries for r in q.relations
+        }
+        self._columns: dict[RelationId, set[str]] = {}
+        self._equalities: set[tuple[AttrRef, AttrRef]] = set()
+        relation_of: dict[Label, RelationId] = {
+            m.label: m.relation for q in queries for m in q.members
+        }
+        for query in queries:
+            for key_class in query.classes:
+                for member in key_class.members:
+                    relation = relation_of[member.label]
+                    self._columns.setdefault(relation, set()).add(member.attribute)
+                self._equalities |= {
+                    (one, other)
+                    for one in key_class.members
+                    for other in key_class.members
+                    if one < other and one.label != other.label
+                }
+        self._relation_of = relation_of
+
+    def require(self, name: str, where: str) -> None:
+        """Refuse a name that is neither a relation nor a stream of the queries.
+
+        Raises:
+            InvalidInput: no query reads it; ``where`` is the field that is to blame.
+        """
+        known = {*self.stream_of, *self.stream_of.values()}
+        if name not in known:
+            raise _unknown(f"no query reads a relation {name!r}", where, known)
+
+    def columns(self, text: str, where: str) -> dict[RelationId, tuple[str, ...]]:
+        """Relation -> sorted columns of ``relation.column`` or ``relation.column,column``."""
+        found = {}
+        for relation, known in self._columns.items():
+            for name in (relation, self.stream_of[relation]):
+                if not text.startswith(f"{name}."):
+                    continue
+                rest = text[len(name) + 1 :]
+                parts = (rest,) if rest in known else tuple(p.strip() for p in rest.split(","))
+                if known.issuperset(parts) and len(set(parts)) == len(parts):
+                    found[relation] = tuple(sorted(parts))
+        if not found:
+            raise _unknown(
+                f"no join compares {text!r}",
+                where,
+                {f"{self.stream_of[r]}.{c}" for r, known in self._columns.items() for c in known},
+            )
+        return found
+
+    def equalities(self, text: str, where: str) -> list[Equality]:
+        """The predicates ``relation.column = relation.column``, one per pair of labels."""
+        wanted = {frozenset(side.strip() for side in text.split("=", 1))}
+        found = [
+            Equality(*pair) for pair in sorted(self._equalities) if wanted & self._spellings(*pair)
+        ]
+        if not found:
+            raise _unknown(
+                f"no query joins on {text!r}",
+                where,
+                {
+                    " = ".join(sorted(self._spell(side, self._streams(side)) for side in pair))
+                    for pair in self._equalities
+                },
+            )
+        return found
+
+    def _spellings(self, one: AttrRef, other: AttrRef) -> set[frozenset[str]]:
+        return {
+            frozenset({self._spell(one, a), self._spell(other, b)})
+            for a in (self._relation_of[one.label], self._streams(one))
+            for b in (self._relation_of[other.label], self._streams(other))
+        }
+
+    def _streams(self, attribute: AttrRef) -> str:
+        return self.stream_of[self._relation_of[attribute.label]]
+
+    @staticmethod
+    def _spell(attribute: AttrRef, name: str) -> str:
+        return f"{name}.{attribute.attribute}"
+
+
+def assume(
+    base: Statistics,
+    names: Names,
+    cardinality: Mapping[str, float],
+    distinct: Mapping[str, float],
+    selectivity: Mapping[str, float],
+) -> Statistics:
+    """``base`` under the assumptions of a request.
+
+    Raises:
+        InvalidInput: a name that no query reads or joins on, or figures that contradict each
+            other; the field names the wrong entry.
+    """
+    for name in cardinality:
+        names.require(name, f"statistics.{name}")
+    distincts: dict[tuple[RelationId, tuple[str, ...]], float] = {}
+    for text, count in distinct.items():
+        where = f"distinct.{text}"
+        for relation, columns in names.columns(text, where).items():
+            size = cardinality.get(relation, cardinality.get(names.stream_of[relation]))
+            if size is not None and count > size:
+                raise InvalidInput(
+                    "contradictory-statistics",
+                    f"{relation} can't have {count:g} distinct values in {size:g} tuples",
+                    field=where,
+                    remedy="state at most as many distinct values as tuples",
+                )
+            distincts[relation, columns] = count
+    selectivities: dict[Equality, float] = {}
+    for text, value in selectivity.items():
+        for equality in names.equalities(text, f"selectivity.{text}"):
+            selectivities[equality] = value
+    if not cardinality and not distincts and not selectivities:
+        return base
+    return AssumedStatistics(base, cardinality, names.stream_of, distincts, selectivities)
+
+
+def _unknown(message: str, where: str, known: Iterable[str]) -> InvalidInput:
+    names = sorted(set(known))
+    listed = ", ".join(names[:MAX_NAMES]) or "nothing: no queries"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return InvalidInput("unknown-relation", message, field=where, remedy=f"there is {listed}{more}")

@@ -1,0 +1,330 @@
+"""Dry runs: the plan of what is registered, with some queries added and some dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.plans.plan import Formulation, Plan
+from anabranch_contract.plans.rations import Overload
+from anabranch_contract.protocol.progress import Progress, Rationing
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.runs import query_of
+from anabranch_contract.rest.planning.plans import (
+    CostRangeOut,
+    Detail,
+    DryRunIn,
+    DryRunOut,
+    EffectOut,
+    EffectsOut,
+)
+from anabranch_contract.rest.queries import QueryIn
+from anabranch_contract.rest.streams import RetentionIn
+from anabranch_planner.allocation.effects import expected_completeness, rationed_forest
+from anabranch_planner.allocation.fair import CLOSE
+from anabranch_planner.cost.uncertainty import cost_range
+from anabranch_planner.explain.explain import explain_text
+from anabranch_planner.solvers.deadline import Deadline
+from anabranch_service.durations import read_duration
+from anabranch_service.errors import InvalidInput, NotFound
+from anabranch_service.planning.epoch import PlannedEpoch, plan_epoch, plan_jointly
+from anabranch_service.planning.options import changed
+from anabranch_service.planning.rations import may_ration
+from anabranch_service.planning.request import plan_task, read_queries, read_registered
+from anabranch_service.planning.task import FULL, SUMMARY, cost_model
+from anabranch_service.planning.what_if.assumptions import Names, assume
+from anabranch_service.planning.what_if.explanation import explained
+from anabranch_service.planning.work import Work, go_on
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.sizes import read_checked
+from anabranch_service.registry.slo import check_slo
+from anabranch_service.registry.statements import NormalForms, usable_streams
+from anabranch_service.registry.store import Store
+from anabranch_service.settings import Settings
+
+_LOG = structlog.get_logger(__name__)
+
+
+async def plan_dry_run(
+    body: DryRunIn, store: Store, work: Work, settings: Settings, now: datetime
+) -> DryRunOut:
+    """Plan what is registered with some queries added and some dropped. Stores nothing."""
+    found = await read_registered(store, settings, now, await store.last_snapshot())
+    known = {query_of(q.id) for q in found.queries} | {q.id for q in found.queries}
+    for name in body.drop:
+        if name not in known:
+            raise NotFound(
+                "unknown-query",
+                f"there is no query {name!r} to drop",
+                field="drop",
+                remedy="GET /v1/queries lists them",
+            )
+    options = changed(found.options, body)
+    if body.formulation is Formulation.PAPER:
+        # It knows neither limits nor the running plan, but can do without intermediate results.
+        unlimited = {"switching": 0.0, "memory": None, "copies": None}
+        if options.intermediate_results:
+            unlimited["intermediate_results"] = None
+        options = options.model_copy(update=unlimited)
+    limit = settings.solve_seconds
+    before = found.wanted
+    wanted = [q for q in before if not {q.id, query_of(q.id)} & set(body.drop)]
+    found = replace(found, wanted=wanted, options=options)
+    streams = _assumed(found.streams, body.retention)
+    # Registered queries have passed the limits; only new ones have a deadline.
+    task = await work.read(plan_task, found, store.forms, limit)
+    if body.retention:
+        queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
+        task = replace(task, streams=streams, queries=queries, rejected=rejected)
+    async with work.limited() as deadline:
+        taken = {query_of(q.id) for q in wanted}
+        new = await work.read(_added, body, taken, task.streams, settings, deadline)
+    queries = (*task.queries, *new)
+    names = Names(queries)
+    for name in body.widths:
+        names.require(name, f"widths.{name}")
+    task = replace(
+        task,
+        queries=queries,
+        limits=SUMMARY if body.detail == "summary" else FULL,
+        statistics=assume(task.statistics, names, body.statistics, body.distinct, body.selectivity),
+        seconds=limit if body.deadline is None else min(body.deadline, limit),
+        formulation=body.formulation,
+        widths=body.widths,
+    )
+    standing = None
+    if (body.add or body.drop) and may_ration(options, found.mode):
+        registered = await work.read(read_queries, before, task.streams, store.forms)
+        standing = _standing(before, registered[0], body, await store.progress())
+
+    def answer() -> DryRunOut:
+        planned = explained(plan_epoch(task))
+        return dry_run_out(
+            planned, body.detail, None if standing is None else _effects(planned, standing)
+        )
+
+    return await work.plan(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What a dry run is compared with under overload.
+
+    Attributes:
+        queries: the joins of what is registered. ``priorities``, ``floors``: of these queries, and
+            of those that would be added.
+        rationing: at present.
+    """
+
+    queries: Sequence[JoinQuery]
+    priorities: Mapping[str, int]
+    floors: Mapping[str, float]
+    rationing: Rationing
+
+
+def _standing(
+    registered: Sequence[QueryRecord],
+    queries: Sequence[JoinQuery],
+    body: DryRunIn,
+    progress: Progress | None,
+) -> _Standing | None:
+    """None where the runtime does not ration."""
+    if progress is None or progress.rationing.policy is Overload.WAIT:
+        return None
+    known: dict[str, QueryRecord | QueryIn] = {record.id: record for record in registered}
+    known.update((_name(given, at), given) for at, given in enumerate(body.add))
+    return _Standing(
+        queries,
+        {name: query.priority for name, query in known.items()},
+        {n: q.slo.completeness for n, q in known.items() if q.slo.completeness is not None},
+        progress.rationing,
+    )
+
+
+def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
+    """What the plan would do to the queries' completeness; None where that can't be worked out,
+    which is not worth a plan.
+    """
+    try:
+        return _compared(planned, standing)
+    except Exception as cause:  # noqa: BLE001 - see above
+        _LOG.error("effects of a dry run are unknown", error=repr(cause), exc_info=cause)
+        return None
+
+
+def _compared(planned: PlannedEpoch, standing: _Standing) -> EffectsOut:
+    task, options = planned.task, planned.task.options
+    joint = plan_jointly(standing.queries, task)
+    plans = ((joint.plan, joint.queries), (planned.plan, planned.queries))
+    before, after = (
+        rationed_forest(
+            plan,
+            queries,
+            cost_model(task, queries, options.parallelism, plan.substreams),
+            {StreamName(name): stream for name, stream in task.streams.items()},
+        )
+        for plan, queries in plans
+    )
+    budget = min(standing.rationing.budget, 1.0)
+    left = budget_after(standing.rationing, options.capacity, before.forest.full, after.forest.full)
+    kept, then = (
+        expected_completeness(
+            rationed, options.allocation, standing.priorities, standing.floors, share
+        )
+        for rationed, share in ((before, budget), (after, left))
+    )
+    found = [
+        EffectOut(
+            query=query,
+            before=kept.get(query),
+            after=then.get(query),
+            floor=floor,
+            floor_broken=floor is not None and then.get(query, 1.0) < floor - CLOSE,
+        )
+        for query in sorted({*kept, *then})
+        for floor in [standing.floors.get(query)]
+    ]
+    found.sort(key=lambda one: _gain(one.before, one.after))
+    shown = found[: task.limits.shares]
+    return EffectsOut(
+        budget=budget, budget_after=left, queries=shown, omitted=len(found) - len(shown)
+    )
+
+
+def _gain(before: float | None, after: float | None) -> float:
+    return 0.0 if before is None or after is None else after - before
+
+
+def budget_after(
+    rationing: Rationing, capacity: float | None, full_before: float, full_after: float
+) -> float:
+    """The share of rationed probes' CPU time that there would be for another plan.
+
+    It is the same time for other probes. While nothing is withheld there is more of it than they
+    take: as much more as the load leaves.
+
+    Args:
+        capacity: the share that the operator has stated.
+        full_before, full_after: what all rations of 1 take, by the same cost model.
+
+    >>> budget_after(Rationing(budget=0.5), None, 4.0, 8.0)
+    0.25
+    >>> budget_after(Rationing(budget=1.0, needed=0.8), None, 4.0, 8.0)
+    0.625
+    """
+    if capacity is not None:
+        return capacity
+    if rationing.budget < 1:
+        time = rationing.budget * full_before
+    elif rationing.needed > 0:
+        time = full_before / min(rationing.needed, 1.0)
+    else:
+        return 1.0
+    return min(time / full_after, 1.0) if full_after else 1.0
+
+
+def dry_run_out(
+    planned: PlannedEpoch, detail: Detail, effects: EffectsOut | None = None
+) -> DryRunOut:
+    """The answer to a dry run."""
+    task, options, whole = planned.task, planned.task.options, detail == "full"
+    shown = planned.shown()
+    spread = cost_range(
+        planned.plan, planned.queries, task.statistics, parallelism=options.parallelism
+    )
+    return DryRunOut.of(
+        options,
+        **planned.figures(),
+        cost_range=CostRangeOut(low=spread.low, high=spread.high),
+        rejected=dict(planned.rejected),
+        explain=shown if whole else {"totals": shown["totals"]},
+        text=explain_text(planned.plan, planned.queries)
+        if whole
+        else _headline(planned.plan, shown["totals"]),
+        formulation=task.formulation,
+        deadline=task.seconds,
+        detail=detail,
+        effects=effects,
+    )
+
+
+def _headline(plan: Plan, totals: Mapping[str, int]) -> str:
+    """One line in place of the plan's text."""
+    return (
+        f"{plan.optimizer} ({plan.objective} objective): cost {plan.cost:.10g}, "
+        f"gap {plan.gap:.2%}, by {plan.method}; {totals['steps']} steps, "
+        f"{totals['shared_steps']} of them shared; {totals['stores']} stores\n"
+    )
+
+
+def _added(
+    body: DryRunIn,
+    taken: set[str],
+    streams: Mapping[str, Stream],
+    settings: Settings,
+    deadline: Deadline,
+) -> list[JoinQuery]:
+    queries: list[JoinQuery] = []
+    for index, given in enumerate(body.add):
+        go_on(deadline)
+        name = _name(given, index)
+        if name in taken:
+            raise InvalidInput(
+                "duplicate-query",
+                f"query {name!r} is there already",
+                field=f"add.{index}.id",
+                remedy="choose another id, or drop the registered one",
+            )
+        taken = taken | {name}
+        try:
+            statement = read_checked(
+                settings, given.sql, given.query, given.window, given.dialect, streams
+            )
+            query = statement.normalise(name, streams)
+            check_slo(given.slo, query, streams)
+            queries.extend(query.planned)
+        except (PlannerError, InvalidInput) as cause:
+            raise InvalidInput(
+                cause.code,
+                cause.message,
+                field=f"add.{index}.{cause.field or 'sql'}",
+                remedy=cause.remedy,
+                position=cause.position,
+            ) from None
+    return queries
+
+
+def _name(given: QueryIn, index: int) -> str:
+    return given.id or f"dry-run-{index}"
+
+
+def _assumed(
+    streams: Mapping[str, StreamRecord], retention: Mapping[str, RetentionIn | None]
+) -> dict[str, Stream]:
+    """The usable streams with the retention that is to be assumed."""
+    found = dict(streams)
+    for name, one in retention.items():
+        if name not in streams:
+            raise InvalidInput(
+                "unknown-stream",
+                f"there is no stream {name!r}",
+                field=f"retention.{name}",
+                remedy="GET /v1/streams lists them",
+            )
+        text = None if one is None else one.ttl
+        ttl = None if text is None else read_duration(text, f"retention.{name}.ttl")
+        latest = () if one is None else tuple(one.latest or ())
+        found[name] = streams[name].model_copy(update={"ttl": ttl, "latest": latest})
+        try:
+            found[name].to_stream()
+        except PlannerError as cause:
+            part = (cause.field or "retention").rpartition(".")[2]
+            raise InvalidInput(
+                cause.code, cause.message, field=f"retention.{name}.{part}", remedy=cause.remedy
+            ) from None
+    return usable_streams(found.values())

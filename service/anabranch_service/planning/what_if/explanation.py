@@ -1,0 +1,127 @@
+"""The explanation of a plan: who costs what, what changes, and why.
+
+Everything here is computed from a plan that has been made, and is bounded by the task's limits.
+A failure costs the answer its explanation, never the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import structlog
+
+from anabranch_contract.queries.joins import QueryId
+from anabranch_contract.rest.planning.insight import (
+    DiffRecord,
+    ReasonsRecord,
+    ShareRecord,
+    SharesRecord,
+)
+from anabranch_planner.cost.steps import trails
+from anabranch_planner.explain.diff import diff, diff_document
+from anabranch_planner.passes import optimise_apart
+from anabranch_planner.plans.optimise import Apart, apart_of
+from anabranch_planner.plans.reasons import reasons, reasons_document
+from anabranch_planner.plans.shares import costs_by_owner, game, shares
+from anabranch_service.planning.costs import cpu_record
+from anabranch_service.planning.epoch import PlannedEpoch, finite, options_of
+from anabranch_service.planning.task import cost_model
+from anabranch_service.planning.widths import relation_widths
+from anabranch_service.registry.records import Explanation
+
+_LOG = structlog.get_logger(__name__)
+
+#: Intermediate results that are compared with doing without them: each takes a walk through the
+#: whole plan.
+MAX_KEPT_REASONS = 50
+
+
+def explained(planned: PlannedEpoch) -> PlannedEpoch:
+    """``planned`` with its explanation. Never raises; parts that fail are left out."""
+    return replace(planned, explanation=explain_choice(planned, standalone(planned)))
+
+
+def standalone(planned: PlannedEpoch) -> Apart | None:
+    """The plans that choose for every query by itself; None where they can't be made."""
+    plan, task = planned.plan, planned.task
+    options = options_of(planned.queries, task, plan.optimizer)
+    try:
+        if not planned.queries:
+            return Apart(plan, plan)
+        known = apart_of(plan, options)
+        return known or optimise_apart(planned.queries, task.statistics, options)
+    except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
+        _LOG.warning("no cost to compare with", error=repr(cause))
+        return None
+
+
+def explain_choice(planned: PlannedEpoch, apart: Apart | None) -> Explanation:
+    """Costs beside ``apart``, shares, differences from the running epoch, and reasons."""
+    plan, queries, task = planned.plan, planned.queries, planned.task
+    limits = task.limits
+    share = why = found = cpu = None
+    reason = "no epoch has been published yet"
+    try:
+        cpu = None if apart is None else cpu_record(plan, apart.individual, queries, task)
+        walked = trails(plan, queries)
+        played = game(plan, queries, walked)
+        alone, note = _alone(planned, apart)
+        ranked = sorted(shares(plan, queries, alone, played), key=lambda s: (-s.shapley, s.query))
+        share = SharesRecord(
+            queries=tuple(ShareRecord(**asdict(s)) for s in ranked[: limits.shares]),
+            omitted=max(len(ranked) - (limits.shares or len(ranked)), 0),
+            note=note,
+        )
+        model = cost_model(task, queries, task.options.parallelism, plan.substreams)
+        why = ReasonsRecord.model_validate(
+            reasons_document(
+                reasons(
+                    plan, queries, model, at_most=MAX_KEPT_REASONS, found=walked, played=played
+                ),
+                at_most=limits.reasons,
+            )
+        )
+        if task.running is not None:
+            found, reason = _compare(planned)
+    except Exception as cause:  # noqa: BLE001 - an explanation is not worth a plan
+        _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
+        reason = f"the explanation failed: {cause!r}"
+        share = share or SharesRecord.missing(reason)
+    return Explanation(
+        individual_cost=None if apart is None else finite(apart.individual.cost),
+        shared_cost=None if apart is None else finite(apart.shared.cost),
+        cpu=cpu,
+        shares=share,
+        diff=found,
+        diff_reason=reason,
+        reasons=why,
+    )
+
+
+def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
+    task, queries, running = planned.task, planned.queries, planned.task.running
+    assert running is not None  # asked by the caller
+    record, before = running.record, running.decisions
+    if before is None:
+        return None, f"epoch {record.epoch} can't be compared with: {running.problem}"
+    found = diff(
+        before.footprint,
+        planned.plan,
+        queries,
+        cost_model(task, queries, task.options.parallelism, planned.plan.substreams),
+        before_queries=running.queries,
+        before_model=cost_model(task, running.queries, record.parallelism, before.substreams),
+        widths=relation_widths((*queries, *running.queries), task.streams, task.widths),
+    )
+    document = {**diff_document(found, at_most=task.limits.changes), "epoch": record.epoch}
+    return DiffRecord.model_validate(document), ""
+
+
+def _alone(planned: PlannedEpoch, apart: Apart | None) -> tuple[dict[QueryId, float] | None, str]:
+    """The cost of each query alone, from the plan that was made for comparison anyway."""
+    if apart is None:
+        return None, "no query was planned alone, so standalone and proportional are unknown"
+    plan, note = apart.individual, ""
+    if plan.gap > 0:
+        note = f"standalone is not proven optimal for every query (gap {plan.gap:.2%})"
+    return costs_by_owner(plan, planned.queries), note

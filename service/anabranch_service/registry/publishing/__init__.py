@@ -1,0 +1,1 @@
+"""Writes of the leading service: epochs, held plans, history, and its lease."""

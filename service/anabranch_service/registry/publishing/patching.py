@@ -1,0 +1,44 @@
+"""Which epochs are published as patches of an earlier one's ruleset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anabranch_contract.packed import pack
+from anabranch_contract.plans.patches import WORTH, difference
+from anabranch_contract.plans.ruleset import RulesetId, digest
+from anabranch_service.registry.publishing.publication import Patched, Sealed, seal
+from anabranch_service.registry.records import EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A ruleset that was published in full.
+
+    Attributes:
+        epoch, text: its epoch, and its document. ``check``: the digest of what is kept of it.
+        spent: characters of the patches of it so far.
+    """
+
+    epoch: int
+    text: str
+    check: str
+    spent: int = 0
+
+
+def seal_patched(record: EpochRecord, ruleset: str, base: Base | None) -> tuple[Sealed, Base]:
+    """The epoch of ``record``, which goes by ``ruleset``; a patch of ``base`` where that is worth
+    it. And the base of the next one.
+
+    Patches of one base grow as plans move away from it. It has served its time when they are as
+    long together as the whole ruleset: where each epoch changes as much, they are fewest bytes
+    per epoch then, the ruleset included.
+    """
+    sealed = seal(record, ruleset)
+    if base is not None:
+        text = pack(difference(RulesetId(base.epoch), base.text, ruleset).dumps())
+        whole, spent = len(sealed.ruleset), base.spent + len(text)
+        if len(text) <= WORTH * whole and spent <= whole:
+            patch = Patched(base.epoch, base.check, text)
+            return replace(sealed, patch=patch), replace(base, spent=spent)
+    return sealed, Base(record.epoch, ruleset, digest(sealed.ruleset))

@@ -1,0 +1,433 @@
+"""What a service writes by itself: epochs, held plans, revisions, rations, and notes on them.
+
+Each write is one script that the leader alone may run (:mod:`.lease`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, cast
+
+import structlog
+
+from anabranch_contract.packed import pack
+from anabranch_contract.plans.rations import RationSchedule
+from anabranch_contract.plans.ruleset import RulesetId, digest
+from anabranch_contract.protocol.keys import CHANGES_KEPT
+from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.runs import query_of
+from anabranch_contract.rest.queries import ProblemRecord
+from anabranch_service.registry.publishing.approvals import HOLD, Approvals, HeldPlan
+from anabranch_service.registry.publishing.history import KEPT, HistoryPoint
+from anabranch_service.registry.publishing.lease import Term, fenced, run_fenced
+from anabranch_service.registry.records import EpochRecord, Explanation, KeptRevision, QueryRecord
+from anabranch_service.registry.store import Store
+
+#: KEYS leader, the key of each command; ARGV owner, token, and of each command its name, how many
+#: arguments follow, and these. Gives the answers; what was not there is "".
+_COMMANDS = fenced("""
+local answers, at = {}, 3
+for i = 2, #KEYS do
+  local count = tonumber(ARGV[at + 1])
+  local answer = redis.call(ARGV[at], KEYS[i], unpack(ARGV, at + 2, at + 1 + count))
+  answers[#answers + 1] = answer or ''
+  at = at + 2 + count
+end
+return answers
+""")
+
+#: KEYS leader, hash, changes; ARGV owner, token, field, old value, new value, what the changes call
+#: the hash, changes kept.
+_SWAP = fenced("""
+if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
+redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
+redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[7], '*', ARGV[6], cjson.encode({ARGV[3]}))
+return 1
+""")
+
+#: KEYS leader, cursor, boundaries; ARGV owner, token, the boundary that has been answered. It stays
+#: until another has been: the newest statistics are in it.
+_ADVANCE = fenced("""
+local at = tonumber(redis.call('GET', KEYS[2]) or '0')
+if redis.call('LINDEX', KEYS[3], at) ~= ARGV[3] then return 0 end
+redis.call('LTRIM', KEYS[3], at, -1)
+redis.call('SET', KEYS[2], 1)
+return 1
+""")
+
+_HOLD = fenced(HOLD)
+
+#: KEYS leader, cursor, boundaries; ARGV owner, token, the newest boundary. Gives how many before it
+#: are not answered; of them the last stays.
+_PASS_OVER = fenced("""
+local length, at = redis.call('LLEN', KEYS[3]), tonumber(redis.call('GET', KEYS[2]) or '0')
+if redis.call('LINDEX', KEYS[3], -1) ~= ARGV[3] or length - at < 2 then return 0 end
+redis.call('LTRIM', KEYS[3], -2, -1)
+redis.call('SET', KEYS[2], 1)
+return length - at - 1
+""")
+
+#: KEYS leader, ruleset and copy, details and copy, record, summaries, bytes, published, bases; ARGV
+#: owner, token, epoch, record, summary, its bytes, the epoch before.
+_AGAIN = fenced("""
+if redis.call('EXISTS', KEYS[2], KEYS[4]) ~= 2 then return 0 end
+if redis.call('COPY', KEYS[2], KEYS[3]) ~= 1 then return 0 end
+redis.call('COPY', KEYS[4], KEYS[5], 'REPLACE')
+redis.call('SET', KEYS[6], ARGV[4])
+redis.call('HSET', KEYS[7], ARGV[3], ARGV[5])
+local size = redis.call('STRLEN', KEYS[3]) + redis.call('STRLEN', KEYS[5]) + tonumber(ARGV[6])
+redis.call('HSET', KEYS[8], ARGV[3], size)
+redis.call('ZADD', KEYS[9], ARGV[3], ARGV[3])
+local base = redis.call('HGET', KEYS[10], ARGV[7])
+if base then redis.call('HSET', KEYS[10], ARGV[3], base) end
+return 1
+""")
+
+_LOG = structlog.get_logger(__name__)
+
+#: Epochs that are kept however long they are: a state that is rolled back needs the newest few.
+LEAST_EPOCHS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A ruleset as a patch.
+
+    Attributes:
+        base: the epoch of its base. ``check``: the digest of what is kept of that.
+        text: the patch, packed.
+    """
+
+    base: int
+    check: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """An epoch as it is kept.
+
+    Attributes:
+        record: without what is long in it. ``text``: its document. ``summary``: what lists show.
+        ruleset, details: packed; empty where they are those of an earlier epoch.
+        patch: what is kept of the ruleset instead; None: all of it.
+    """
+
+    record: EpochRecord
+    text: str
+    summary: str
+    ruleset: str = ""
+    details: str = ""
+    patch: Patched | None = None
+
+    @property
+    def rejected(self) -> Mapping[str, ProblemRecord]:
+        """The queries that can't be planned, and why."""
+        return self.record.rejected
+
+    def rejecting(self, others: Mapping[str, ProblemRecord]) -> Sealed:
+        """This one, with ``others`` among the queries that it rejects."""
+        rejected = {**others, **self.record.rejected}
+        record = self.record.model_copy(update={"rejected": rejected})
+        return replace(self, record=record, text=record.model_dump_json())
+
+    @property
+    def rules(self) -> str:
+        """What is kept of the ruleset."""
+        return self.ruleset if self.patch is None else self.patch.text
+
+    @property
+    def size(self) -> int:
+        """Characters of what is kept of it alone."""
+        return len(self.text) + len(self.rules) + len(self.details)
+
+
+def seal(record: EpochRecord, ruleset: str) -> Sealed:
+    """The epoch of ``record``, which goes by ``ruleset``."""
+    light = record.without_details()
+    return Sealed(
+        light,
+        light.model_dump_json(),
+        record.summary().model_dump_json(),
+        pack(ruleset),
+        pack(record.details().model_dump_json()),
+    )
+
+
+def seal_again(record: EpochRecord) -> Sealed:
+    """The epoch of ``record``, which goes by what an earlier one goes by."""
+    return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
+
+
+#: A command, its key, its other arguments.
+_Command = tuple[str, str, tuple[Any, ...]]
+
+
+class Publication:
+    """The writes of one term; each raises :class:`LeadershipLost` once another service leads.
+
+    What was read in a term is written in that term or not at all, so each has an object of its own.
+    """
+
+    def __init__(self, store: Store, term: Term) -> None:
+        self.store, self.term = store, term
+        register = store.redis.register_script
+        self._commands = register(_COMMANDS)
+        self._swap = register(_SWAP)
+        self._advance = register(_ADVANCE)
+        self._pass_over = register(_PASS_OVER)
+        self._hold = register(_HOLD)
+        self._again = register(_AGAIN)
+        #: Epoch that has ended -> the bytes of its statistics.
+        self._measured: dict[int, int] = {}
+
+    async def epoch(self, sealed: Sealed) -> bool:
+        """Publish an epoch, all of it or nothing; False if it had been published before.
+
+        A patch whose base Redis does not have is not published, but the whole ruleset.
+        """
+        store, keys, number = self.store, self.store.keys, sealed.record.epoch
+        patch, newest = sealed.patch, keys.newest_ruleset
+        if patch is not None and not await self._has(patch):
+            _LOG.warning("the base of a patch is gone", epoch=number, base=patch.base)
+            sealed, patch = replace(sealed, patch=None), None
+        others: list[_Command] = [("UNLINK", newest, ())]
+        if patch is not None:
+            others = [("SET", newest, (sealed.ruleset,))]
+            others.append(("HSETNX", store.bases_key, (number, patch.base)))
+        answers = await self._write(
+            ("SET", keys.ruleset(number), (sealed.rules, "NX")),
+            ("SET", store.details_key(number), (sealed.details, "NX")),
+            ("SET", keys.epoch(number), (sealed.text, "NX")),
+            ("HSETNX", store.summaries_key, (number, sealed.summary)),
+            ("HSETNX", store.epoch_bytes_key, (number, sealed.size)),
+            ("ZADD", keys.published, (number, number)),
+            *others,
+        )
+        return bool(answers[0])
+
+    async def _has(self, patch: Patched) -> bool:
+        """Whether Redis has the base of ``patch`` as it was published."""
+        kept = cast("str | None", await self.store.redis.get(self.store.keys.ruleset(patch.base)))
+        return kept is not None and digest(kept) == patch.check
+
+    async def epoch_again(self, sealed: Sealed, before: int) -> bool:
+        """Publish an epoch for which nothing has changed since the one ``before``. Redis copies
+        what is long, so that no epoch depends on this one. The copy of a patch has the same base.
+
+        Returns:
+            Whether it has been published now; not where Redis has one of that number already, or
+            lacks the one before.
+        """
+        store, keys, number = self.store, self.store.keys, sealed.record.epoch
+        names = [keys.ruleset(before), keys.ruleset(number), store.details_key(before)]
+        names += [store.details_key(number), keys.epoch(number), store.summaries_key]
+        names += [store.epoch_bytes_key, keys.published, store.bases_key]
+        given = [number, sealed.text, sealed.summary, sealed.size, before]
+        return bool(await self._run(self._again, names, given))
+
+    async def explanation(self, record: EpochRecord, found: Explanation) -> None:
+        """Keep what has been worked out about the epoch of ``record`` after its publication."""
+        store, number = self.store, record.epoch
+        text = pack(found.model_dump_json())
+        summary = record.with_explanation(found).summary().model_dump_json()
+        await self._write(
+            ("HSET", store.explanations_key, (number, text)),
+            ("HSET", store.summaries_key, (number, summary)),
+            ("HINCRBY", store.epoch_bytes_key, (number, len(text))),
+        )
+
+    async def forget_epochs(self, keep: int, most: int) -> None:
+        """Remove all but the newest ``keep`` epochs and ``most`` bytes of them, and what was
+        measured before. The newest :data:`LEAST_EPOCHS` and what runs are kept, with all that was
+        published since. The ruleset of an epoch that is the base of one that is kept stays, too,
+        for as long as that does.
+        """
+        store, keys = self.store, self.store.keys
+        published, progress = await store.published(), await store.progress()
+        sizes, spent, needed = await store.epoch_bytes(), 0, 0
+        await self._measure(published)
+        runs = published[-1:] if progress is None else [progress.ruleset_epoch]
+        for needed, number in enumerate(reversed(published)):
+            spent += sizes.get(number, 0) + self._measured.get(number, 0)
+            large = spent > most and needed >= LEAST_EPOCHS and number < min(runs, default=0)
+            if needed >= keep or large:
+                break
+        else:
+            return
+        first, last = published[0], published[-needed]
+        bases = await store.bases()
+        rulesets = {*range(first, last), *(base for n, base in bases.items() if n < last)}
+        rulesets -= {base for n, base in bases.items() if n >= last}
+        # Epochs that went by an older ruleset have statistics of their own.
+        gone = [
+            key
+            for n in range(first, last)
+            for key in (
+                keys.epoch(n),
+                store.details_key(n),
+                keys.statistics(n),
+                store.revisions_key(n),
+                *[keys.ruleset(RulesetId(n, r)) for r in await store.revision_numbers(n)],
+            )
+        ]
+        await self._write(
+            *(("UNLINK", keys.ruleset(n), ()) for n in sorted(rulesets)),
+            *(("UNLINK", key, ()) for key in gone),
+            ("HDEL", store.bases_key, tuple(range(first, last))),
+            ("HDEL", store.summaries_key, tuple(range(first, last))),
+            ("HDEL", store.epoch_bytes_key, tuple(range(first, last))),
+            ("HDEL", store.explanations_key, tuple(range(first, last))),
+            ("ZREMRANGEBYSCORE", keys.published, ("-inf", f"({last}")),
+        )
+
+    async def _measure(self, published: Sequence[int]) -> None:
+        """Find out how large the statistics are of epochs that have ended; those of an epoch that
+        was passed over count with the one before.
+        """
+        first, following = published[0], published[1:]
+        self._measured = {n: size for n, size in self._measured.items() if n >= first}
+        unknown = [pair for pair in pairwise(published) if pair[0] not in self._measured]
+        if not unknown:
+            return
+        sizes = await self.store.statistics_bytes(unknown[0][0], following[-1])
+        for number, end in unknown:
+            self._measured[number] = sum(sizes[n] for n in range(number, end))
+
+    async def answer(self, answer: RevisionAnswer) -> None:
+        """Answer interim measurements without a new revision."""
+        await self._write(("SET", self.store.keys.revision, (answer.dumps(),)))
+
+    async def revision(self, record: KeptRevision, ruleset: str, answer: RevisionAnswer) -> None:
+        """Publish a revision, all of it or nothing."""
+        keys, name = self.store.keys, RulesetId(record.epoch, record.revision)
+        text = pack(ruleset)
+        await self._write(
+            ("SET", keys.ruleset(name), (text,)),
+            ("HINCRBY", self.store.epoch_bytes_key, (record.epoch, len(text))),
+            self._keep(record),
+            ("SET", keys.revision, (answer.dumps(),)),
+        )
+
+    async def measured(self, record: KeptRevision) -> None:
+        """Keep what has been measured of a revision."""
+        await self._write(self._keep(record))
+
+    async def rations(self, schedule: RationSchedule | None) -> None:
+        """Publish a schedule of rations; None: nothing is rationed from the next batch on."""
+        key = self.store.keys.rations
+        if schedule is None:
+            await self._write(("DEL", key, ()))
+        else:
+            await self._write(("SET", key, (schedule.dumps(),)))
+
+    async def hold(
+        self,
+        seen: Approvals,
+        held: HeldPlan | None,
+        record: EpochRecord | None = None,
+        ruleset: str = "",
+        *,
+        forget: bool = False,
+    ) -> None:
+        """Hold a plan from now on, or none; what was said since ``seen`` stands.
+
+        Args:
+            record, ruleset: of ``held``, as they would be published.
+            forget: whether what was refused may be proposed again.
+        """
+        if held is None and not seen.text and not (forget and seen.refused):
+            return
+        fields = [seen.text, seen.approved, int(forget)]
+        if held is not None and record is not None:
+            texts = held.model_dump_json(), record.model_dump_json()
+            fields += ["digest", held.digest, "held", texts[0], "record", texts[1]]
+            fields += ["ruleset", ruleset]
+        await self._run(self._hold, [self.store.keys.approval], fields)
+
+    async def query(
+        self, name: str, change: Callable[[QueryRecord], QueryRecord]
+    ) -> QueryRecord | None:
+        """Apply ``change`` to the newest version of a query's record, which is returned; it may run
+        several times.
+        """
+
+        async def swap(key: str, field: str, old: str, new: str) -> bool:
+            store = self.store
+            arguments = [field, old, new, store.kind_of(key), CHANGES_KEPT]
+            return bool(await self._run(self._swap, [key, store.keys.changes], arguments))
+
+        return await self.store.update_query(name, change, swap)
+
+    async def history(self, point: HistoryPoint) -> None:
+        """Keep a point of history, and :data:`KEPT` at most."""
+        key = self.store.keys.history
+        await self._write(("RPUSH", key, (point.model_dump_json(),)), ("LTRIM", key, (-KEPT, -1)))
+
+    async def lineage(self, run: str, event: str) -> None:
+        """Note the last event about a run that was sent."""
+        await self._write(("HSET", self.store.keys.lineage, (run, event)))
+
+    async def forget_lineage(self, runs: Sequence[str]) -> None:
+        """Forget such notes."""
+        await self._write(*(("HDEL", self.store.keys.lineage, (run,)) for run in runs))
+
+    async def forget_runs(
+        self,
+        runs: Sequence[str],
+        activations: Sequence[str],
+        *,
+        fresh: Mapping[str, float],
+        stale: Sequence[str],
+    ) -> None:
+        """Remove the records of runs, and activations.
+
+        Args:
+            fresh: runs that have been seen to have ended -> when, seconds since 1970.
+            stale: runs whose notes of that are to be removed.
+        """
+        store, keys = self.store, self.store.keys
+        commands: list[_Command] = []
+        if fresh:
+            noted = [x for run, at in fresh.items() for x in (run, at)]
+            commands.append(("HSET", store.ended_key, tuple(noted)))
+        if stale:
+            commands.append(("HDEL", store.ended_key, tuple(stale)))
+        # A run that somebody has registered meanwhile is the newest, and stays it.
+        commands += [("HSETNX", store.runs_key, (query_of(run), run)) for run in runs]
+        if runs:
+            commands.append(("HDEL", keys.queries, tuple(runs)))
+            commands.append(("HDEL", keys.views, tuple(runs)))
+            note = ("MAXLEN", "~", CHANGES_KEPT, "*", "queries", json.dumps(list(runs)))
+            commands.append(("XADD", keys.changes, note))
+        if activations:
+            commands.append(("HDEL", keys.activations, tuple(activations)))
+            note = ("MAXLEN", "~", CHANGES_KEPT, "*", "activations", json.dumps(list(activations)))
+            commands.append(("XADD", keys.activation_changes, note))
+        if commands:
+            await self._write(*commands)
+
+    async def advance(self, text: str) -> None:
+        """Record that the boundary ``text`` has been answered, if nobody else did."""
+        keys = self.store.keys
+        await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
+
+    async def pass_over(self, newest: str) -> int:
+        """Answer no boundary before ``newest``, if that is still the newest; how many these are."""
+        keys = self.store.keys
+        return int(await self._run(self._pass_over, [keys.cursor, keys.boundaries], [newest]))
+
+    def _keep(self, record: KeptRevision) -> _Command:
+        key, number = self.store.revisions_key(record.epoch), str(record.revision)
+        return "HSET", key, (number, record.model_dump_json())
+
+    async def _write(self, *commands: _Command) -> list[Any]:
+        keys = [key for _, key, _ in commands]
+        arguments = [x for name, _, given in commands for x in (name, len(given), *given)]
+        return cast("list[Any]", await self._run(self._commands, keys, arguments))
+
+    async def _run(self, script: Any, keys: list[str], arguments: list[Any]) -> Any:
+        return await run_fenced(script, self.store.keys, self.term, keys, arguments)

@@ -1,0 +1,1 @@
+"""Routes of queries: registration, lists, runs, results, explanation."""

@@ -1,0 +1,161 @@
+"""``POST /v1/queries:batch``: register many queries with one request."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query
+
+from anabranch_contract.errors import PlannerError, StructuredError
+from anabranch_contract.rest.queries import (
+    ProblemOut,
+    QueryBatchIn,
+    QueryBatchItem,
+    QueryBatchOut,
+    QueryIn,
+    QueryOut,
+)
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Context, Ctx
+from anabranch_service.errors import Conflict, InvalidInput, SeveralInvalid
+from anabranch_service.presenters.records import query_out
+from anabranch_service.routes.queries.registration import (
+    Beginning,
+    begin,
+    is_understood,
+    register,
+    register_all,
+    target_of,
+)
+
+router = guarded_router("/v1", tag="queries")
+
+#: What one query of a batch may be refused for; all else is of the request.
+_OF_A_QUERY = (InvalidInput, Conflict, PlannerError)
+
+
+@router.post("/queries:batch")
+@needs(Need.EDIT)
+async def add_queries(
+    body: QueryBatchIn,
+    ctx: Ctx,
+    dry_run: Annotated[bool, Query(description="Only check them, and store nothing.")] = False,
+) -> QueryBatchOut:
+    """Register many queries, in their order: all of them or none, or (``atomic: false``) each that
+    can be. They are planned at the next epoch boundary.
+    """
+    now = ctx.clock()
+    if body.atomic or dry_run:
+        checked = await _checked(ctx, body.queries, now)
+        runs = [one for one in checked if isinstance(one, Beginning)]
+        if body.atomic:
+            _refuse(checked)
+        if not dry_run:
+            await register_all(ctx, runs)
+        shown = iter(await _shown(ctx, runs, now, stored=not dry_run))
+        items = [
+            QueryBatchItem(query=next(shown), problem=None)
+            if isinstance(one, Beginning)
+            else _refused(one)
+            for one in checked
+        ]
+    else:
+        items = [await _added(ctx, query, now) for query in body.queries]
+    refused = sum(item.problem is not None for item in items)
+    registered = len(items) - refused
+    return QueryBatchOut(items=items, registered=registered, refused=refused, dry_run=dry_run)
+
+
+async def _checked(
+    ctx: Context, queries: list[QueryIn], now: datetime
+) -> list[Beginning | StructuredError]:
+    """Of each of ``queries`` its run, or why it is refused."""
+    found: list[Beginning | StructuredError] = []
+    ids: set[str] = set()
+    targets: dict[str, int] = {}
+    for number, query in enumerate(queries):
+        target = target_of(query.sink)
+        if query.id is not None and query.id in ids:
+            found.append(_twice(query.id))
+        elif target is not None and target in targets:
+            found.append(_shared(target, targets[target]))
+        else:
+            try:
+                found.append(await begin(ctx, query, now))
+            except _OF_A_QUERY as cause:
+                found.append(cause)
+        if query.id is not None:
+            ids.add(query.id)
+        if target is not None:
+            targets.setdefault(target, number)
+    return found
+
+
+def _refuse(checked: list[Beginning | StructuredError]) -> None:
+    """Refuse a batch of which some are refused.
+
+    Raises:
+        SeveralInvalid: all that is wrong, by field, from ``queries`` and the number on.
+    """
+    errors = [
+        one.moved(field=f"queries.{number}.{one.field}".rstrip("."))
+        for number, one in enumerate(checked)
+        if not isinstance(one, Beginning)
+    ]
+    if errors:
+        raise SeveralInvalid(errors)
+
+
+async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
+    """Register one query, if that can be."""
+    try:
+        run = await begin(ctx, query, now)
+        await register(ctx, run)
+    except _OF_A_QUERY as cause:
+        return _refused(cause)
+    (shown,) = await _shown(ctx, [run], now)
+    return QueryBatchItem(query=shown, problem=None)
+
+
+def _refused(cause: StructuredError) -> QueryBatchItem:
+    """Why a query is refused, by fields of its own."""
+    line, column = cause.position or (None, None)
+    problem = ProblemOut(
+        code=cause.code,
+        message=cause.message,
+        field=cause.field,
+        remedy=cause.remedy,
+        line=line,
+        column=column,
+    )
+    return QueryBatchItem(query=None, problem=problem)
+
+
+async def _shown(
+    ctx: Context, runs: list[Beginning], now: datetime, *, stored: bool = True
+) -> list[QueryOut]:
+    """Runs that have just been registered, or (not ``stored``) could be."""
+    progress, sources = await ctx.store.progress(), await ctx.store.sources()
+    for run in runs if stored else ():
+        await is_understood(ctx, run)
+    return [query_out(run.record, None, progress, sources, now) for run in runs]
+
+
+def _twice(name: str) -> InvalidInput:
+    return InvalidInput(
+        "duplicate-query",
+        f"the batch has two queries {name!r}",
+        field="id",
+        remedy="give each an id of its own, or leave it out to have one made",
+    )
+
+
+def _shared(target: str, first: int) -> InvalidInput:
+    return InvalidInput(
+        "sink-in-use",
+        f"query {first} of the batch writes to {target!r} as well",
+        field="sink",
+        remedy="choose another place",
+    )

@@ -1,0 +1,153 @@
+"""``/v1/queries:explain``: what a statement's joins become, and what the query would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from anabranch_contract.errors import PlannerError
+from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.rest.planning.plans import (
+    DryRunOut,
+    ExplainIn,
+    ExplainOut,
+    LogicalPlanOut,
+    MultiJoinOut,
+)
+from anabranch_contract.rest.queries import ProblemOut
+from anabranch_planner.logical.nodes import Node, to_document, to_dot, to_text
+from anabranch_planner.logical.tsc import multi_joins
+from anabranch_planner.passes import convert_query, parse_joins
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Ctx
+from anabranch_service.planning.epoch import plan_epoch, plan_jointly, problem_of
+from anabranch_service.planning.request import plan_task, read_registered
+from anabranch_service.planning.task import FULL, PlanTask
+from anabranch_service.planning.what_if.dry_run import dry_run_out
+from anabranch_service.planning.what_if.explanation import explained
+from anabranch_service.presenters.missed import rows_to_miss
+from anabranch_service.registry.describe import describe
+from anabranch_service.registry.sizes import read_checked
+from anabranch_service.registry.statements import usable_streams
+from anabranch_service.settings import Settings
+
+router = guarded_router("/v1", tag="queries")
+
+#: Seconds of search for plans in one explanation: somebody waits for it.
+SECONDS = 0.24
+#: Refusals of statements that make no sense over the registered streams, whatever can run.
+_MISTAKES = frozenset({
+    "ambiguous-column", "malformed-sql", "unknown-alias", "unknown-column", "unknown-stream",
+})  # fmt: skip
+#: The id of the query while it is planned.
+_NAME = "explained"
+
+
+@router.post("/queries:explain")
+@needs(Need.PLAN)
+async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
+    """The plan of a statement with binary joins and with multi-way joins; and if it can run
+    continuously, its stores and probe orders beside what is registered. Stores nothing.
+    """
+    snapshot = await ctx.store.last_snapshot()
+    found = await read_registered(ctx.store, ctx.settings, ctx.clock(), snapshot)
+    streams, taken = usable_streams(found.streams.values()), {q.id for q in found.queries}
+    names = (_NAME, *(f"{_NAME}-{number}" for number in range(2, len(taken) + 3)))
+    name = next(name for name in names if name not in taken)
+    async with ctx.work.limited():
+        answer, query = await ctx.work.read(_understand, name, body, streams, ctx.settings)
+    if query is None or answer.normalised is None:
+        return answer
+    missed = rows_to_miss(answer.normalised, await ctx.store.progress())
+    # Alone it is planned once, beside others three times: with them, apart, and they without it.
+    seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.solve_seconds)
+    task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
+    planned, added = await ctx.work.plan(_plan_beside, task, query)
+    given = {**_own(planned, name), "added_cost": added, "missed": missed}
+    return answer.model_copy(update=given)
+
+
+def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
+    """The plan of a task with one more query, and the cost that this query adds."""
+    queries = (*task.queries, *query.planned)
+    planned = explained(plan_epoch(replace(task, queries=queries, limits=FULL)))
+    without = plan_jointly(task.queries, planned.task).plan.cost
+    return dry_run_out(planned, "full"), planned.plan.cost - without
+
+
+def _understand(
+    name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
+) -> tuple[ExplainOut, JoinQuery | None]:
+    """The answer but for the plan, and the query if it can run continuously."""
+    statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
+    meaning = refused = None
+    try:
+        meaning = joins = statement.normalise(name, streams)
+    except PlannerError as cause:
+        refused = cause
+        mistaken = cause.code in _MISTAKES or cause.field.startswith("window")
+        if mistaken or statement.parsed is None:
+            raise
+        try:
+            joins = parse_joins(statement.parsed, streams)
+        except PlannerError:
+            raise refused from None
+    before, after = convert_query(joins, streams)
+    answer = ExplainOut(
+        sql=statement.sql,
+        before=_plan_out(before),
+        after=_plan_out(after),
+        multijoins=_joins(after),
+        refused=None if refused is None else _problem_out(refused),
+        normalised=None if meaning is None else describe(meaning, streams),
+        orders=[],
+        stores=[],
+        shared_with=[],
+        added_cost=None,
+        plan=None,
+    )
+    return answer, meaning
+
+
+def _problem_out(refused: PlannerError) -> ProblemOut:
+    line, column = refused.position or (None, None)
+    return ProblemOut.of(problem_of(refused), line=line, column=column)
+
+
+def _plan_out(root: Node) -> LogicalPlanOut:
+    return LogicalPlanOut(text=to_text(root), data=to_document(root), dot=to_dot(root))
+
+
+def _joins(root: Node) -> list[MultiJoinOut]:
+    return [
+        MultiJoinOut(
+            inputs=[node.name for node in join.inputs],
+            predicates=[c.text for c in join.predicates],
+            residual=[c.text for c in join.residual],
+            replaces=join.replaces,
+        )
+        for join in multi_joins(root)
+    ]
+
+
+def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
+    """A query's part of a plan: its orders, the stores that they probe, who shares these."""
+    document: Any = planned.explain
+    orders = [
+        order
+        for query in document["queries"]
+        if registered(query["id"]) == name
+        for order in query["orders"]
+    ]
+    probed = {step["store"] for order in orders for step in order["steps"]}
+    stores = [s for s in document["stores"] if s["label"] in probed]
+    users = {user for store in stores for user in store["used_by"]}
+    return {
+        "orders": orders,
+        "stores": stores,
+        "shared_with": sorted((users & set(planned.queries)) - {name}),
+        "plan": planned,
+    }

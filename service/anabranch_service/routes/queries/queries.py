@@ -1,0 +1,161 @@
+"""``/v1/queries``: register, show, change and end continuous queries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import Header, Response
+
+from anabranch_contract.queries.runs import query_of
+from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryPatch
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Ctx
+from anabranch_service.errors import Conflict, known
+from anabranch_service.presenters.records import query_out
+from anabranch_service.registry.lifecycle import GOING_ON, status_of
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.routes.queries.registration import (
+    begin,
+    change_and_end_earlier,
+    check_needs,
+    expiry,
+    is_understood,
+    register,
+    shown,
+)
+from anabranch_service.versions import IfMatch, check_version, etag
+
+router = guarded_router("/v1/queries", tag="queries")
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=256,
+        description="The same key with the same body gives the same answer for a day.",
+    ),
+]
+
+
+@router.post("", status_code=201, response_model=QueryOut)
+@needs(Need.EDIT)
+async def add_query(
+    body: QueryIn, ctx: Ctx, response: Response, idempotency_key: IdempotencyKey = None
+) -> QueryOut | Response:
+    """Register a query; it is planned at the next epoch boundary.
+
+    The id of a query that has ended is free again: then another run of it begins.
+    """
+    digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    if idempotency_key:
+        kept = await ctx.store.kept_answer(idempotency_key)
+        if kept is not None:
+            return _kept(kept, digest)
+    now = ctx.clock()
+    run = await begin(ctx, body, now)
+    record, name = run.record, query_of(run.record.id)
+    answer = query_out(record, None, await ctx.store.progress(), await ctx.store.sources(), now)
+    kept_text = json.dumps({"digest": digest, "id": name, "body": answer.model_dump(mode="json")})
+    added = await register(ctx, run, idempotency_key=idempotency_key or "", answer=kept_text)
+    if added.outcome == "seen":
+        return _kept(added.detail, digest)
+    response.headers["Location"] = f"/v1/queries/{name}"
+    if await is_understood(ctx, run):
+        response.headers["ETag"] = etag(record)
+        return answer
+    return await get_query(name, ctx, response)
+
+
+@router.get("/{name}")
+@needs(Need.READ)
+async def get_query(name: str, ctx: Ctx, response: Response) -> QueryOut:
+    """One query: what it means, its status, how many results it has given."""
+    return await shown(ctx, known(await ctx.store.query(name), "query", name), response)
+
+
+@router.patch("/{name}")
+@needs(Need.EDIT)
+async def patch_query(
+    name: str, body: QueryPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> QueryOut:
+    """Change when a query expires, its priority, what it needs, its title, owner or tags."""
+    now = ctx.clock()
+    found = known(await ctx.store.query(name), "query", name)
+    changes: dict[str, object] = {}
+    if body.ttl is not None or body.expires_at is not None:
+        changes["expires_at"] = expiry(body.ttl, body.expires_at, now)
+    elif "expires_at" in body.model_fields_set:
+        changes["expires_at"] = None
+    if body.priority is not None:
+        changes["priority"] = body.priority
+    changes |= {n: getattr(body, n) for n in ("title", "owner") if n in body.model_fields_set}
+    if body.tags is not None:
+        changes["tags"] = tuple(body.tags)
+    if body.slo is not None:
+        await check_needs(ctx, found, body.slo)
+    activation = await ctx.store.activation(found.id)
+    progress = await ctx.store.progress()
+
+    def change(record: QueryRecord) -> QueryRecord:
+        check_version(record, if_match)
+        if status_of(record, activation, progress, now) not in GOING_ON:
+            raise Conflict(
+                "query-ended",
+                f"query {name!r} has been withdrawn, rejected, or has failed or expired",
+                field="id",
+                remedy="register it again; its id is free once it has ended",
+            )
+        if "slo" in body.model_fields_set:
+            changes["slo"] = record.slo.changed(body.slo)
+        return record.model_copy(update=changes)
+
+    return await shown(
+        ctx, known(await ctx.store.update_query(found.id, change), "query", name), response
+    )
+
+
+@router.delete("/{name}", status_code=202)
+@needs(Need.EDIT)
+async def delete_query(
+    name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> QueryOut:
+    """Withdraw a query; it expires at the next planned epoch. Repeating it changes nothing."""
+    now = ctx.clock()
+
+    def change(record: QueryRecord) -> QueryRecord:
+        if record.removed_at is not None:
+            return record
+        check_version(record, if_match)
+        return record.model_copy(update={"removed_at": now})
+
+    found = known(await ctx.store.query(name), "query", name)
+
+    def named(runs: Sequence[QueryRecord]) -> QueryRecord | None:
+        newest = [run for run in runs if name == query_of(run.id) or run.id == found.id]
+        return newest[-1] if newest else None
+
+    query = query_of(found.id)
+    record = known(await change_and_end_earlier(ctx, query, change, now, named), "query", name)
+    return await shown(ctx, record, response)
+
+
+def _kept(text: str, digest: str) -> Response:
+    """The answer kept under an idempotency key, if it belongs to the same body."""
+    kept = json.loads(text)
+    if kept["digest"] != digest:
+        raise Conflict(
+            "idempotency-key-reused",
+            "this Idempotency-Key was used with another body",
+            field="Idempotency-Key",
+            remedy="use a new key for a new request",
+        )
+    return Response(
+        json.dumps(kept["body"]),
+        201,
+        {"Location": f"/v1/queries/{kept['id']}", "Idempotency-Replayed": "true"},
+        "application/json",
+    )

@@ -1,0 +1,241 @@
+"""``/v1/queries/{name}``: replace, pause and resume queries, and list their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import Query, Response
+
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.runs import next_run, query_of
+from anabranch_contract.rest.documents import QueryName
+from anabranch_contract.rest.queries import QueryChange, QueryIn, QueryOut, RunList
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Context, Ctx
+from anabranch_service.errors import Conflict, InvalidInput, known
+from anabranch_service.presenters.records import run_out
+from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, present_run
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.sizes import read_checked
+from anabranch_service.routes.queries.registration import (
+    Beginning,
+    body_of,
+    change_and_end_earlier,
+    check_needs,
+    expiry,
+    is_understood,
+    prepare,
+    register,
+    run_after,
+    runs_of,
+    shown,
+    status_now,
+)
+from anabranch_service.settings import Settings
+from anabranch_service.versions import IfMatch, check_version
+
+router = guarded_router("/v1/queries", tag="queries")
+
+#: Settings of a query that change without a new run.
+_SETTINGS = ("expires_at", "priority", "slo", "title", "owner", "tags")
+
+
+@router.put("/{name}")
+@needs(Need.EDIT)
+async def put_query(
+    name: QueryName,
+    body: QueryIn,
+    ctx: Ctx,
+    response: Response,
+    if_match: IfMatch = None,
+    dry_run: Annotated[
+        bool, Query(description="Say what would be done, and check all of it. Stores nothing.")
+    ] = False,
+) -> QueryChange:
+    """Make a query what the body says: register it, change its settings, or replace its run.
+
+    Another statement, window or sink begins another run at the next epoch; until then the present
+    one goes on. Stores that both need are kept. Repeating it changes nothing.
+    """
+    if body.id is not None and body.id != name:
+        raise InvalidInput(
+            "bad-id",
+            f"the body's id is {body.id!r}, the path's {name!r}",
+            field="id",
+            remedy="leave it out of the body",
+        )
+    now, before = ctx.clock(), await ctx.store.query(name)
+    state = None if before is None else await status_now(ctx, before)
+    if before is None or state not in LIVE:
+        if if_match is not None and before is None:
+            known(None, "query", name)
+        begun = await prepare(ctx, await run_after(ctx, name, before), body, now, before)
+        return await _begin(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
+    check_version(before, if_match)
+    streams = await ctx.store.usable_streams()
+    terms = await ctx.work.read(_terms, body, ctx.settings, streams)
+    # A ttl counts from a run's beginning; repeated it would move the end again and again.
+    until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
+    settings = {n: getattr(body, n) for n in _SETTINGS} | {
+        "expires_at": until,
+        "tags": tuple(body.tags),
+    }
+    fields = [n for n, new in (terms | settings).items() if new != getattr(before, n)]
+    if state in GOING_ON and not terms.keys() & set(fields):
+        record: QueryRecord | None = before
+        if "slo" in fields:
+            await check_needs(ctx, before, body.slo)
+        if fields and not dry_run:
+
+            def change(one: QueryRecord) -> QueryRecord:
+                check_version(one, if_match)
+                return one.model_copy(update=settings)
+
+            record = await ctx.store.update_query(before.id, change)
+        query = await shown(ctx, known(record, "query", name), response)
+        return _changed("changed" if fields else "none", fields, query, response, dry_run=dry_run)
+    if state is Status.PAUSED:
+        raise Conflict(
+            "query-paused",
+            f"query {name!r} is paused, and what it computes would change: {', '.join(fields)}",
+            field="id",
+            remedy=f"resume it first: POST /v1/queries/{name}:resume",
+        )
+    begun = await prepare(ctx, next_run(before.id), body, now, before)
+    return await _begin(ctx, begun, "replaced", fields, response, dry_run=dry_run)
+
+
+@router.post("/{name}:pause", status_code=202)
+@needs(Need.EDIT)
+async def pause_query(
+    name: QueryName, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> QueryOut:
+    """Pause a query: from the next epoch on it has no results and no part in the plan.
+
+    Its registration, its results so far and its sink are kept. Repeating it changes nothing.
+    """
+    known(await ctx.store.query(name), "query", name)
+    found = known(present_run(await runs_of(ctx, name)), "query", name)
+    if await status_now(ctx, found) not in LIVE:
+        raise _ended(name)
+    now = ctx.clock()
+
+    def change(record: QueryRecord) -> QueryRecord:
+        if record.paused_at is not None or record.removed_at is not None:
+            return record
+        check_version(record, if_match)
+        return record.model_copy(update={"paused_at": now})
+
+    changed = await change_and_end_earlier(ctx, name, change, now, present_run)
+    record = known(changed, "query", name)
+    if record.removed_at is not None:
+        raise _ended(name)
+    return await shown(ctx, record, response)
+
+
+@router.post("/{name}:resume", status_code=202)
+@needs(Need.EDIT)
+async def resume_query(
+    name: QueryName, ctx: Ctx, response: Response, if_match: IfMatch = None
+) -> QueryOut:
+    """Resume a query that is paused: another run of it begins with the next epoch.
+
+    What it sees of tuples from before is what a query sees that is registered now; the new run's
+    ``complete`` and ``visible_from`` say it. Resuming a query that goes on changes nothing.
+    """
+    known(await ctx.store.query(name), "query", name)
+    runs = await runs_of(ctx, name)
+    found = known(present_run(runs), "query", name)
+    check_version(found, if_match)
+    if found.paused_at is None:
+        if await status_now(ctx, found) in GOING_ON:
+            return await shown(ctx, found, response)
+        raise _ended(name)
+    now = ctx.clock()
+    if found.is_over(now):
+        raise _ended(name)
+    begun = await prepare(ctx, next_run(runs[-1].id), body_of(found), now, found)
+    resumed = begun.record.model_copy(update={"resumed": True})
+    begun = replace(begun, record=resumed)
+    await register(ctx, begun)
+    await ctx.store.update_query(
+        found.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
+    )
+    return await _as_begun(ctx, begun, response)
+
+
+@router.get("/{name}/runs")
+@needs(Need.READ)
+async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
+    """The runs of a query, oldest first."""
+    known(await ctx.store.query(name), "query", name)
+    activations, progress = await ctx.store.activations(), await ctx.store.progress()
+    now = ctx.clock()
+    return RunList(
+        items=[
+            run_out(run, activations.get(run.id), progress, now) for run in await runs_of(ctx, name)
+        ]
+    )
+
+
+def _terms(body: QueryIn, settings: Settings, streams: Mapping[str, Stream]) -> dict[str, object]:
+    """The fields of a record that say what is computed and where it goes."""
+    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
+    return {
+        "sql": statement.sql,
+        "query": body.query,
+        "window": body.window,
+        "sink": body.sink,
+        "past": body.past,
+    }
+
+
+async def _begin(
+    ctx: Context,
+    begun: Beginning,
+    action: str,
+    fields: list[str],
+    response: Response,
+    *,
+    dry_run: bool,
+) -> QueryChange:
+    """Register a run, unless it is a dry run, and say so."""
+    query = None
+    if dry_run:
+        before = await ctx.store.query(query_of(begun.record.id))
+        if before is not None:
+            query = await shown(ctx, before, response)
+    else:
+        await register(ctx, begun)
+        query = await _as_begun(ctx, begun, response)
+    return _changed(action, fields, query, response, dry_run=dry_run)
+
+
+def _changed(
+    action: str, fields: list[str], query: QueryOut | None, response: Response, *, dry_run: bool
+) -> QueryChange:
+    version = response.headers.get("ETag")
+    return QueryChange(action=action, fields=fields, dry_run=dry_run, query=query, version=version)
+
+
+async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:
+    """A run that has just been registered."""
+    await is_understood(ctx, begun)
+    name = begun.record.id
+    return await shown(ctx, known(await ctx.store.run(name), "query", name), response)
+
+
+def _given(body: QueryIn) -> set[str]:
+    return body.model_fields_set - {"id", "dialect"}
+
+
+def _ended(name: str) -> Conflict:
+    return Conflict(
+        "query-ended",
+        f"query {name!r} has ended, or is ending",
+        field="id",
+        remedy="register it again",
+    )

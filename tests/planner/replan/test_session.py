@@ -1,0 +1,294 @@
+"""Plans that follow their queries, against plans that are made anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.plans.plan import Objective, Plan
+from anabranch_contract.queries.joins import JoinQuery, QueryId
+from anabranch_planner.cost.footprint import footprint
+from anabranch_planner.cost.parts import Part, footprint_of_parts
+from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.steady import Steady
+from anabranch_planner.cost.validate import cost_of, validate_plan
+from anabranch_planner.explain.explain import explain
+from anabranch_planner.passes import EpochRequest, make_rules, optimise
+from anabranch_planner.plans.optimise import Options
+from anabranch_planner.replan import session
+from anabranch_planner.replan.session import Session
+from anabranch_planner.search.demands import Switching
+from anabranch_planner.solvers.deadline import Deadline
+from benchmarks.planner.random_queries import natural
+
+SLACK = 1 + 1e-9
+
+
+def drifted(statistics: TableStatistics, rng: Random) -> TableStatistics:
+    """One or two relations bring more or less, some of them hardly."""
+    names = sorted(statistics.cardinalities)
+    moved = {name: rng.choice((0.3, 0.95, 1.04, 1.5, 4.0)) for name in rng.sample(names, 2)}
+    return replace(
+        statistics,
+        cardinalities={n: c * moved.get(n, 1.0) for n, c in statistics.cardinalities.items()},
+    )
+
+
+def follow(
+    seed: int, *, parallelism: int, objective: Objective, weight: float, rounds: int = 6
+) -> Counter[str]:
+    """A random sequence of queries that come, go and stay under figures that drift: every plan is
+    valid, costs what it says, can be run, and is within its stated gap of the optimum, which a plan
+    that is made anew proves. How often plans were made in which way is returned.
+    """
+    methods: Counter[str] = Counter()
+    rng = Random(seed)
+    # Twins share all of their steps, which the others must go on paying for.
+    pool: Sequence[JoinQuery]
+    pool, statistics = natural(seed, relations=8, count=10, size=rng.choice((3, 4)))
+    twins = [replace(query, id=QueryId(f"{query.id}-twin")) for query in rng.sample(list(pool), 3)]
+    left = [*pool, *twins]
+    there: list[JoinQuery] = []
+    plan: tuple[Plan, tuple[JoinQuery, ...]] | None = None
+    planner, steady = Session(), Steady(statistics, None, weight)
+    parts: tuple[Part, ...] = ()
+    for _ in range(rounds):
+        rng.shuffle(left)
+        for _ in range(rng.choice((0, 1, 1, 2, 5)) if there else 6):
+            if left:
+                there.append(left.pop())
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            if len(there) > 1:
+                left.append(there.pop(rng.randrange(len(there))))
+        if rng.random() < 0.5:
+            statistics = drifted(statistics, rng)
+        steady = Steady(statistics, steady, weight)
+        options = Options(parallelism=parallelism, objective=objective)
+        if plan is not None and weight:
+            # As the service does: one that has to begin anew is charged for it.
+            options = replace(options, switching=Switching(footprint(*plan), weight))
+        hurried = replace(options, deadline=Deadline(lambda: 0.0, seconds=0.0))
+        found = planner.plan(there, steady, hurried if rng.random() < 0.2 else options, weight)
+        check(found, there, steady, options)
+        parts = check_rules(found, there, steady, options, parts)
+        plan = found, tuple(there)
+        methods[found.method.split()[0] + (" around" if "around" in found.method else "")] += 1
+    return methods
+
+
+def check(found: Plan, queries: list[JoinQuery], steady: Steady, options: Options) -> None:
+    validate_plan(found, queries)
+    cost = cost_of(found, queries, steady, parallelism=options.parallelism)
+    assert found.cost == pytest.approx(cost)
+    anew = optimise(queries, steady, options)
+    assert anew.gap <= 1e-6
+    best = anew.cost + anew.switching
+    assert found.bound <= best * SLACK
+    assert best <= (found.cost + found.switching) * SLACK
+    assert (found.cost + found.switching) * (1 - found.gap) <= best * SLACK
+
+
+def check_rules(
+    plan: Plan,
+    queries: list[JoinQuery],
+    steady: Steady,
+    options: Options,
+    before: tuple[Part, ...],
+) -> tuple[Part, ...]:
+    """Rules, checks and explanations of parts that were there before are those made anew."""
+    request = EpochRequest(
+        queries=queries,
+        streams=[],
+        statistics=steady,
+        epoch=1,
+        parallelism=options.parallelism,
+        sinks={},
+    )
+    anew, rules = make_rules(plan, request), make_rules(plan, replace(request, before=before))
+    assert rules.ruleset == anew.ruleset
+    assert rules.backfills == anew.backfills
+    for part in rules.parts:
+        part.validate()
+    assert footprint_of_parts(rules.parts) == footprint(plan, queries)
+    assert numbered(explain(plan, queries, rules.parts)) == numbered(explain(plan, queries))
+    ids = [number for part in rules.parts for number in range(part.first, part.end)]
+    assert len(ids) == len(set(ids))
+    return rules.parts
+
+
+def numbered(document: Any) -> Any:
+    """The document of a plan with its steps' numbers in order of appearance."""
+    numbers: dict[int, int] = {}
+
+    def again(value: Any) -> Any:
+        if isinstance(value, dict):
+            found = {key: again(one) for key, one in value.items()}
+            for key in {"id", "parent"} & found.keys():
+                if isinstance(found[key], int):
+                    found[key] = numbers.setdefault(found[key], len(numbers))
+            return found
+        return [again(one) for one in value] if isinstance(value, list) else value
+
+    return again(document)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bold() -> Iterator[None]:
+    """Few queries are a large part of a few: without these limits most plans are made anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "PART", 0.7)
+        patch.setattr(session, "LOOSER", 0.5)
+        yield
+
+
+@given(
+    seed=st.integers(0, 100_000),
+    parallelism=st.sampled_from((1, 3)),
+    objective=st.sampled_from(list(Objective)),
+    weight=st.sampled_from((0.0, 0.1)),
+)
+def test_every_plan_is_within_its_gap_of_one_made_anew(
+    seed: int, parallelism: int, objective: Objective, weight: float
+) -> None:
+    follow(seed, parallelism=parallelism, objective=objective, weight=weight)
+
+
+#: In seed 44 a copy that no step changed for was not charged; in 40 a store was partitioned by what
+#: only a query that had gone joined by; in 529 the session begins anew after the first plan; in 264
+#: an intermediate result was listed before a smaller one.
+@pytest.mark.parametrize("seeds", [(40, 44, 264, 529)], ids=str)
+def test_sequences_that_failed(seeds: tuple[int, ...]) -> None:
+    for seed in seeds:
+        sequence(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 1000, 50))
+def test_a_thousand_sequences(first: int) -> None:
+    methods: Counter[str] = Counter()
+    for seed in range(first, first + 50):
+        methods += sequence(seed)
+    assert {"branch around", "branch", "as", "without"} <= methods.keys()
+
+
+def sequence(seed: int) -> Counter[str]:
+    rng = Random(seed)
+    return follow(
+        seed,
+        parallelism=rng.choice((1, 2, 4)),
+        objective=rng.choice(list(Objective)),
+        weight=rng.choice((0.0, 0.05, 0.1)),
+        rounds=8,
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rules_are_made_for_the_parts_that_change(seed: int) -> None:
+    queries, statistics = natural(seed, relations=60, count=130, size=3)
+    planner, steady = Session(), Steady(statistics, None, 0.1)
+    there, left = list(queries[:120]), list(queries[120:])
+    parts: tuple[Part, ...] = ()
+    kept = []
+    for _ in range(6):
+        plan = planner.plan(there, steady, Options(), 0.1)
+        before, parts = parts, check_rules(plan, there, steady, Options(), parts)
+        kept.append(len(set(map(id, parts)) & set(map(id, before))) / len(parts))
+        there.append(left.pop())
+        there.pop(len(left))
+        steady = Steady(statistics, steady, 0.1)
+    assert min(kept[1:]) > 0.5, kept
+
+
+def test_where_nothing_has_moved_the_plan_goes_on() -> None:
+    queries, statistics = natural(3, relations=8, count=6, size=3)
+    planner = Session()
+    first = planner.plan(queries, statistics, Options())
+    again = planner.plan(queries, statistics, Options())
+    assert again.method == "as before"
+    assert (again.orders, again.copies, again.cost) == (first.orders, first.copies, first.cost)
+    assert again.gap <= 1e-9
+    nearby = replace(
+        statistics, cardinalities={n: c * 1.05 for n, c in statistics.cardinalities.items()}
+    )
+    steady = Steady(statistics, None, 0.1)
+    planner.plan(queries, steady, Options())
+    assert planner.plan(queries, Steady(nearby, steady, 0.1), Options()).method == "as before"
+
+
+def test_one_query_beside_two_hundred_is_certified_without_planning_the_rest() -> None:
+    queries, statistics = natural(1, relations=60, count=201, size=3)
+    planner = Session()
+    planner.plan(queries[:200], statistics, Options())
+    plan = planner.plan(queries, statistics, Options())
+    validate_plan(plan, queries)
+    assert plan.gap <= 0.01
+    assert plan.method == "branch around 1 of 201 queries"
+    fewer = planner.plan(queries[1:], statistics, Options())
+    validate_plan(fewer, queries[1:])
+    assert fewer.gap <= 0.01
+    assert fewer.method == "without 1 queries, else as before"
+
+
+def test_a_plan_made_in_a_hurry_is_made_again_until_that_brings_nothing() -> None:
+    queries, statistics = natural(5, relations=8, count=8, size=4)
+    planner, hurried = Session(), Options(deadline=Deadline(seconds=0.0))
+    first = planner.plan(queries, statistics, hurried)
+    assert first.gap > 0.01
+    assert not planner.stays(queries)
+    second = planner.plan(queries, statistics, Options(), 0.1)
+    assert second.method == "branch"
+    assert second.gap <= 1e-9
+    assert planner.stays(queries)
+    assert planner.plan(queries, statistics, Options(), 0.1).method == "as before"
+    # Where time is always too short, the second attempt is the last.
+    planner = Session()
+    for _ in range(2):
+        assert planner.plan(queries, statistics, hurried, 0.1).method != "as before"
+    assert planner.plan(queries, statistics, hurried, 0.1).method == "as before"
+
+
+def test_where_much_has_moved_all_is_planned_anew() -> None:
+    queries, statistics = natural(4, relations=8, count=6, size=3)
+    planner, steady = Session(), Steady(statistics, None, 0.1)
+    planner.plan(queries, steady, Options())
+    more = replace(
+        statistics, cardinalities={n: c * 3 for n, c in statistics.cardinalities.items()}
+    )
+    assert planner.plan(queries, Steady(more, steady, 0.1), Options()).method == "branch"
+
+
+def test_what_can_not_be_planned_is_refused_and_the_next_plan_is_made_anew() -> None:
+    queries, statistics = natural(2, relations=8, count=3, size=3)
+    planner = Session()
+    plan = planner.plan(queries, statistics, Options())
+    with pytest.raises(QueryError, match="two queries are called"):
+        planner.plan([*queries, queries[0]], statistics, Options())
+    assert planner.plan(queries, statistics, Options()).cost == plan.cost
+
+
+@given(seed=st.integers(0, 10_000), parallelism=st.sampled_from((1, 4)))
+def test_out_of_time_the_running_plan_stays_where_changing_it_is_charged(
+    seed: int, parallelism: int
+) -> None:
+    queries, statistics = natural(seed, relations=8, count=6, size=4)
+    best = optimise(queries, statistics, Options(parallelism=parallelism))
+    plan = optimise(
+        queries,
+        statistics,
+        Options(
+            parallelism=parallelism,
+            switching=Switching(footprint(best, queries), 0.5),
+            deadline=Deadline(seconds=0.0),
+        ),
+    )
+    validate_plan(plan, queries)
+    assert plan.switching == 0.0
+    assert plan.cost == pytest.approx(best.cost)

@@ -1,0 +1,69 @@
+"""Where only figures have moved, the last plan goes on for a while, and says by which figures."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from anabranch_contract.protocol.measurements import Snapshot
+from anabranch_service.planning import loop
+from anabranch_service.planning.process import process as planner_process
+from anabranch_service.planning.process.process import Plan
+from anabranch_service.planning.process.worker import RESTS, _Planner
+from anabranch_service.registry.publishing.publication import Sealed
+from tests.service.conftest import CHAIN, PAIR
+from tests.support.worlds.service import Service
+
+
+class _Rests:
+    def planned(self, now: float, cost: float) -> None:
+        """A plan has been made."""
+
+    def rests(self, now: float) -> bool:
+        return True
+
+
+@pytest.fixture
+def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """What a planner's process is asked for: a plan without figures, two with figures that move,
+    one for one query more.
+    """
+    found: list[Plan] = []
+    ask = planner_process._ask
+
+    def noted(child: subprocess.Popen[bytes], one: planner_process.Asked) -> Any:
+        if isinstance(one, Plan):
+            found.append(one)
+        return ask(child, one)
+
+    monkeypatch.setattr(planner_process, "_ask", noted)
+    monkeypatch.setattr(loop, "APART", 1)
+    shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
+    shop.plan(-1)
+    for epoch, orders in enumerate((1000, 100_000, 10)):
+        if epoch == 2:
+            shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
+        arrivals = {"orders": orders, "customers": 500, "items": 500}
+        shop.plan(epoch, snapshot=Snapshot(epoch, 4, 4, arrivals=arrivals))
+    assert [shop.get(f"/v1/epochs/{n}")["statistics_epoch"] for n in range(4)] == [None, 0, 1, 2]
+    assert not any(one.rests for one in found), "in step mode every plan is made"
+    return found
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_planning_rests_only_where_nothing_but_figures_has_moved(
+    asked: list[Plan], rests: bool
+) -> None:
+    planner = _Planner()
+    planner._pace = cast("Any", _Rests())
+    made = [cast("Sealed", planner.answer(replace(one, rests=rests))).record for one in asked]
+    methods = [one.method == RESTS for one in made]
+    # Not by a plan without figures, and not where there is another query.
+    assert methods == [False, False, rests, False]
+    assert [one.statistics_epoch for one in made] == [None, 0, 0 if rests else 1, 2]
+    assert [one.epoch for one in made] == [0, 1, 2, 3]
+    assert (made[2].cost == made[1].cost) is rests
+    assert list(made[3].queries) == ["pair", "chain"]

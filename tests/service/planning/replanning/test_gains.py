@@ -1,0 +1,172 @@
+"""Gains of changes of orders, from periods written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.protocol.interims import (
+    DriftedStep,
+    Drifts,
+    Interim,
+    StepMeasures,
+    StoreSize,
+)
+from anabranch_contract.protocol.measurements import EdgeStatistics
+from anabranch_contract.queries.joins import Label, Stream, StreamName
+from anabranch_contract.queries.mirs import MirId, sub_join
+from anabranch_contract.queries.types import parse_type
+from anabranch_planner.passes import parse_sql
+from anabranch_service.planning.replanning.gains import NOISE, Change, Orders, newest_change
+
+INT = parse_type("int")
+STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST"}
+CHAIN = parse_sql("q", "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b", STREAMS)
+R, S, T = Label("R"), Label("S"), Label("T")
+RS, ST = (sub_join(CHAIN, frozenset(pair)).id for pair in ((R, S), (S, T)))
+#: Epoch 1 begins with orders that its revision changes; epochs 2 and 3 go on with these.
+OLD, NEW = (Orders(name, frozenset({"q"}), 3) for name in ("old", "new"))
+ORDERS = {
+    RulesetId(1): OLD,
+    RulesetId(1, 1): NEW,
+    RulesetId(1, 2): Orders("trial", frozenset({"q"}), 3),
+    RulesetId(2, 1): NEW,
+    RulesetId(3): NEW,
+    RulesetId(3, 1): OLD,
+}
+RST: MirId = sub_join(CHAIN, frozenset({R, S, T})).id
+
+
+def period(
+    batch: int, *steps: StepMeasures, by: Sequence[tuple[int, int]] = ((1, 0),), arrived: int = 10
+) -> Interim:
+    return Interim(
+        until=float(batch),
+        seconds=1.0,
+        epoch=by[-1][0],
+        ruleset_epoch=by[-1][0],
+        revision=by[-1][1],
+        rulesets=tuple(RulesetId(*name) for name in by),
+        next_batch=batch,
+        batches=1,
+        arrivals={"R": arrived},
+        steps=steps,
+    )
+
+
+def step(joined: MirId, head: tuple[Label, ...], target: Label, hits: int) -> StepMeasures:
+    return StepMeasures(joined, head, (target,), EdgeStatistics(100, hits, 0.0, 1000, hits, 1))
+
+
+def measured(*periods: Interim) -> Change:
+    found = newest_change(periods, ORDERS)
+    assert found is not None
+    return found
+
+
+def test_the_effect_is_work_per_arriving_tuple() -> None:
+    """Also where twice as much arrives."""
+    before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    after = [period(n, *[step(RS, (R,), S, 100)] * 2, by=((1, 1),), arrived=20) for n in (3, 4)]
+
+    found = measured(*before, *after)
+
+    assert (found.before, found.after) == ((1, 0), (1, 1))
+    assert (found.gain.before, found.gain.after, found.gain.periods) == (40.0, 20.0, 2)
+    assert found.gain.gain == pytest.approx(0.5)
+    assert not found.gain.lost
+
+
+def test_epochs_with_equal_orders_are_one() -> None:
+    """At default settings hardly any period is of one epoch."""
+    before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    mixed = period(3, step(RS, (R,), S, 900), by=((1, 0), (1, 1)))
+    across = period(4, step(RS, (R,), S, 100), by=((1, 1), (2, 1)))
+    later = period(5, step(RS, (R,), S, 100), by=((2, 1), (3, 0)))
+
+    found = measured(*before, mixed, across, later)
+
+    assert (found.before, found.after) == ((1, 0), (1, 1))
+    assert (found.gain.before, found.gain.after) == (40.0, 20.0)
+
+
+def test_the_change_before_the_newest_is_none_of_it() -> None:
+    first = [period(n, step(RS, (R,), S, 900)) for n in (1, 2)]
+    then = [period(n, step(RS, (R,), S, 100), by=((1, 1),)) for n in (3, 4)]
+    last = [period(n, step(RS, (R,), S, 300), by=((3, 1),)) for n in (5, 6)]
+
+    found = measured(*first, *then, *last)
+
+    assert (found.before, found.after) == ((1, 1), (3, 1))
+    assert (found.gain.before, found.gain.after) == (20.0, 40.0)
+    assert found.gain.lost
+
+
+def test_orders_that_were_soon_replaced_are_passed_over() -> None:
+    first = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    trial = period(3, step(RS, (R,), S, 9000), by=((1, 2),))
+    last = [period(n, step(RS, (R,), S, 100), by=((1, 1),)) for n in (4, 5)]
+
+    found = measured(*first, trial, *last)
+
+    assert (found.before, found.after) == ((1, 0), (1, 1))
+    assert (found.gain.before, found.gain.after) == (40.0, 20.0)
+    again = measured(*first, *last, trial, *last)
+    assert (again.after, again.gain.periods) == ((1, 1), 4)
+
+
+def test_periods_with_rations_measure_nothing() -> None:
+    before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    after = [period(n, step(RS, (R,), S, 100), by=((1, 1),)) for n in (4, 5, 6, 7)]
+    rationed = [replace(one, rationed=True) for one in after]
+
+    assert newest_change([*before, *rationed], ORDERS) is None
+    assert measured(*before, *rationed[:2], *after[2:]).gain.periods == 2
+
+
+def test_too_few_periods_and_unknown_orders_measure_nothing() -> None:
+    before = [period(n, step(RS, (R,), S, 300)) for n in (1, 2)]
+    after = [period(n, step(RS, (R,), S, 100), by=((1, 1),)) for n in (4, 5)]
+
+    assert newest_change([*before, *after[:1]], ORDERS) is None
+    assert newest_change([*before[1:], *after], ORDERS) is None
+    assert newest_change([*before, *after], {}) is None
+    assert newest_change([], ORDERS) is None
+    others = ORDERS | {RulesetId(1): OLD._replace(queries=frozenset({"q", "p"}))}
+    assert newest_change([*before, *after], others) is None
+
+
+def drifted(interim: Interim) -> Interim:
+    return replace(interim, drifted=Drifts(steps=(DriftedStep(RS, (R,), (S,), "matches", 1, 9),)))
+
+
+def test_the_effect_is_measured_after_the_drift() -> None:
+    """The data cost more than before, but less than by the rules of before."""
+    calm = [period(n, step(RS, (R,), S, 10)) for n in (1, 2, 3)]
+    change = drifted(period(4, step(RS, (R,), S, 900)))
+    after = [period(n, step(RS, (R,), S, 300), by=((1, 1),)) for n in (5, 6)]
+
+    found = measured(*calm, change, *after)
+
+    assert (found.gain.before, found.gain.after, found.gain.periods) == (100.0, 40.0, 2)
+    # A drift while the new orders run: nothing of before can be compared with what follows.
+    assert newest_change([*calm, *after, drifted(period(8, by=((1, 1),)))], ORDERS) is None
+
+
+@pytest.mark.parametrize("grown", [0.0, 0.1, 0.5])
+def test_what_stores_have_grown_by_is_no_fault_of_the_orders(grown: float) -> None:
+    """A row that joins three relations may meet (1 + grown) squared times as much."""
+    stores = [{"R/1": StoreSize(1000)}, {"R/1": StoreSize(round(1000 * (1 + grown)))}]
+    before = [replace(period(n, step(RS, (R,), S, 9900)), stores=stores[0]) for n in (1, 2)]
+    allowed = 10_000 * (1 + NOISE) * (1 + grown) ** 2
+    for matches, worse in ((0.99 * allowed, False), (1.01 * allowed, True)):
+        after = [
+            replace(period(n, step(RS, (R,), S, round(matches)), by=((1, 1),)), stores=stores[1])
+            for n in (3, 4)
+        ]
+        found = measured(*before, *after)
+        assert found.gain.grown == pytest.approx(grown)
+        assert found.gain.lost == worse
