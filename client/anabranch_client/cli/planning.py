@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import EnumType
 from functools import partial
 from pathlib import Path
@@ -53,8 +53,9 @@ epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
 plans = typer.Typer(no_args_is_help=True, help="Ask for plans; approve those that wait.")
 
-#: Words that lift a limit, or keep nothing.
-_LIFTING = ("none", "any", "never")
+#: Words beside numbers, of settings with a limit: ``none`` would be read as 0 intermediate results.
+_WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
+_LIFTED = {"none": "no limit"}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -163,18 +164,24 @@ def _setting(name: str, text: str) -> str | float:
         PlanningSettings.model_fields[name].annotation
     }
     number = next((kind for kind in (int, float) if kind in kinds), None)
-    if number is None or (nullable(name) and text in _LIFTING):
+    words = _words(name)
+    if number is None or text in words:
         return text
     try:
         return number(text)
     except ValueError as cause:
         option = "--" + name.replace("_", "-")
-        also = ", or none for no limit" if nullable(name) else ""
+        also = "".join(f", or {word} for {meaning}" for word, meaning in words.items())
         raise UsageError(
             f"{text!r} is no value of {option}",
             field=option,
             remedy=f"give a {'whole ' if number is int else ''}number{also}",
         ) from cause
+
+
+def _words(name: str) -> Mapping[str, str]:
+    """Words that a setting takes beside numbers, and their meanings."""
+    return _WORDS.get(name, _LIFTED) if nullable(name) else {}
 
 
 def _options() -> Iterator[inspect.Parameter]:
@@ -183,8 +190,7 @@ def _options() -> Iterator[inspect.Parameter]:
         kind, text = field.annotation, field.description or ""
         if isinstance(kind, EnumType):
             text = f"{', '.join(str(choice) for choice in kind.__members__.values())}. {text}"
-        if nullable(name):
-            text = f"{text} 'none': no limit."
+        text += "".join(f" '{word}': {meaning}." for word, meaning in _words(name).items())
         yield inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
