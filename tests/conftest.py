@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -55,6 +56,12 @@ PROCESSES = {"client", "command", "solvers", "spark"}
 STARTING = {"spark", "redis", "chromium"}
 #: Where tests wait or take long: with several workers these folders begin first.
 LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules out of collections, which tests make to find what they left open."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -89,24 +89,25 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
             await first_token.ensure(tokens, Path(config.admin_token_file), clock())
         leading = asyncio.create_task(lease.run(), name="lease")
         task = asyncio.create_task(loop.run(), name="epoch-loop")
-        telling = asyncio.create_task(emitter.run(), name="lineage")
-        recording = asyncio.create_task(recorder.run(), name="history")
-        forgetting = asyncio.create_task(forgetter.run(), name="ended")
-        watching = asyncio.create_task(health.watch(app.state.context), name="health")
+        others = {
+            asyncio.create_task(emitter.run(), name="lineage"),
+            asyncio.create_task(recorder.run(), name="history"),
+            asyncio.create_task(forgetter.run(), name="ended"),
+            asyncio.create_task(health.watch(app.state.context), name="health"),
+        }
         try:
             yield
         finally:
-            telling.cancel()
-            recording.cancel()
-            forgetting.cancel()
-            watching.cancel()
+            for other in others:
+                other.cancel()
             loop.stop()
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
             # Last of all: what the loop was at is written, or never will be.
             leading.cancel()
-            await asyncio.wait({leading}, timeout=1)
+            # A task that is still connecting would leave its connection open behind ``aclose``.
+            await asyncio.wait({leading, *others}, timeout=1)
             work.close()
             await asyncio.to_thread(loop.close)
             await redis.aclose()
