@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.durations import Durations
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -56,6 +58,12 @@ PROCESSES = {"client", "command", "solvers", "spark"}
 STARTING = {"spark", "redis", "chromium"}
 #: Where tests wait or take long: with several workers these folders begin first.
 LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sum the time of tests by folder, in the process that has all reports."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations())
 
 
 def pytest_collection_finish() -> None:

@@ -6,15 +6,13 @@ import io
 import json
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.papers.__main__ import main
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """The end of a command."""
 
     exit_code: int

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_planner.command.problem_file import Problem, parse_problem
 from anabranch_planner.documents.yaml import load_yaml
-from tests.benchmarks.papers.runs import run
+from tests.benchmarks.papers.commands import run
 
 SHAPE = ("--relations", "6", "--queries", "4", "--size", "3", "--seed", "1")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.papers.jaqpot.allocate.policies import Policy
-from tests.benchmarks.papers.runs import run
+from tests.benchmarks.papers.commands import run
 
 EXAMPLES = Path(__file__).parents[5] / "docs" / "examples" / "problems"
 
