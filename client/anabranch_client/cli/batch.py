@@ -20,7 +20,7 @@ from anabranch_contract.rest.queries import MAX_BATCH, QueryBatchItem
 
 Each = Annotated[
     bool,
-    typer.Option("--each", help="Of a file: register each query that can be, not all or none."),
+    typer.Option("--each", help="With --file: register each valid query, not all or none."),
 ]
 
 #: The field of a refusal of a batch: the number of the query, and its field.
