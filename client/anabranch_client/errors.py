@@ -2,10 +2,10 @@
 
 | code | when |
 |---|---|
-| 0 | it is done |
-| 1 | it was refused, it failed, or what was checked is not in order |
+| 0 | success |
+| 1 | refused, failed, or a check found problems |
 | 2 | an argument or an input file can't be used; nothing has been started or changed |
-| 130 | it was interrupted |
+| 130 | interrupted |
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ E = TypeVar("E", bound="ClientError")
 
 
 class ClientError(Exception):
-    """Something the user has to know: what is wrong, where, and what to do about it.
+    """An error for the user: problem, place and remedy.
 
     Attributes:
-        message: what is wrong (one sentence).
+        message: the problem, one sentence.
         field: the input field the complaint is about, e.g. ``"queries.q1.window"``.
-        remedy: what the user can do.
-        exit_code: how the CLI ends.
-        further: what else is wrong in the same way; the CLI has a line for each.
-        excerpt: the line of a statement that it is about, with a mark; empty: of none.
+        remedy: action of the user.
+        exit_code: exit code of the CLI.
+        further: more errors of the same kind; the CLI prints a line for each.
+        excerpt: the line of a statement with the error marked; empty for other errors.
     """
 
     exit_code = 1

@@ -14,9 +14,9 @@ _UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
 
 
 def moment(text: str | None, now: datetime | None = None) -> str:
-    """A moment in UTC, to the second, and how far from ``now`` it is; a dash where there is none.
+    """A moment in UTC, to the second, and its distance from ``now``; a dash for None.
 
-    What is no moment with a time zone stays as it is.
+    Texts other than a moment with a time zone are returned unchanged.
 
     >>> moment(None), moment("2 days from now on")
     ('–', '2 days from now on')

@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
         self.port_file = settings.port_file
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then write the port file: whoever waits for it never reads half of it."""
+        """Start, then write the port file atomically, so that no reader sees a part of it."""
         await super().startup(sockets)
         if not self.started:
             return
@@ -105,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     configure_logging(settings.log_level)
     collect_rarely()
-    # The socket first: the application says where it listens, and that nobody else does.
+    # The socket first: the application reports its address, which no other process can have.
     listening = listening_socket(settings)
     settings = replace(settings, port=listening.getsockname()[1])
     server = Server(server_config(create_app(settings), settings), settings)

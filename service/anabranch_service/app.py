@@ -157,8 +157,8 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     swagger = StaticFiles(packages=[("fastapi_offline", "static")])
     app.mount("/dashboard/swagger", swagger, name="swagger")
     app.mount("/dashboard", StaticFiles(directory=pages.DASHBOARD), name="dashboard")
-    # The last one added is the first that a request meets. Limits come before the check of hosts:
-    # they take in what is left of a body that is refused, or its sender would lose the answer.
+    # The last one added handles a request first. Limits precede the check of hosts: they read
+    # the rest of a refused body, or its sender would lose the answer.
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED, compresslevel=5)
     app.add_middleware(AnswerHead)
     app.add_middleware(CheckHost, names=config.hostnames, origins=config.origins)

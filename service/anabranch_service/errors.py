@@ -29,7 +29,7 @@ class InvalidInput(ServiceError):
 
 
 class SeveralInvalid(InvalidInput):
-    """Well-formed input of which several parts mean nothing, or contradict what is registered.
+    """Well-formed input with several invalid parts, or conflicts with registered objects.
 
     Attributes:
         errors: each names its field.
@@ -49,7 +49,7 @@ class NotFound(ServiceError):
 
 
 class Conflict(ServiceError):
-    """The request contradicts what is registered."""
+    """The request conflicts with registered objects."""
 
     status = 409
 

@@ -1,4 +1,4 @@
-"""Refusals as problem details (RFC 9457), for what is refused before a route is reached."""
+"""Refusals before a route is reached, as problem details (RFC 9457)."""
 
 from __future__ import annotations
 

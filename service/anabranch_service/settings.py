@@ -79,7 +79,7 @@ class Settings:
     body_limit: Annotated[int, "bytes that a request's body may have"] = 16 * 1024 * 1024
     connections: Annotated[int, "connections open at one time"] = 512
     request_seconds: Annotated[float, "time for a request's header, and for its body"] = 30.0
-    # Planning takes longer than in proportion to them; those of subqueries count.
+    # Planning time grows faster than linearly with them; aliases of subqueries count.
     max_aliases: Annotated[int, "aliases of one query"] = 16
     max_columns: Annotated[int, "columns of one stream, or of results"] = 1000
     max_streams: Annotated[int, "streams that may be registered"] = 1000
@@ -103,7 +103,7 @@ class Settings:
         # Less, and a pause of the garbage collector or of the machine is taken for a death.
         _require(0.2 <= self.lease_seconds <= 3600, "lease_seconds", "must be between 0.2 and 3600")
         _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
-        # The runtime goes by the newest few, and after a roll back by some before them.
+        # The runtime reads the newest few, and after a roll-back some earlier ones.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
         # The runtime may have to be told which queries have failed for as long as it is away.
         _require(self.ended_days >= 0.01, "ended_days", "must be at least 0.01")
@@ -154,7 +154,7 @@ class Settings:
 
     @staticmethod
     def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
-        """The settings under ``environ``, overridden by what ``given`` holds other than None.
+        """The settings of ``environ``, overridden by values of ``given`` other than None.
 
         Raises:
             SettingsError: a value is malformed or out of range.

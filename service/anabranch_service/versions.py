@@ -1,7 +1,7 @@
-"""Versions of what is registered: an ETag names one, and If-Match asks for it.
+"""Versions of registered objects: named by ETag, required by If-Match.
 
-An ETag is of what was registered or set, not of what an answer says beside it: counts and states
-change all the time, and nobody's change contradicts them.
+An ETag covers registered and set fields only, not counts and states in the same answer: these
+change all the time, without conflict with any request.
 """
 
 from __future__ import annotations

@@ -446,7 +446,7 @@ class Walk:
             assert not queries or len(parts) == 1 or "not known yet" in saving, saving
 
         page.goto(f"{self.url}/dashboard/load")
-        expect(page.locator("#load")).to_contain_text("rows that wait", timeout=wait)
+        expect(page.locator("#load")).to_contain_text("waiting rows", timeout=wait)
         for name, query in queries.items():
             if query.status == "expired":
                 continue
@@ -455,7 +455,7 @@ class Walk:
             kept = "–" if query.activated_batch is None else "all"
             expect(cells.nth(2)).to_have_text(kept, timeout=wait)
             assert cells.nth(8).inner_text() == since[name], name
-        assert _pairs(page.locator("#load"))["rows that wait"] == "0"
+        assert _pairs(page.locator("#load"))["waiting rows"] == "0"
 
         page.goto(f"{self.url}/dashboard/streams")
         for name, (rows, late, invalid, _) in counts.items():

@@ -1,9 +1,9 @@
 """The ``anabranch`` command line.
 
-Exit codes, the same for all commands: 0 it is done; 1 it was refused (by the service, or because a
-folder is in use), it failed, or what was checked is not in order; 2 an argument or an input file
-can't be used, and nothing has been started or changed; 130 interrupted. Whatever is not 0 has a
-line on standard error for each error, with the place and the remedy.
+Exit codes of all commands: 0 success; 1 refused (by the service, or because a folder is in use),
+failed, or a check found problems; 2 an argument or an input file can't be used, and nothing has
+been started or changed; 130 interrupted. Any other code than 0 comes with one line per error on
+standard error, with the place and the remedy.
 """
 
 from __future__ import annotations

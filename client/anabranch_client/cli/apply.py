@@ -35,9 +35,9 @@ def apply(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Make queries what a file declares: register, change or replace them; repeat it as you like.
+    """Register, change or replace queries to match a declaration; idempotent.
 
-    Everything is checked before anything is changed. What would be done is shown, and asked.
+    Everything is checked before anything is changed. The changes are shown and need confirmation.
     """
     declared = read_declaration(file)
     bodies, owner = _bodies(declared), declared.owner

@@ -1,4 +1,4 @@
-"""``anabranch plan held``, ``approve`` and ``refuse``: the plan that waits for an operator."""
+"""``anabranch plan held``, ``approve`` and ``refuse``: the held plan."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
 
 def plan_held(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Show the plan that waits for approval: what it changes, and what it costs."""
+    """Show the held plan: its changes and its cost."""
     with connect(url) as client:
         _show(client.held_plan(), as_json)
 
 
 def plan_approve(yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Have the plan that waits published at the next boundary, once it has been shown."""
+    """Publish the held plan at the next epoch boundary, after showing it."""
     _say("approve", yes, url, as_json)
 
 
 def plan_refuse(yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Refuse the plan that waits: not again until queries, streams or settings change."""
+    """Refuse the held plan until queries, streams or settings change."""
     _say("refuse", yes, url, as_json)
 
 

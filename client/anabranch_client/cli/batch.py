@@ -20,7 +20,7 @@ from anabranch_contract.rest.queries import MAX_BATCH, QueryBatchItem
 
 Each = Annotated[
     bool,
-    typer.Option("--each", help="Of a file: register each query that can be, not all or none."),
+    typer.Option("--each", help="With --file: register each valid query, not all or none."),
 ]
 
 #: The field of a refusal of a batch: the number of the query, and its field.
@@ -41,9 +41,9 @@ def has_several(path: Path) -> bool:
 def add_several(
     client: Client, declared: Declaration, *, each: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Register all queries of a file, or (``each``) those that can be, and say so.
+    """Register all queries of a file, or (``each``) each valid one, and show the outcome.
 
-    More than one request holds are checked first, all of them, and then registered.
+    If they need several requests, all queries are checked before the first is registered.
 
     Raises:
         ClientError: some are refused, each with its line; unless ``each``, nothing is registered.
@@ -83,7 +83,7 @@ def _sent(
     each: bool,
     dry_run: bool,
 ) -> tuple[list[QueryBatchItem], list[ClientError]]:
-    """What became of each query, as far as it was registered or checked, and what was refused."""
+    """The outcome of each registered or checked query, and the refusals."""
     items: list[QueryBatchItem] = []
     errors: list[ClientError] = []
     sent = 0
@@ -122,7 +122,7 @@ def _sent(
 def _refusals(
     declared: Declaration, part: Sequence[Declared], cause: ApiError
 ) -> list[ClientError]:
-    """What is wrong with the queries of a request that was refused; none: it is about all of it."""
+    """Errors of single queries in a refused request; empty if the whole request was refused."""
     found = []
     errors = cause.problem.get("errors") or []
     for error in errors:

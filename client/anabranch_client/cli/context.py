@@ -35,7 +35,7 @@ ObjectStore = Annotated[
     typer.Option(
         "--object-store",
         metavar="URI",
-        help="Where the state is durable, e.g. s3://bucket/prefix?region=eu-west-1.",
+        help="Location of the durable state, e.g. s3://bucket/prefix?region=eu-west-1.",
         show_default=False,
     ),
 ]
@@ -44,7 +44,7 @@ CacheDirectory = Annotated[
     typer.Option(
         "--cache-directory",
         metavar="PATH",
-        help="On a cluster with --object-store: where each host keeps stored rows.",
+        help="With --object-store on a cluster: each host's folder for stored rows.",
         show_default=False,
     ),
 ]
@@ -55,13 +55,13 @@ TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 class Guarded(TyperGroup):
-    """A command group whose errors are a line each on standard error, and an exit code.
+    """A command group that reports each error as a line on standard error, and an exit code.
 
-    What is wrong in a statement is shown below its line.
+    An error in a statement is shown below its line.
     """
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command and report its errors."""
         try:
             return super().invoke(ctx)
         except ClientError as cause:

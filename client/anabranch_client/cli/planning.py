@@ -1,4 +1,4 @@
-"""``anabranch epochs``, ``settings`` and ``plan``: what was planned, by what, and dry runs."""
+"""``anabranch epochs``, ``settings`` and ``plan``: published epochs, settings, dry runs."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from anabranch_contract.rest.names import readable_explain, relation_names
 from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut
 from anabranch_contract.rest.planning.settings import PlanningSettings, nullable
 
-epochs = typer.Typer(no_args_is_help=True, help="Show what was planned.")
-planning = typer.Typer(no_args_is_help=True, help="Show and change how epochs are planned.")
-plans = typer.Typer(no_args_is_help=True, help="Ask for plans; approve those that wait.")
+epochs = typer.Typer(no_args_is_help=True, help="Show published epochs and their measurements.")
+planning = typer.Typer(no_args_is_help=True, help="Show and change planning settings.")
+plans = typer.Typer(no_args_is_help=True, help="Dry-run plans; approve or refuse a held plan.")
 
 #: Words beside numbers, of settings with a limit: ``none`` would be read as 0 intermediate results.
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
@@ -61,7 +61,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 @epochs.command("list")
 def epoch_list(
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of epochs, newest first.")] = 20,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -89,7 +89,7 @@ def epoch_statistics(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show what was measured in an epoch: streams, stores, edges."""
+    """Show the measurements of an epoch: streams, stores, edges."""
     with connect(url) as client:
         show(client.epoch_statistics(number), statistics_detail, as_json)
 
@@ -100,21 +100,21 @@ def epoch_revisions(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show how the rules of an epoch were revised: why, and what was expected and measured."""
+    """Show the revisions of an epoch's rules: reason, predicted and measured saving."""
     with connect(url) as client:
         show(client.revisions(number), revisions_table, as_json)
 
 
 @epochs.command("series")
 def epoch_series(
-    last: Annotated[int, typer.Option(min=1, max=INTERIMS_KEPT, help="Periods, at most.")] = 60,
-    forecast: Annotated[
-        bool, typer.Option("--forecast", help="Say what is expected as well.")
-    ] = False,
+    last: Annotated[
+        int, typer.Option(min=1, max=INTERIMS_KEPT, help="Maximum number of periods.")
+    ] = 60,
+    forecast: Annotated[bool, typer.Option("--forecast", help="Include forecasts.")] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show what was measured in the newest periods of a few seconds: rates, steps, stores."""
+    """Show measurements of the newest periods of a few seconds: rates, steps, stores."""
     with connect(url) as client:
         show(client.series(last, forecast=forecast), series_detail, as_json)
 
@@ -140,13 +140,13 @@ def epoch_current(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 @planning.command("show")
 def settings_show(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Show what the next epoch is planned by."""
+    """Show the settings of the next epoch's plan."""
     with connect(url) as client:
         show(client.settings(), settings_table, as_json)
 
 
 def settings_set(url: Url = DEFAULT_URL, as_json: Json = False, **given: str | None) -> None:
-    """Change some settings from the next planned epoch on; the others stay."""
+    """Change planning settings from the next planned epoch on; omitted ones keep their value."""
     changes = {name: _setting(name, text) for name, text in given.items() if text is not None}
     if not changes:
         raise UsageError("nothing to change", field="OPTIONS", remedy="give at least one option")
@@ -238,7 +238,7 @@ def plan_dry_run(
         list[str] | None, typer.Option("--width", help="R=bytes per tuple (repeat).")
     ] = None,
     ttl: Annotated[
-        list[str] | None, typer.Option(help="stream=a duration, or stream=none (repeat).")
+        list[str] | None, typer.Option(help="stream=duration, or stream=none (repeat).")
     ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="clash, shared, individual or dppick.")
@@ -248,7 +248,7 @@ def plan_dry_run(
     formulation: Annotated[str | None, typer.Option(help="tight or paper.")] = None,
     solver: Annotated[str | None, typer.Option(help="highs, cp-sat, mathopt or cbc.")] = None,
     deadline: Annotated[
-        float | None, typer.Option(min=0, help="Seconds to solve in; 0: without a solver.")
+        float | None, typer.Option(min=0, help="Time limit of the solver in seconds; 0: no solver.")
     ] = None,
     summary: Annotated[
         bool, typer.Option("--summary", help="Leave out the plan, and cut long lists.")
@@ -256,7 +256,7 @@ def plan_dry_run(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show the plan that would be made with more queries, or without some; change nothing."""
+    """Plan with queries added or dropped and show the result; change nothing."""
     document = read_document(structured)
     queries = []
     if document or sql or file:

@@ -36,54 +36,56 @@ from anabranch_client.rest.tail import TailEvent
 
 queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
 
-Name = Annotated[str, typer.Argument(help="Its name.")]
+Name = Annotated[str, typer.Argument(help="Name of the query.")]
 
-#: Queries that are asked for at once, and that a table shows unless told.
+#: Page size of requests, and default length of the table.
 _PAGE, _SHOWN = 1000, 100
 
 
-_Title = Annotated[str | None, typer.Option(help="What people call it.")]
-_Owner = Annotated[str | None, typer.Option(help="Whose it is.")]
+_Title = Annotated[str | None, typer.Option(help="Display title.")]
+_Owner = Annotated[str | None, typer.Option(help="Owner of the query.")]
 Past = Annotated[
     str | None,
-    typer.Option("--past", help="stored: emit results over what is stored already as well."),
+    typer.Option("--past", help="stored: also emit results over tuples that are already stored."),
 ]
-_Tags = Annotated[list[str] | None, typer.Option("--tag", help="To find it by (repeat).")]
+_Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for filters (repeat).")]
 _LatencyGoal = Annotated[
     str | None,
-    typer.Option(help="How soon its results are to come, such as '2 seconds', or 'none'."),
+    typer.Option(help="Latency goal of its results, such as '2 seconds', or 'none'."),
 ]
 _Freshness = Annotated[
     list[str] | None,
-    typer.Option(help="alias='12 minutes': how old members of results may be (repeat), or 'none'."),
+    typer.Option(
+        help="alias='12 minutes': maximum age of its tuples in results (repeat), or 'none'."
+    ),
 ]
 _Completeness = Annotated[
     str | None,
-    typer.Option(help="Share of its results that it needs, above 0 to 1, or 'none'."),
+    typer.Option(help="Least share of its results, above 0 to 1, or 'none'."),
 ]
 
 
 @queries.command("add")
 def query_add(
     sql: Sql = None,
-    name: Annotated[str | None, typer.Option("--name", help="Default: chosen for you.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Default: generated.")] = None,
     file: File = None,
     dialect: Dialect = None,
     structured: Structured = None,
     window: Windows = None,
-    ttl: Annotated[str | None, typer.Option(help="How long it lives, a duration.")] = None,
-    expires_at: Annotated[str | None, typer.Option(help="When it ends, ISO 8601.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="Time to live, a duration.")] = None,
+    expires_at: Annotated[str | None, typer.Option(help="Expiry time, ISO 8601.")] = None,
     sink: Annotated[
         str | None,
         typer.Option(
             "--sink-format",
-            help="parquet (default), count, redis-stream, or what Spark can write.",
+            help="parquet (default), count, redis-stream, or a format of Spark.",
         ),
     ] = None,
     sink_option: Annotated[
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
-    sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
+    sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
     priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
@@ -99,9 +101,8 @@ def query_add(
 ) -> None:
     """Register a query, or all queries of a file.
 
-    A file of several SQL statements ("-- name: ..." before one names it), .yaml or .jsonl is
-    registered as a whole, or not at all; options are for those of its queries that do not say so
-    themselves.
+    A file of several SQL statements ("-- name: ..." before a statement names it), .yaml or .jsonl
+    is registered atomically, unless --each is given. Options are defaults for its queries.
     """
     several = sql is None and file is not None and has_several(file)
     alone = sql is None and file is not None and structured is None and (each or dry_run)
@@ -170,7 +171,7 @@ def query_explain(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Show what a statement's joins become and what it would cost; register nothing."""
+    """Show the join plan and the estimated cost of a statement; register nothing."""
     statement = read_statement(sql, file)
     with connect(url) as client, quoting({"sql": statement}, as_json):
         found = client.explain(statement, dialect=dialect, window=read_window(window))
@@ -189,26 +190,26 @@ def query_list(
         typer.Option(help="A text in the id, title, owner, a tag or the statement."),
     ] = None,
     stream: Annotated[
-        list[str] | None, typer.Option(help="Those that read it (repeat: all of them).")
+        list[str] | None, typer.Option(help="Only queries that read it (repeat: all).")
     ] = None,
     status: Annotated[
-        list[str] | None, typer.Option(help="Those in this state (repeat: any of them).")
+        list[str] | None, typer.Option(help="Only queries in this state (repeat: any).")
     ] = None,
-    owner: Annotated[str | None, typer.Option(help="Whose they are.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only queries of this owner.")] = None,
     tag: Annotated[
-        list[str] | None, typer.Option(help="Those that have it (repeat: all of them).")
+        list[str] | None, typer.Option(help="Only queries with this tag (repeat: all).")
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Show so many at most; default: 100, and all with --json."),
+        typer.Option(min=1, help="Maximum number of queries; default: 100, with --json all."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show all queries.")] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """List queries in order of registration: those that fit all that is given.
+    """List queries that match all filters, in order of registration.
 
-    Where there are more than are shown, standard error says so.
+    A truncated list is noted on standard error.
     """
     most = limit or (None if as_json else _SHOWN)
     most = None if everything else most
@@ -230,14 +231,14 @@ def query_list(
 
 @queries.command("show")
 def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Show a query, how it was understood, and how far it has come."""
+    """Show a query, its normal form and its progress."""
     with connect(url) as client:
         show(client.query(name), query_detail, as_json)
 
 
 @queries.command("rm")
 def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Let a query end at the next change of plan."""
+    """Withdraw a query; it ends at the next planned epoch."""
     with connect(url) as client:
         client.delete_query(name)
     show({"deleted": name}, lambda _: f"query {name} ends at the next change of plan", as_json)
@@ -246,23 +247,23 @@ def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 @queries.command("set")
 def query_set(
     name: Name,
-    ttl: Annotated[str | None, typer.Option(help="How long it still lives.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="Time to live from now.")] = None,
     expires_at: Annotated[
-        str | None, typer.Option(help="When it ends, ISO 8601, or 'never'.")
+        str | None, typer.Option(help="Expiry time, ISO 8601, or 'never'.")
     ] = None,
     priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
-    title: Annotated[str | None, typer.Option(help="What people call it, or 'none'.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Whose it is, or 'none'.")] = None,
+    title: Annotated[str | None, typer.Option(help="Display title, or 'none'.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Owner of the query, or 'none'.")] = None,
     tags: Annotated[
         list[str] | None, typer.Option("--tag", help="All its tags (repeat), or 'none'.")
     ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Change a query's expiry, its priority, what it needs, its title, owner or tags."""
+    """Change a query's expiry, priority, service levels, title, owner or tags."""
     given = {
         "ttl": ttl,
         "expires_at": expires_at,
@@ -288,7 +289,7 @@ def query_set(
 def slo_document(
     latency: str | None, freshness: Sequence[str] | None, completeness: str | None
 ) -> dict[str, Any] | None:
-    """What a query needs, as ``--latency-goal``, ``--freshness`` and ``--completeness`` say it.
+    """Service levels given by ``--latency-goal``, ``--freshness`` and ``--completeness``.
 
     >>> slo_document("2 seconds", ["o=12 minutes"], "none")
     {'latency': '2 seconds', 'freshness': {'o': '12 minutes'}, 'completeness': None}
@@ -362,13 +363,13 @@ def query_tail(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Begin with the oldest results at hand.")
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="End after so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Follow a query's results as they are committed, a line each, until it ends or Ctrl-C.
+    """Follow a query's committed results, one per line, until it ends or Ctrl-C.
 
-    What is no row (gaps, the end) is said on standard error.
+    Gaps and the end are reported on standard error.
     """
     headed = False
     with connect(url) as client:
@@ -386,19 +387,19 @@ def query_tail(
 @queries.command("rows")
 def query_rows(
     name: Annotated[str, typer.Argument(help="The query.")],
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of rows.")] = 100,
     scaled: Annotated[
         bool,
         typer.Option(
             "--scaled",
-            help="Show counts, sums and averages of all joined rows, estimated from those that "
-            "overload has not withheld.",
+            help="Estimate counts, sums and averages over all joined rows, those lost to load "
+            "shedding included.",
         ),
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """The rows of a query's view (aggregates, DISTINCT, LIMIT) as they are now, a line each."""
+    """Show the current rows of a query's aggregates, DISTINCT or LIMIT, one per line."""
     with connect(url) as client:
         found = client.rows(name, limit, scaled=scaled)
     if as_json:

@@ -26,7 +26,7 @@ from anabranch_client.render import tables as render
 #: The demo has five epochs, and queries come and go after each third.
 _LEAST_BATCHES = 15
 Force = Annotated[
-    bool, typer.Option("--force", help="Replace what an earlier replay has left in --out.")
+    bool, typer.Option("--force", help="Replace the output of an earlier replay in --out.")
 ]
 # Replays need pyarrow and numpy, which take a quarter of a second: the two commands that run one
 # import their modules.
@@ -101,14 +101,12 @@ def demo(
     scale: Annotated[float, typer.Option(min=0.001, help="TPC-H scale factor.")] = 0.01,
     batches: Annotated[int, typer.Option(min=_LEAST_BATCHES, help="Micro-batches.")] = 20,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end.")] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="A new folder to keep everything in.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="A new folder for all files.")] = None,
     force: Force = False,
     as_json: Json = False,
     master: Master = None,
 ) -> None:
-    """Plan, run and check five joins over TPC-H; the exit code says whether all are exact."""
+    """Plan, run and check five joins over TPC-H; exit code 0 if all are exact."""
     from anabranch_client.replay.demo import SHOWN, check, demo_scenario, demo_summary
     from anabranch_client.replay.folder import output_folder
     from anabranch_client.replay.progress import LiveView

@@ -1,4 +1,4 @@
-"""``anabranch results``: fewer result files."""
+"""``anabranch results``: merge result files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_client.cli.context import Json, show
 from anabranch_client.cli.operations.state import DEFAULT, Where, ask
 from anabranch_client.render import state as render_state
 
-results = typer.Typer(no_args_is_help=True, help="Look after the files of results.")
+results = typer.Typer(no_args_is_help=True, help="Maintain result files.")
 
 
 @results.command("merge")

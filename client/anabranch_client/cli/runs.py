@@ -28,7 +28,7 @@ from anabranch_client.render.tables import print_table, query_detail, runs_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
 from anabranch_contract.rest.queries import QueryOut
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 #: Fields of a query that a body has as well.
 _KEPT = ("sql", "query", "window", "priority", "title", "owner", "tags", "expires_at", "past")
@@ -45,17 +45,17 @@ def replace(
     sink_option: Annotated[
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
-    sink_path: Annotated[str | None, typer.Option(help="Where the sink's files are.")] = None,
+    sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
     past: Past = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Replace what a query computes; shows the difference first, and asks.
+    """Replace the statement of a query, after showing the difference and asking.
 
-    Its id, its sink and its settings stay, unless others are given. The present run goes on until
-    the next epoch begins.
+    Its id, sink and settings stay unless others are given. The present run continues until the
+    next epoch begins.
     """
     document = read_document(structured)
     statement = None if document else read_statement(sql, file)
@@ -86,26 +86,26 @@ def replace(
 
 
 def _effect(client: Client, name: str, body: Mapping[str, Any]) -> str:
-    """What replacing a query does to the plan."""
+    """Cost of the plan before and after replacing a query, as a line."""
     asked = {field: body[field] for field in ("sql", "query", "window", "dialect") if field in body}
     before = client.dry_run()
     return cost_line(before.cost, client.dry_run([{**asked, "id": name}], drop=[name]))
 
 
 def pause(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Let a query give no results, and take no part in the plan, until it is resumed."""
+    """Pause a query: it produces nothing and uses no resources until it is resumed."""
     with connect(url) as client:
         show(client.pause_query(name), query_detail, as_json)
 
 
 def resume(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Begin another run of a query that is paused."""
+    """Resume a paused query with a new run."""
     with connect(url) as client:
         show(client.resume_query(name), query_detail, as_json)
 
 
 def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """List the runs of a query: what each computed, when, and where its results are."""
+    """List the runs of a query: statement, period and location of results."""
     with connect(url) as client:
         show(client.query_runs(name), lambda found: runs_table(found.items), as_json)
 
@@ -131,10 +131,10 @@ def body_of(query: QueryOut) -> dict[str, Any]:
 
 
 def confirm(*, yes: bool) -> None:
-    """Ask whether to go on.
+    """Ask for confirmation.
 
     Raises:
-        UsageError: nobody can be asked.
+        UsageError: standard input is no terminal.
         typer.Exit: the answer is no.
     """
     if yes:

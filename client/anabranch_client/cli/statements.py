@@ -25,9 +25,9 @@ Windows = Annotated[
     list[str] | None,
     typer.Option("--window", help="A duration for all aliases, or alias=duration (repeat)."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 Dialect = Annotated[
-    str | None, typer.Option(help="The statement's, by sqlglot's name; default: spark.")
+    str | None, typer.Option(help="SQL dialect, by sqlglot's name; default: spark.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""``anabranch stream``: register, show, change, fill and forget streams."""
+"""``anabranch stream``: register, show, change, fill and delete streams."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from anabranch_contract.rest.streams import StreamOptions, StreamOut
 #: that end the waiting.
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
-streams = typer.Typer(no_args_is_help=True, help="Register, show and forget streams.")
+streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
 
-Name = Annotated[str, typer.Argument(help="Its name.")]
+Name = Annotated[str, typer.Argument(help="Name of the stream.")]
 AheadOfClock = Annotated[
     str | None,
-    typer.Option(help="How far event times may be after the clock: a duration, or 'unbounded'."),
+    typer.Option(help="Maximum lead of event times over the clock: a duration, or 'unbounded'."),
 ]
 AheadOfStream = Annotated[
     str | None,
-    typer.Option(help="How far they may be after all earlier ones: a duration, or 'unbounded'."),
+    typer.Option(help="Maximum lead over all earlier event times: a duration, or 'unbounded'."),
 ]
 
 
-Description = Annotated[str | None, typer.Option(help="What it is, for people.")]
+Description = Annotated[str | None, typer.Option(help="Description for people.")]
 Site = Annotated[
     str | None,
     typer.Option(help="Site or machine of the executors that read it; '': any executors."),
 ]
 Retain = Annotated[
     str | None,
-    typer.Option(help="Tuples kept without any query: all, none, or a duration of event time."),
+    typer.Option(help="Tuples retained without any query: all, none, or a duration of event time."),
 ]
 
 
@@ -54,11 +54,9 @@ def stream_add(
     ] = None,
     path: Annotated[
         Path | None,
-        typer.Option(
-            "--path", help="Parquet file to replay, or folder that such files are put into."
-        ),
+        typer.Option("--path", help="Parquet file to replay, or folder that receives such files."),
     ] = None,
-    rows_per_batch: Annotated[int, typer.Option(min=1, help="For a file in --path.")] = 10_000,
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="Of a file in --path.")] = 10_000,
     format: Annotated[
         str | None,
         typer.Option(help="redis-stream, files, or a streaming format of Spark's."),
@@ -67,7 +65,7 @@ def stream_add(
         list[str] | None, typer.Option("--option", help="name=value, for --format (repeat).")
     ] = None,
     event_time: Annotated[str | None, typer.Option(help="The event-time column.")] = None,
-    lateness: Annotated[str | None, typer.Option(help="A duration, or 'unbounded'.")] = None,
+    lateness: Annotated[str | None, typer.Option(help="Allowed lateness, or 'unbounded'.")] = None,
     idle_timeout: Annotated[
         str | None, typer.Option(help="Silence after which its watermark moves with the others'.")
     ] = None,
@@ -75,7 +73,7 @@ def stream_add(
         bool | None,
         typer.Option(
             "--keep-late/--drop-late",
-            help="Keep rejected tuples (late, invalid, ahead) in files (default), or drop them.",
+            help="Keep rejected tuples (late, invalid, future) in files (default), or drop them.",
         ),
     ] = None,
     description: Description = None,
@@ -83,11 +81,11 @@ def stream_add(
     ahead_of_clock: AheadOfClock = None,
     ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
-        str | None, typer.Option(help="A window on every alias over it, in every query.")
+        str | None, typer.Option(help="Window on every alias over it, in every query.")
     ] = None,
     latest: Annotated[
         list[str] | None,
-        typer.Option(help="A key column: only the latest tuple of a key counts (repeat)."),
+        typer.Option(help="Key column: only the latest tuple per key joins (repeat)."),
     ] = None,
     retain: Retain = None,
     kind: Annotated[
@@ -95,11 +93,11 @@ def stream_add(
     ] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(help="A key column of a table: the last row of a key is there (repeat)."),
+        typer.Option(help="Key column of a table: its last row per key is kept (repeat)."),
     ] = None,
     on_bad_file: Annotated[
         str | None,
-        typer.Option(help="Of --format files: stop (default), or skip files that can't be read."),
+        typer.Option(help="With --format files: stop at (default) or skip unreadable files."),
     ] = None,
     on_changed_file: Annotated[
         str | None,
@@ -111,15 +109,16 @@ def stream_add(
     test: Annotated[
         bool,
         typer.Option(
-            "--test", help="Only look whether its source can be read and fits; register nothing."
+            "--test", help="Test whether its source can be read and fits; register nothing."
         ),
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Register a stream; columns come from --column, or from the file in --path. It ends with
-    1, too, where the stream is registered but its source can't be read; with --test, where it can't
-    be read or rows do not fit.
+    """Register a stream; columns come from --column, or from the file in --path.
+
+    Exit code 1 also if the stream is registered but its source can't be read; with --test, if the
+    source can't be read or rows do not fit.
     """
     source: dict[str, Any] | None = None
     columns = [_column(text) for text in column or ()]
@@ -213,19 +212,19 @@ def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> No
 def stream_set(
     name: Name,
     idle_timeout: Annotated[
-        str | None, typer.Option(help="A duration, or 'none': it may be silent for ever.")
+        str | None, typer.Option(help="A duration, or 'none' for no timeout.")
     ] = None,
     keep_late: Annotated[
         bool | None,
         typer.Option(
             "--keep-late/--drop-late",
-            help="Keep rejected tuples (late, invalid, ahead) in files, or drop them.",
+            help="Keep rejected tuples (late, invalid, future) in files, or drop them.",
         ),
     ] = None,
     accept_rejects: Annotated[
         bool,
         typer.Option(
-            "--accept-rejects", help="Accept what was rejected so far: health warns of more only."
+            "--accept-rejects", help="Acknowledge past rejects: health warns of new ones only."
         ),
     ] = False,
     description: Description = None,
@@ -233,13 +232,11 @@ def stream_set(
     ahead_of_clock: AheadOfClock = None,
     ahead_of_stream: AheadOfStream = None,
     ttl: Annotated[
-        str | None, typer.Option(help="A duration, or 'none': queries' own windows count.")
+        str | None, typer.Option(help="A duration, or 'none': only the queries' own windows apply.")
     ] = None,
     latest: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A key column: only the latest tuple of a key counts (repeat); or 'none'."
-        ),
+        typer.Option(help="Key column: only the latest tuple per key joins (repeat); or 'none'."),
     ] = None,
     retain: Retain = None,
     on_loss: Annotated[
@@ -248,7 +245,7 @@ def stream_set(
     ] = None,
     on_bad_file: Annotated[
         str | None,
-        typer.Option(help="stop, or skip files that can't be read and record them as unread."),
+        typer.Option(help="stop at unreadable files, or skip them and record them as unread."),
     ] = None,
     on_changed_file: Annotated[
         str | None,
@@ -259,7 +256,7 @@ def stream_set(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Change a stream's time-outs, bounds, late tuples and retention."""
+    """Change a stream's timeouts, bounds, handling of rejected tuples, and retention."""
     given = {
         "keep_late": keep_late,
         "description": description,
@@ -300,8 +297,9 @@ def stream_reread(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Read a table again; queries go on, and look up the rows before until all are read. With
-    --wait it ends with 1 where the source can't be read.
+    """Read a table again; queries look up the previous rows until all new ones are read.
+
+    With --wait: exit code 1 if the source can't be read.
     """
     with connect(url) as client:
         stream, failures = client.reread_stream(name), 0
@@ -347,7 +345,7 @@ def stream_push(
 
 @streams.command("rm")
 def stream_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Forget a stream that no query reads."""
+    """Delete a stream that no query reads."""
     with connect(url) as client:
         client.delete_stream(name)
     show({"deleted": name}, lambda _: f"stream {name} is gone", as_json)

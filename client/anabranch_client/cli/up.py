@@ -32,7 +32,7 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.spark_settings import VARIABLE, given_settings, is_local
 
 Folder = Annotated[
-    Path, typer.Option("--dir", help="Folder for state, results and logs; used again.")
+    Path, typer.Option("--dir", help="Folder for state, results and logs; reused by later starts.")
 ]
 #: Where a pipeline is kept unless another folder is named.
 HOME = Path(".anabranch")
@@ -46,8 +46,10 @@ _OWN_REDIS = (
 
 def up(
     folder: Folder = HOME,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
-    optimizer: Annotated[Optimizer, typer.Option(help="How queries are planned.")] = (
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the service; 0: any.")
+    ] = 8080,
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer of the plan.")] = (
         Optimizer.CLASH
     ),
     parallelism: Annotated[
@@ -116,7 +118,7 @@ def up(
 ) -> None:
     """Start Redis (or use ANABRANCH_REDIS_URL), service and runtime, and keep them running.
 
-    What dies is started again. Ctrl-C, or `anabranch down`, ends all of it.
+    Processes that die are restarted. Ctrl-C or `anabranch down` stops them all.
     """
     folder = folder.resolve()
     on_cluster = not is_local(master or "local")
@@ -189,7 +191,7 @@ def down(
     folder: Folder = HOME,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for its end.")] = 120.0,
 ) -> None:
-    """Stop the pipeline that `anabranch up` runs in a folder, in order, and wait until it has."""
+    """Stop the pipeline that `anabranch up` runs in a folder, and wait for its end."""
     folder = folder.resolve()
     try:
         refuse_held(folder)
@@ -198,7 +200,7 @@ def down(
     else:
         left = 0
         if holder_of(folder) is not None:
-            # It was killed. Held meanwhile, so that nobody starts while it is cleared.
+            # It was killed. The lock is held meanwhile, so that no other start races the clean-up.
             with held(folder):
                 left = len(reap(folder))
         typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))

@@ -18,7 +18,7 @@ from anabranch_client.render.excerpt import excerpt
 from anabranch_client.replay.document import YamlFile, read_yaml
 from anabranch_client.texts import read_utf8
 
-#: What a YAML file may have, and of a query what the file may have for all.
+#: Keys of a YAML file, and keys of a query that the file may set for all.
 _PARTS = ("queries", "owner", "tags")
 #: Cells of an excerpt.
 _WIDTH = 80
@@ -70,8 +70,8 @@ class Declaration:
         position: tuple[int, int] | None = None,
         kind: type[ClientError] = ClientError,
     ) -> ClientError:
-        """What is wrong with a field of a query, with its line, and the line of its statement that
-        ``position`` (line and column in it, from 1) is in.
+        """The error of a query's field, with its line in the file and the line of the statement at
+        ``position`` (line and column in the statement, from 1).
         """
         parts = [part for part in field.split(".") if part]
         line, sql = query.line(parts), query.body.get("sql")

@@ -1,7 +1,7 @@
-"""The statements of an SQL file, and where they begin.
+"""The statements of an SQL file, and their positions.
 
-The file is only divided: what is between two semicolons is left to the service to read. Semicolons
-in texts, quoted names and comments divide nothing.
+The file is only split at semicolons outside texts, quoted names and comments; the service parses
+the statements.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FileStatement:
     name: str | None
 
     def place(self, line: int, column: int) -> tuple[int, int]:
-        """Line and column of the file, from those of the statement."""
+        """Line and column in the file, from line and column in the statement."""
         return self.line + line - 1, column + (self.column - 1 if line == 1 else 0)
 
 

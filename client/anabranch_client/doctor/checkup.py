@@ -14,7 +14,7 @@ from anabranch_client.doctor.redis_server import check_redis
 
 
 def check_up(folder: Path, host: str, port: int, redis_url: str | None) -> Iterator[Finding]:
-    """What `anabranch up` would need in ``folder``, on ``host`` and ``port``."""
+    """Check the requirements of `anabranch up` in ``folder``, on ``host`` and ``port``."""
     yield check_python()
     yield check_packages()
     yield check_java(needed=installed("pyspark")["pyspark"] is not None)

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""Results of checks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Finding:
     """The result of a check.
 
     Attributes:
-        check: what was looked at.
-        said: what is there, or what is wrong.
-        remedy: what to do about it; empty: nothing.
+        check: name of the check.
+        said: the state, or the problem.
+        remedy: remedy of the problem; empty if there is none.
         facts: the same for programs.
     """
 

@@ -1,4 +1,4 @@
-"""Who holds a pipeline's folder: which process has its lock, with what command, and since when."""
+"""The process that holds the lock of a pipeline's folder: its command and its start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def check_holder(folder: Path) -> Finding:
-    """Who holds ``folder``."""
+    """The holder of ``folder``."""
     try:
         refuse_held(folder)
     except HeldError:
@@ -50,7 +50,7 @@ def described(process: psutil.Process) -> str:
 
 
 def owner(lock: Path) -> psutil.Process | None:
-    """The process that has locked a file, as the kernel says; None: nobody knows."""
+    """The process that has locked a file, from the kernel; None: unknown."""
     try:
         inode = str(lock.stat().st_ino)
         lines = [line.split() for line in _LOCKS.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What a pipeline takes of the machine: a port, and a folder on a disk."""
+"""Checks of the machine: a free port, and a folder on a disk."""
 
 from __future__ import annotations
 

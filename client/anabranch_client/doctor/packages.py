@@ -1,6 +1,6 @@
-"""Versions of Python and of packages, and whether they are those that anabranch is made for.
+"""Checks the versions of Python and of packages against the requirements of anabranch.
 
-Nothing is imported for it: an installation says what it is and what it needs.
+Nothing is imported: versions and requirements come from the metadata of installed packages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch_client.doctor.findings import Finding, Verdict
 _PACKAGE = "anabranch"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*(.*))?")
 _BOUND = re.compile(r"\s*(>=|<)\s*([0-9.]+)\s*")
-#: What others need than the client itself: it may be on another machine.
+#: Requirements of the other packages, which may be on another machine than the client.
 _CLIENT = "client"
 
 

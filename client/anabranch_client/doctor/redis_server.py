@@ -17,7 +17,7 @@ from anabranch_client.processes.redis_server import start_redis
 from anabranch_contract.connectors.addresses import masked
 
 _CHECK = "Redis"
-#: The first release that counts what is added to a stream, by which sources see a loss.
+#: The first release that counts the entries added to a stream, from which sources detect a loss.
 _LEAST = 7
 _SECONDS = 5.0
 

@@ -113,8 +113,8 @@ def spawn(
 ) -> Child:
     """Start ``argv``, its output appended to ``log``, ``extra`` added to the environment.
 
-    The kernel ends it with this process. That goes by the thread that starts it, so from other
-    threads than the main one it is started without.
+    The kernel ends it with this process. As this depends on the starting thread, processes started
+    by other threads than the main one do without.
 
     Args:
         name: for messages.
@@ -182,7 +182,7 @@ def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float)
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on just now."""
+    """A currently free TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -215,7 +215,7 @@ def last_line(log: Path) -> str:
 
 
 def signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    """Signal those of ``processes`` that are still there."""
+    """Signal the ``processes`` that are still running."""
     for process in processes:
         try:
             process.send_signal(number)

@@ -24,8 +24,8 @@ def tree(roots: Iterable[int]) -> list[psutil.Process]:
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """User and system time of ``processes`` and of the children that they have waited for.
 
-    A child that has ended is in its parent's account from the moment it is waited for, so the
-    sum over a tree misses nobody but those who were never waited for.
+    An ended child is in its parent's account once it is waited for, so the sum over a tree misses
+    only ended processes that were never waited for.
     """
     total = 0.0
     for process in processes:

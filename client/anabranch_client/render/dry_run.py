@@ -1,4 +1,4 @@
-"""Dry runs on the command line: what is to be assumed, and the answer as tables."""
+"""Dry runs on the command line: assumptions, and the answer as tables."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _float(text: str, value: str, option: str) -> float:
 
 
 def dry_run_detail(plan: DryRunOut, most: int | None = MAX_LINES) -> RenderableType:
-    """A plan that was only asked for: its cost, who pays it, what changes, why, and the plan.
+    """The plan of a dry run: cost, cost by query, changes, reasons, and the plan itself.
 
     Its tables have ``most`` lines; None: all.
     """
@@ -157,7 +157,7 @@ def shares_table(shares: SharesRecord, most: int | None = MAX_LINES) -> Renderab
 
 
 def effects_table(effects: EffectsOut, most: int | None = MAX_LINES) -> RenderableType:
-    """What of each query's results is kept under the present load, those that lose most first."""
+    """The share of each query's results kept under the present load, greatest loss first."""
     figures = ("now", "then", "needs")
     table = table_of("query", *figures, "", right=figures)
     table.title = (

@@ -14,8 +14,8 @@ _CUT = "…"
 def excerpt(text: str, line: int, column: int, width: int) -> str:
     """Line ``line`` of ``text`` and a caret under its ``column``, both from 1; empty: no such line.
 
-    Both lines take less than ``width`` cells: what is too long is cut on the side that is further
-    from the caret. A column after the end of the line is the place behind it.
+    Both lines take less than ``width`` cells: a longer line is cut on the side further from the
+    caret. A column after the end of the line is the place behind it.
 
     >>> print(excerpt("SELECT a\\nFROM b", 2, 6, 80))
       2 | FROM b
@@ -46,7 +46,7 @@ def _plain(text: str) -> str:
 
 
 def _cut(before: str, after: str, room: int) -> tuple[str, str]:
-    """What is left of both sides of a caret in ``room`` cells, an ellipsis where one is cut."""
+    """Both sides of a caret cut to ``room`` cells, with an ellipsis on each cut side."""
     left = room // 2
     if cell_len(before) <= left:
         return before, _head(after, room - cell_len(before))

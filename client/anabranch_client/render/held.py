@@ -10,7 +10,7 @@ from anabranch_client.render.tables import facts_table, number
 from anabranch_client.times import moment
 from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
-#: What comes next, by the state.
+#: Next steps, by state.
 NEXT = {
     "waiting": "waits: anabranch plan approve, or refuse",
     "approved": "approved: published at the next boundary",

@@ -1,4 +1,4 @@
-"""What a look at a source has found, as rich tables; no logic but layout."""
+"""The result of a source test, as rich tables; layout only."""
 
 from __future__ import annotations
 

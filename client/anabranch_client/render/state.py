@@ -24,7 +24,7 @@ def stores_table(found: Mapping[str, Any]) -> RenderableType:
 
 
 def live_table(found: Mapping[str, Any]) -> RenderableType:
-    """All stores of a running pipeline, a line each, with what was asked of them."""
+    """All stores of a running pipeline, one per line, with their reads."""
     return Group(facts_table(_standing(found)), _stores(found, _ASKED))
 
 
@@ -137,7 +137,7 @@ def compacted(found: Mapping[str, Any]) -> RenderableType:
 
 
 def merged(found: Mapping[str, Any]) -> RenderableType:
-    """What has become of result files."""
+    """The outcome of merging result files."""
     before, after = number(found["before"]), number(found["after"])
     return Text(f"{before} result files became {after}, {size(found['bytes'])}")
 

@@ -39,7 +39,7 @@ from anabranch_contract.rest.queries import (
 )
 from anabranch_contract.rest.slo import Slo
 
-#: Columns of a table that nobody has to fit anywhere, and those that any terminal is taken to have.
+#: Width of a table that need not fit a terminal, and least width assumed of a terminal, in columns.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
 #: Edges that are named with what they send to other hosts.
 MOST_EDGES = 5
@@ -59,7 +59,7 @@ def print_json(document: Any) -> None:
 
 
 def read_by_a_person() -> bool:
-    """Whether standard output is a terminal; what is piped is cut nowhere."""
+    """Whether standard output is a terminal; piped output is never cut."""
     return Console().is_terminal
 
 
@@ -314,7 +314,7 @@ def query_detail(query: QueryOut) -> RenderableType:
 
 
 def missed_notes(missed: Sequence[MissedOut]) -> list[Text]:
-    """A warning for each stream of which rows were read before and not stored."""
+    """A warning for each stream with rows that were read before and not stored."""
     return [Text(f"warning: {m.message}; {m.remedy}", style="bold yellow") for m in missed]
 
 
@@ -413,7 +413,7 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
 
 
 def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
-    """What a plan is expected to send between hosts in a batch; nothing on one host."""
+    """The expected traffic between hosts per batch; nothing on one host."""
     if expected is None:
         return {}
     edges: dict[str, dict[str, float]] = expected["edges"]
@@ -432,7 +432,7 @@ def _first(texts: Sequence[str]) -> str:
 
 
 def _ahead(asked: Sequence[Mapping[str, Any]] | None) -> dict[str, object]:
-    """What probes ask for before they probe, and how many tuples are expected to be left."""
+    """Look-ahead filters of probes, and the expected number of remaining tuples."""
     if not asked:
         return {}
     texts = [
@@ -443,7 +443,7 @@ def _ahead(asked: Sequence[Mapping[str, Any]] | None) -> dict[str, object]:
 
 
 def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
-    """The values of which a plan deals new rows to several hosts; nothing where it deals none."""
+    """The values whose new rows a plan spreads over several hosts; nothing without such values."""
     if not dealt:
         return {}
     values: list[dict[str, Any]] = dealt["values"]
@@ -551,11 +551,11 @@ def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
 
 
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:
-    """Sentences about sharing between queries; what most of them share comes first.
+    """Sentences about sharing between queries, the most widely shared parts first.
 
-    Intermediate results that several queries probe, and paths of steps that are executed once
-    for several queries. Of two paths of which one begins the other, with the same users, only
-    the longer is named.
+    They name intermediate results that several queries probe, and paths of steps executed once for
+    several queries. If a path is the beginning of another with the same users, only the longer is
+    named.
     """
     queries = {query["id"] for query in explain.get("queries", ())}
     kept = {(k["mir"], k["owner"]): k["label"] for k in explain.get("maintenance", ())}

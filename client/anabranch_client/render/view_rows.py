@@ -1,4 +1,4 @@
-"""Rows of a view as text, and what is missing of them in words."""
+"""Rows of a view as text, with remarks on missing ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def estimate(value: ScaledOut) -> str:
 
 
 def view_remarks(found: ViewRowsOut) -> Iterator[str]:
-    """What to say of the rows."""
+    """Remarks on the rows."""
     known = "nothing is known yet" if found.version is None else f"version {found.version}"
     yield f"{len(found.rows)} of {found.total} rows, {known}"
     if found.completeness < 1 or found.blind or found.partial:

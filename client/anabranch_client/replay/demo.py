@@ -53,9 +53,8 @@ class DemoResult:
     Attributes:
         report: the replay's report.
         comparisons: query -> results against the oracle.
-        epoch: the epoch whose costs and sharing are shown: the last of those that had the
-            most queries.
-        shared: in sentences, what that epoch's plan shares.
+        epoch: the epoch whose costs and sharing are shown: the last one with the most queries.
+        shared: the sharing of that epoch's plan, in sentences.
     """
 
     report: dict[str, Any]

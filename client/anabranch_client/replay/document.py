@@ -15,7 +15,7 @@ from anabranch_client.texts import read_utf8
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """What a file says, and its nodes."""
+    """The parsed content of a file, and its nodes."""
 
     document: object
     root: yaml.Node | None

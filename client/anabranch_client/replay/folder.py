@@ -21,7 +21,7 @@ from anabranch_client.supervise.home import refuse_held
 #: The file that says whose a folder is. It is locked for as long as a replay writes there.
 MARK = ".anabranch-replay"
 _VERSION = 1
-#: What only the processes need, and what is left at the end. (``tpch`` is the demo's input.)
+#: Files needed only by the processes, and files kept at the end (``tpch``: the demo's input).
 _WORKING = ("state", "redis", "service.port", "admin.token")
 _LASTING = ("results", "logs", "report.json", "tpch")
 

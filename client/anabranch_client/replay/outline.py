@@ -1,4 +1,4 @@
-"""What a replay would do: its streams, its queries, and from which batch on these are active."""
+"""Outline of a replay: its streams, its queries, and their first batches."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def outline_table(found: Mapping[str, Any]) -> RenderableType:
 
 
 def notes(scenario: Scenario) -> Iterator[str]:
-    """What is allowed and yet probably not meant."""
+    """Warnings: valid settings that are probably unintended."""
     for query in scenario.queries:
         if scenario.begins(query) is None:
             yield (

@@ -1,7 +1,7 @@
-"""What the service would refuse of a scenario: asked before Spark is started.
+"""Refusals of a scenario by the service, collected before Spark is started.
 
-The service is started by itself, in a folder that is removed again. It gets the streams, and each
-query is planned as the only one: what is refused so would be refused when its batch comes.
+The service is started alone, in a temporary folder. It gets the streams, and each query is planned
+standalone: a query refused here would be refused when its batch comes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rehearse(scenario: Scenario) -> None:
 
 
 def refused(scenario: Scenario, client: Client) -> Iterator[RefusedError]:
-    """What the service at ``client`` refuses; queries only if it has all streams."""
+    """The refusals of the service at ``client``; queries only if it accepted all streams."""
     streams: list[RefusedError] = []
     for stream in scenario.streams:
         streams += _asked(f"streams.{stream.name}", partial(register_stream, stream, client))

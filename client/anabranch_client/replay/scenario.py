@@ -1,9 +1,9 @@
 """A scenario: recorded streams, queries that come and go by batch number, planner settings.
 
-Everything that can be known to be wrong before a process is started is found here, and said in a
-line each that names the field: unknown keys, files that are missing or no Parquet, types that no
-stream can have, columns that are not there, durations that nobody can read, queries that come when
-all is over. What takes a planner to judge (the SQL itself) is left to the service (``rehearsal``).
+All errors that can be found before a process is started are reported here, one line each with the
+field: unknown keys, missing files or files other than Parquet, unsupported column types, missing
+columns, malformed durations, queries that begin after the last batch. SQL is checked by the service
+(``rehearsal``).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Scenario:
 
     @property
     def batches(self) -> int:
-        """How many batches the scenario has: those of its longest stream."""
+        """The number of batches of the scenario: that of its longest stream."""
         return max((s.batches for s in self.streams), default=0)
 
     def begins(self, query: ScenarioQuery) -> int | None:
@@ -115,7 +115,7 @@ def load_scenario(path: Path) -> Scenario:
     """Read a scenario file; stream paths are relative to the file's own folder.
 
     Raises:
-        ScenarioError: naming the field and the remedy, with all else that is wrong likewise.
+        ScenarioError: each error with its field and remedy.
     """
     entries = parse_scenario(read_yaml(path))
     scenario = Scenario(

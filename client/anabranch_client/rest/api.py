@@ -72,7 +72,7 @@ class Calls:
         **options: Unpack[StreamOptions],
     ) -> Call[StreamOut]:
         """Register a stream with (name, type) columns; ``ttl`` is a window on every alias over it,
-        ``latest`` the key of which only the latest count. An option that is None is left out.
+        ``latest`` a key: only its latest tuple joins. Options that are None are omitted.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
         return Call("POST", "/v1/streams", StreamOut.read, body)
@@ -128,7 +128,7 @@ class Calls:
 
     @method
     def delete_stream(self, name: str) -> Call[None]:
-        """Forget a stream that no query reads."""
+        """Delete a stream that no query reads."""
         return Call("DELETE", _path("streams", name), _nothing)
 
     @method
@@ -204,11 +204,11 @@ class Calls:
         tags: Sequence[str] = (),
         page: int | None = None,
     ) -> Call[calls.Page[QueryOut]]:
-        """Queries in order of registration, page by page: those that fit all that is given.
+        """Queries that match all filters, in order of registration, fetched page by page.
 
         ``find`` is a text in the id, title, owner, a tag or the statement. Queries read all of
-        ``streams``, have all ``tags``, and are in any ``status``. ``page``: how many are asked for
-        at a time, 100 unless told, 1000 at most.
+        ``streams``, have all ``tags``, and are in any ``status``. ``page``: queries per
+        request, 100 by default, at most 1000.
         """
         given = _given(find=find, owner=owner, limit=None if page is None else str(page))
         several = {"stream": list(streams), "status": list(status), "tag": list(tags)}
@@ -251,7 +251,7 @@ class Calls:
 
     @method
     def resume_query(self, name: str) -> Call[QueryOut]:
-        """Begin another run of a query that is paused."""
+        """Resume a paused query with a new run."""
         return Call("POST", f"{_path('queries', name)}:resume", QueryOut.read)
 
     @method
@@ -317,7 +317,7 @@ class Calls:
         """Measurements of the newest ``last`` periods: rates, steps and sizes of stores.
 
         Args:
-            forecast: say what is expected of rates and steps as well.
+            forecast: include forecasts of rates and steps.
         """
         params = {"last": str(last), "forecast": str(forecast).lower()}
         return Call("GET", "/v1/series", SeriesOut.read, params=params)
@@ -405,7 +405,7 @@ class Calls:
 
     @method
     def refuse_plan(self, version: str) -> Call[HeldPlanOut]:
-        """Refuse the plan that waits, as it was seen; arguments and errors likewise."""
+        """Refuse the held plan of that version; arguments and errors as for ``approve_plan``."""
         return Call("POST", "/v1/plan/held:refuse", HeldPlanOut.read, headers={"If-Match": version})
 
     @method
@@ -455,12 +455,12 @@ class Calls:
 
     @method
     def revoke_token(self, ident: str) -> Call[TokenOut]:
-        """Refuse a token from now on."""
+        """Revoke a token at once."""
         return Call("DELETE", _path("tokens", ident), TokenOut.read)
 
     @method
     def audit(self, kind: str = "change", *, limit: int = 100) -> Call[list[AuditRecord]]:
-        """Who did what, newest first: ``change``, ``push`` or ``refusal``."""
+        """Audit entries of a kind, newest first: ``change``, ``push`` or ``refusal``."""
         params = {"kind": kind, "limit": str(limit)}
         return Call("GET", "/v1/audit", lambda doc: AuditPage.read(doc).items, params=params)
 
@@ -621,7 +621,7 @@ def _stream_body(
 
 
 def _given(**values: Any) -> JsonObject:
-    """``values`` without those that are None; mappings as JSON has them."""
+    """``values`` without None; mappings as in JSON."""
     return {
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in values.items()

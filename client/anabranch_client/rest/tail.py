@@ -28,7 +28,7 @@ class TailEvent:
 
     Attributes:
         kind: ``row``; ``gap``: rows are missing here (``missed`` of them, None: unknown);
-            ``live``: what was at hand has been sent, new results follow; ``end``.
+            ``live``: all stored results have been sent, new ones follow; ``end``.
         id: the row's place among the query's results, ``batch:number``.
         row: column -> value, for a row.
         detail: fields of other events: ``missed``, ``results`` or ``reason``.
@@ -58,7 +58,7 @@ class Follower:
     _answered: bool = False
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request that goes on after what has been received."""
+        """The request that continues after the last received event."""
         self._rest = b""
         params = {"from": "start" if self.from_start else "now"}
         if self.limit is not None:

@@ -15,10 +15,10 @@ TOKEN_FILE_VARIABLE = "ANABRANCH_TOKEN_FILE"
 
 
 def given_token(file: Path | None = None) -> str:
-    """The token in ``file``, or in what the environment names; empty: none is given.
+    """The token in ``file``, or from the environment; empty if none is given.
 
     Raises:
-        UsageError: the file can't be read, or it holds what is no token.
+        UsageError: the file can't be read, or does not contain a token.
     """
     named = os.environ.get(TOKEN_FILE_VARIABLE)
     if file is None and os.environ.get(TOKEN_VARIABLE):

@@ -48,7 +48,7 @@ class Holder:
         return f"process {self.pid} (since {self.since}{address})"
 
     def process(self) -> psutil.Process | None:
-        """Its process; None if it has ended, whoever has its number now."""
+        """Its process; None if it has ended, even if another process has its number now."""
         try:
             found = psutil.Process(self.pid)
             return found if found.create_time() == self.created else None
@@ -127,7 +127,7 @@ def refuse_held(folder: Path) -> None:
 
 
 def holder_of(folder: Path) -> Holder | None:
-    """Whoever is written down as the holder of ``folder``, alive or not."""
+    """The recorded holder of ``folder``, alive or not."""
     try:
         return Holder(**json.loads((folder / "up.json").read_text()))
     except (OSError, ValueError, TypeError):
@@ -135,14 +135,14 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def reap(folder: Path) -> list[psutil.Process]:
-    """End what an ``up`` that was killed has left running; only for whoever holds ``folder``."""
+    """End the processes left by a killed ``up``; only for the holder of ``folder``."""
     left = left_behind(folder)
     kill_all(left)
     return left
 
 
 def left_behind(folder: Path) -> list[psutil.Process]:
-    """What the `up` that is written down in ``folder`` has started and still runs."""
+    """The running processes of the `up` recorded in ``folder``."""
     last = holder_of(folder)
     return [] if last is None else [p for p in psutil.process_iter() if _token(p) == last.token]
 

@@ -206,7 +206,7 @@ def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
 
 
 def _progressed(now: Situation, at: float) -> Situation:
-    """End the rows of the runtime, whose work this is, and of those that bore it for a while."""
+    """Reset the failures of the runtime, which made progress, and of members up long enough."""
     for member, standing in now.members.items():
         settled = standing.phase is Phase.UP and at - standing.since >= SETTLED
         if standing.failures and (settled or member is Member.RUNTIME):
@@ -222,7 +222,7 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
     actions: list[Action] = []
     for member, standing in now.members.items():
         if lapse or (member is Member.RUNTIME and not reachable):
-            # Nobody could be heard: that says nothing about who can't be.
+            # No signs could be received: their absence proves nothing about a member.
             starting = standing.phase is Phase.STARTING
             standing = replace(standing, heard=at, since=at if starting else standing.since)
             now = now.put(member, standing)

@@ -77,7 +77,7 @@ class Signs:
         except redis.RedisError:
             return
         self.redis_at = now = time.monotonic()
-        # Whoever wrote what is no document: it is no sign of life.
+        # A malformed document is no sign of life.
         with contextlib.suppress(ValueError, TypeError, AttributeError):
             if beat is not None:
                 self.beat = (now, Heartbeat.loads(str(beat)))

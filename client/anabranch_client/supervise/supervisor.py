@@ -64,7 +64,7 @@ class Supervisor:
         home: its folder, which is held.
         say: called with each line for people.
         ready: called once everything works.
-        stop: set by whoever wants it to end.
+        stop: set to end it.
         url: of the service; empty before that listens.
     """
 

@@ -29,7 +29,7 @@ from anabranch_client.support.redaction import Redactor
 VERSION = 1
 #: Packages whose versions are in it.
 PACKAGES = ("anabranch", "Python", "pyspark", "redis", "highspy", "sqlglot", "numpy", "pyarrow")
-#: File in the bundle -> what the service is asked for.
+#: File in the bundle -> path of the request to the service.
 QUESTIONS = {
     "health.json": "/healthz",
     "ready.json": "/readyz",
@@ -62,7 +62,7 @@ class Bundle:
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, make: Callable[[], str]) -> None:
-        """Add a text, if it can be had."""
+        """Add a text; if ``make`` fails, note it as missing."""
         try:
             text = make()
         except Exception as cause:  # noqa: BLE001 - the other parts are worth as much
@@ -71,7 +71,7 @@ class Bundle:
         self.archive.writestr(name, self.redactor.text(text))
 
     def add_document(self, name: str, make: Callable[[], Any]) -> None:
-        """Add a JSON document, likewise."""
+        """Add a JSON document, with secrets masked; see :meth:`add`."""
         self.add(name, lambda: json.dumps(self.redactor.document(make()), indent=1))
 
 
@@ -90,8 +90,8 @@ def write_bundle(
         Part -> why it is missing.
 
     Args:
-        out: the file, which nobody else may read.
-        token: of a role that may read; None: as for other commands.
+        out: the file, readable by its owner only.
+        token: of a role with read access; None: as for other commands.
         redis_url: looked at in the checks of this machine; None: none.
 
     Raises:
@@ -134,10 +134,10 @@ def _about(url: str, bundle: Bundle) -> dict[str, Any]:
 
 
 def answer(http: httpx.Client, path: str) -> httpx.Response:
-    """The service's answer. One that refuses is of use too where it says what is not well.
+    """The service's answer; ``/readyz`` is useful even as an error, as it names the problem.
 
     Raises:
-        httpx.HTTPError: there is none, or it is a refusal.
+        httpx.HTTPError: no answer, or an error of another path.
     """
     response = http.get(path)
     if path != "/readyz":

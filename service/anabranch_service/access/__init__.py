@@ -1,1 +1,1 @@
-"""Who may do what: tokens, roles, the audit log."""
+"""Access control: tokens, roles, the audit log."""

@@ -1,7 +1,7 @@
-"""The administrator's first token: where tokens are required, somebody must have one.
+"""The administrator's first token, needed to create others where tokens are required.
 
-It is in a file that only the service's user can read. Whoever may read it may administer the
-service, so the log names the file's path, never its content.
+It is kept in a file that only the service's user can read. Its content grants administration of the
+service, so the log names only the file's path.
 """
 
 from __future__ import annotations

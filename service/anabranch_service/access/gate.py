@@ -75,7 +75,7 @@ class Gate:
 
         Raises:
             Unauthorized: there is no token, or it is unknown, expired or revoked.
-            TooManyFailures: likewise, and the address has failed too often.
+            TooManyFailures: as Unauthorized, from an address with too many failures.
             Forbidden: the token's role is not enough.
         """
         if need is Need.NOTHING:

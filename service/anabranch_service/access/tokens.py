@@ -135,7 +135,8 @@ class Tokens:
         """
         kept = await self.all()
         if len(kept) >= MOST_TOKENS:
-            # The record of the first one says that it was revoked: without it, it is accepted anew.
+            # The record of the first token keeps its revocation: without it, the token would be
+            # valid again.
             first = "" if self.first is None else self.first.id
             ended = [r.id for r in kept if not r.usable(now) and r.id != first]
             if not ended:

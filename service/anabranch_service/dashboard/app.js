@@ -161,8 +161,8 @@ function dealt(hot) {
   const named = hot.values.slice(0, MOST_DEALT).map(({ attribute, value }) => `${attribute} = ${value || "?"}`);
   const more = hot.values.length - named.length;
   return [
-    ["dealt to several hosts", named.join(", ") + (more ? ` and ${more} more` : "")],
-    ["busiest host", `${hot.after.toFixed(2)} × the mean; ${hot.before.toFixed(2)} × were nothing dealt`],
+    ["spread over several hosts", named.join(", ") + (more ? ` and ${more} more` : "")],
+    ["busiest host", `${hot.after.toFixed(2)} × the mean; ${hot.before.toFixed(2)} × without spreading`],
   ];
 }
 
@@ -208,12 +208,12 @@ function showEpoch(epoch, running) {
     const { error, measurements } = epoch.costs;
     const by =
       error === null
-        ? "constants that were not measured yet"
-        : `constants that explain ${measurements} measurements but for ${(error * 100).toFixed(0)} %`;
+        ? "default constants, not measured yet"
+        : `constants fitted to ${measurements} measurements, error ${(error * 100).toFixed(0)} %`;
     notes.push(`Costs are CPU seconds an epoch, by ${by}.`);
   }
   if (epoch.assumed.length) {
-    notes.push(`Not measured yet, so assumed: how many tuples ${epoch.assumed.join(", ")} receive.`);
+    notes.push(`Assumed, not measured yet: arrivals of ${epoch.assumed.join(", ")}.`);
   }
   const rejected = Object.entries(epoch.rejected);
   if (rejected.length) {
@@ -316,7 +316,7 @@ function showPlan(epoch) {
   at("trees").replaceChildren(
     ...(trees.length
       ? trees.map((tree) => drawTree(tree, colour))
-      : [make("p", { className: "empty", text: "Nothing to probe: no query is planned." })]),
+      : [make("p", { className: "empty", text: "No probes: no query is planned." })]),
   );
   highlight(at("trees"), selected.query);
   showSteps(trees);
@@ -482,7 +482,7 @@ async function showSeries(names) {
   ].filter(Boolean);
   at("series-note").textContent = series.periods.length
     ? `${series.periods.length} periods, ${span(seconds * 1e6)}${omitted.length ? `; ${omitted.join(" and ")} not shown` : ""}`
-    : "Nothing yet: the first figures come a few seconds after the first batch.";
+    : "No figures yet: the first follow a few seconds after the first batch.";
   at("rates").replaceChildren(...relations.rows.map((r) => courseRow(r, null, `${short(r.now ?? 0)} per second`)));
   at("ratios").replaceChildren(
     ...dearest.rows.map((s) =>

@@ -39,7 +39,7 @@ export class Changing {
 
   async save() {
     const body = this.#body();
-    this.saved.textContent = body ? "" : "Nothing is changed.";
+    this.saved.textContent = body ? "" : "No changes.";
     if (!body) return;
     const work = () => submit(this.path, "PATCH", body, { "if-match": this.shown.tag });
     if (await act(this.refusal, work, this.refresh, this.form)) {
@@ -50,6 +50,6 @@ export class Changing {
     await this.refresh();
     if (this.shown.tag === this.newest.tag) return;
     this.show();
-    this.saved.textContent = "Somebody else has changed it meanwhile: this is the newest version.";
+    this.saved.textContent = "It was changed by another user: this is the newest version.";
   }
 }

@@ -9,7 +9,7 @@ const MAX_CHANGES = 10;
 const MAX_REVISIONS = 20;
 
 const LATER =
-  "Costs are split after publication where many queries are planned, and only of an epoch that no other follows meanwhile.";
+  "For many queries, costs are split after publication, unless another epoch follows meanwhile.";
 
 /** The dearest queries with their shares, a text in place of none, and a note on what is missing. */
 export function shares(epoch) {
@@ -26,7 +26,7 @@ export function shares(epoch) {
 /** What is new and what is gone, stores before steps, dearest first. */
 export function changes(epoch) {
   const diff = epoch?.diff;
-  if (!diff) return { title: "What changed", cost: "", count: epoch?.diff_reason ?? "", lines: [] };
+  if (!diff) return { title: "Changes", cost: "", count: epoch?.diff_reason ?? "", lines: [] };
   const all = [
     ...lines(diff.stores.built, "store ", false),
     ...lines(diff.steps.added, "", false),
@@ -40,10 +40,10 @@ export function changes(epoch) {
     ? "Nothing: the same steps and stores."
     : `Steps: ${added.count} new, ${removed.count} gone, ${kept.count} kept. ` +
       `Stores: ${built.count} new, ${dropped.count} gone, ${retained.count} kept.` +
-      (total > shown.length ? ` The dearest ${shown.length} of ${total}:` : "");
+      (total > shown.length ? ` The costliest ${shown.length} of ${total}:` : "");
   const before = diff.cost_before === null ? "unknown" : round(diff.cost_before);
   return {
-    title: `What changed since epoch ${diff.epoch}`,
+    title: `Changes since epoch ${diff.epoch}`,
     cost: `cost ${before} → ${round(diff.cost_after)} by the same statistics`,
     count,
     lines: shown,
@@ -103,7 +103,7 @@ export function showRevisions(table, note, items, gain) {
 function empty(items, gain) {
   if (items === null) return "No epoch so far.";
   if (gain === null) return "The rules of an epoch are not revised (settings: revision_gain).";
-  return `The rules are those that the epoch began with. They are revised where that saves ${percent(gain)} or more.`;
+  return `No revisions in this epoch. Rules are revised where that saves ${percent(gain)} or more.`;
 }
 
 function line(row) {

@@ -4,7 +4,7 @@ import { make, percent } from "./dom.js";
 import { short } from "./graph.js";
 import { length } from "./times.js";
 
-const compared = (share) => `${percent(Math.abs(share))} ${share < 0 ? "more" : "less"} CPU time than each alone`;
+const compared = (share) => `${percent(Math.abs(share))} ${share < 0 ? "more" : "less"} CPU time than standalone plans`;
 
 /** CPU seconds for people. */
 function cpu(seconds) {
@@ -28,7 +28,7 @@ export function showCost(list, text, epoch, saving) {
     ? [
         [`this plan (${epoch.optimizer})`, epoch.cost, true],
         ["equal prefixes shared", epoch.shared_cost, false],
-        ["each query alone", epoch.individual_cost, false],
+        ["each query standalone", epoch.individual_cost, false],
       ]
     : [];
   const most = Math.max(1e-9, ...lines.map(([, cost]) => cost ?? 0));

@@ -72,7 +72,7 @@ export function say(error) {
   if (error?.status) {
     at("banner").textContent = error.status === 401 ? "This service requires a token: sign in above." : `Not allowed: ${error.message}.`;
   } else if (error) {
-    at("banner").textContent = `The service does not answer (${error.message}). What is shown is the last that it said; it is asked again by itself. If it stays so, look whether the service runs.`;
+    at("banner").textContent = `The service does not answer (${error.message}). The page shows its last answer and retries automatically. If this persists, check that the service is running.`;
   }
 }
 

@@ -60,12 +60,12 @@ function showTotals() {
     reads
       ? [
           ["tuples sent", count(reads.probes)],
-          ["found a partner", percent(reads.hit_rate)],
-          ["looked into per tuple", short(reads.read_amplification)],
+          ["hit rate", percent(reads.hit_rate)],
+          ["segments read per tuple", short(reads.read_amplification)],
           ["excluded by filters", percent(reads.filtered_share)],
-          ["passed over unasked", percent(reads.passed_share)],
+          ["skipped without a filter", percent(reads.passed_share)],
         ]
-      : [["measured", state?.epoch > 0 ? `no tuple probed a store in epoch ${state.epoch - 1}` : "nothing yet: figures come when the first epoch has ended"]],
+      : [["measured", state?.epoch > 0 ? `no tuple probed a store in epoch ${state.epoch - 1}` : "nothing yet: figures follow the first epoch"]],
   );
 }
 
@@ -101,7 +101,7 @@ function showList() {
       queries(s.queries),
     ),
   );
-  fill(at("list").tBodies[0], lines, 10, all ? "No store is like that." : "Nothing is stored yet.");
+  fill(at("list").tBodies[0], lines, 10, all ? "No matching store." : "Nothing is stored yet.");
 }
 
 function showDetail() {
@@ -124,7 +124,7 @@ function showDetail() {
     ["space amplification", detail.space_amplification?.toFixed(2) ?? "–"],
     ["write amplification", detail.write_amplification?.toFixed(2) ?? "–"],
     ["hit rate", percent(detail.reads?.hit_rate)],
-    ["looked into per tuple", short(detail.reads?.read_amplification)],
+    ["segments read per tuple", short(detail.reads?.read_amplification)],
     ["partitions", split],
     ["batches", `${span || "–"}${detail.growing ? "" : ", ended"}`],
     ...(where ? [["filter", where]] : []),
@@ -149,8 +149,8 @@ function showSegments() {
   const [width, left, height] = [1200, 46, 220];
   const found = picture(detail.parts, axis, { width, left, height });
   const notes = [];
-  if (detail.parts_batch === null) notes.push("The runtime has not told of them yet.");
-  else if (!found) notes.push("It holds none.");
+  if (detail.parts_batch === null) notes.push("Not reported by the runtime yet.");
+  else if (!found) notes.push("No segments.");
   else {
     const tall = found.bottom + 22;
     const text = `${detail.parts.length} segments, ${found.lines.length} partitions, along ${axis === "time" ? "event time" : "batches"}`;
@@ -174,7 +174,7 @@ function showSegments() {
       svg.append(element("text", { x: tick.x, y: tall - 4, class: "small", "text-anchor": anchor }, tick.text));
     });
     at("segments").replaceChildren(svg);
-    notes.push(`As of before batch ${detail.parts_batch}; a bar is as high as its segment has bytes.`);
+    notes.push(`As of before batch ${detail.parts_batch}; the height of a bar is the size of its segment.`);
     if (found.undated) notes.push(`${found.undated} segments have no event time.`);
     if (found.omitted) notes.push(`${found.omitted} more partitions are not drawn.`);
   }
@@ -200,7 +200,7 @@ function chart(title, value, text, top = null) {
   const [width, height] = [360, 90];
   const found = line(detail.history, value, { width, height, top });
   const heading = make("h3", { text: title });
-  if (!found) return make("div", {}, heading, make("p", { className: "muted", text: "Nothing was asked yet." }));
+  if (!found) return make("div", {}, heading, make("p", { className: "muted", text: "No reads yet." }));
   const label = `${title}, epochs ${range([found.from, found.to])}: last ${text(found.last)}, between ${text(found.least)} and ${text(found.greatest)}`;
   const svg = element("svg", { viewBox: `-4 -6 ${width + 8} ${height + 30}`, role: "img", "aria-label": label, class: "chart" });
   svg.append(
@@ -239,12 +239,12 @@ function showIndexes() {
       number(percent(i.life.filtered_share)),
     ),
   );
-  fill(at("indexes").tBodies[0], rows, 8, "It has none.");
+  fill(at("indexes").tBodies[0], rows, 8, "No indexes.");
   const reads = detail.reads ?? detail.life;
   const ways = [
-    ["passed over: other batches", reads.by_batch],
-    ["passed over: another partition", reads.by_partition],
-    ["passed over: another time", reads.by_time],
+    ["skipped: other batches", reads.by_batch],
+    ["skipped: other partition", reads.by_partition],
+    ["skipped: other event time", reads.by_time],
     ["excluded by its filter", reads.filtered],
     ["looked into", reads.looked],
   ];
@@ -269,7 +269,7 @@ function showReaders() {
     make(
       "tr",
       {},
-      make("td", { className: "name", text: new Names([], [detail]).text(r.edge), title: r.fill ? "where an intermediate result has gaps" : "" }),
+      make("td", { className: "name", text: new Names([], [detail]).text(r.edge), title: r.fill ? "fills gaps of an intermediate result" : "" }),
       make("td", { text: r.start ?? "–" }),
       make("td", { text: r.key.join(", ") || "–" }),
       number(count(r.statistics?.probes)),
@@ -277,7 +277,7 @@ function showReaders() {
       queries(r.queries),
     ),
   );
-  fill(at("readers").tBodies[0], rows, 6, "Nobody reads it at present.");
+  fill(at("readers").tBodies[0], rows, 6, "No readers at present.");
   at("readers-note").textContent = detail.readers_omitted ? `${detail.readers_omitted} more edges are not listed.` : "";
 }
 

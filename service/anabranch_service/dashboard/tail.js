@@ -77,7 +77,7 @@ export class Tail {
           if (kind === "row") this.take(id, JSON.parse(data));
           if (kind === "end") {
             const { reason } = JSON.parse(data);
-            this.say(reason === "unauthorized" ? "the token is not accepted any more" : `the query is ${reason}`);
+            this.say(reason === "unauthorized" ? "the token is no longer accepted" : `the query is ${reason}`);
             return;
           }
         }

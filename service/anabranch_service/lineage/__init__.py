@@ -1,1 +1,1 @@
-"""OpenLineage events: which columns of which streams a query's results are made of."""
+"""OpenLineage events: the source columns of a query's results."""

@@ -1,7 +1,7 @@
-"""The columns that a query's results are made of, exactly: by its normal form. Pure functions.
+"""Column lineage of a query, exact by its normal form. Pure functions.
 
-*Direct*: a column whose value is in the result's. *Indirect*: one that decides whether there is a
-row, or which: keys of joins, filters, what is grouped and sorted by.
+*Direct*: a column whose value enters the result column. *Indirect*: one that decides which rows
+exist: keys of joins, filters, grouping and sort keys.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
 
 
 def _of_view(view: View, below: _Layer) -> set[Origin]:
-    """What a view groups, filters and sorts by."""
+    """Grouping, filter and sort columns of a view."""
     above = _grouped(view, below)
     keys = [name for name, _ in view.keys]
     keys += [view.window.column] if view.window is not None else []
@@ -109,7 +109,7 @@ def _below_view(query: JoinQuery) -> _Layer:
 
 
 def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
-    """What expressions over a view's groups may read."""
+    """Columns that expressions over a view's groups may read."""
     if not view.grouped:
         return dict(below)
     found = {name: below.get(name, frozenset()) for name, _ in view.keys}
@@ -134,7 +134,7 @@ def _project(outputs: Iterable[Output], below: _Layer) -> dict[str, frozenset[Or
 
 
 def _made(query: JoinQuery, output: Output) -> frozenset[Origin]:
-    """What a column of joined rows is made of."""
+    """Source columns of a column of joined rows."""
     read = _read(query, output.expr)
     return read if isinstance(output.expr, Column) else _as(How.TRANSFORMATION, read)
 

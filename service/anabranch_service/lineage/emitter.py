@@ -1,9 +1,9 @@
-"""Sends the events that are due, one after the other, as the leader.
+"""Sends due lineage events one after the other, as the leader.
 
-No request waits for it: what is due follows from the registry, and what has been sent is noted
-there (``Keys.lineage``). So nothing has to be kept while the other side is down, a restart forgets
-nothing, and another service that comes to lead goes on. An event may be sent twice (a crash
-between sending and noting), with the same run id.
+Requests do not wait for it: due events follow from the registry, and sent ones are noted there
+(``Keys.lineage``). So no queue is needed while the receiver is down, a restart loses nothing, and a
+new leader continues. An event may be sent twice (a crash between sending and noting), with the same
+run id.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Emitter:
         self._failures = 0
 
     async def run(self) -> None:
-        """Send what is due until cancelled; nothing where no address is named."""
+        """Send due events until cancelled; none without an address."""
         if not self._url:
             return
         async with httpx.AsyncClient(timeout=PATIENCE) as http:
@@ -72,11 +72,11 @@ class Emitter:
                 await asyncio.sleep(min(PAUSE * 2.0**self._failures, LONGEST_PAUSE))
 
     async def turn(self, http: httpx.AsyncClient) -> None:
-        """Send what is due, :data:`MOST` events at most, if this process leads.
+        """Send due events, at most :data:`MOST`, if this process leads.
 
         Raises:
             LeadershipLost: another service leads.
-            httpx.HTTPError: an event was not taken; those before have been.
+            httpx.HTTPError: an event was not accepted; the previous ones were.
         """
         term, store = self._lease.term, self._store
         if term is None:

@@ -37,7 +37,7 @@ PRODUCER = f"urn:anabranch:{VERSION}"
 
 
 class EventType(StrEnum):
-    """What happened to a run."""
+    """Kind of event in the life of a run."""
 
     START = "START"
     COMPLETE = "COMPLETE"
@@ -57,7 +57,7 @@ class Dataset:
 
 
 def due(status: Status, sent: EventType | None) -> EventType | None:
-    """The event that says how a query stands, of which ``sent`` was the last; None: it was said.
+    """The event for the status of a query after ``sent``, its last one; None: none is due.
 
     >>> due(Status.ACTIVE, None), due(Status.EXPIRING, EventType.START)
     (<EventType.START: 'START'>, None)
@@ -93,7 +93,7 @@ def event(
     Args:
         namespace: of the pipeline.
         query: the normal form of ``record``.
-        streams: those that it reads.
+        streams: the streams of the query.
         error: of a run that failed.
     """
     inputs = {name: _input(namespace, streams[name]) for name in _read(query)}
@@ -191,7 +191,7 @@ def _output(namespace: str, record: QueryRecord) -> Dataset:
 def _dataset(
     format: str, path: str | None, options: Mapping[str, str], fallback: Dataset
 ) -> Dataset:
-    """What others call it: a path or a topic. Other addresses may hold more than may be said."""
+    """Its public name: a path or a topic. Other addresses may contain secrets."""
     if path is not None and path.startswith("/"):
         return Dataset("file", path)
     if path is not None and "://" in path:

@@ -1,9 +1,9 @@
-"""Plans that wait for an operator (the setting ``approval: manual``): pure, so it runs in a thread.
+"""Held plans (the setting ``approval: manual``). Pure, so it can run in a thread.
 
-A plan that changes what runs is held, and the plan that runs goes on without the queries that have
-ended. It changes what runs where it has other queries, orders, store copies or partitions
-(:func:`~anabranch_planner.replan.remaining.choices`). Properties of streams and sinks are no plan:
-they are those of now in every epoch.
+A plan with other queries, probe orders, store copies or partitions than the running one
+(:func:`~anabranch_planner.replan.remaining.choices`) is held, and the running plan continues
+without ended queries. Properties of streams and sinks are not part of a plan: every epoch has the
+current ones.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What is published, and what waits.
+    """The plan to publish and the held plan.
 
     Attributes:
         planned: the plan to publish.
-        held: the plan that waits; None: none does. ``record``, ``text``: as it would be published.
+        held: the held plan or None. ``record``, ``text``: as it would be published.
         approved: whether ``planned`` is the plan that was approved.
-        forget: whether what was refused is forgotten.
+        forget: whether past refusals are forgotten.
     """
 
     planned: PlannedEpoch
@@ -77,12 +77,12 @@ def weigh(
     forms: NormalForms,
     now: datetime,
 ) -> Weighed:
-    """Decide what is published where plans wait for approval.
+    """Choose the plan to publish where plans need approval.
 
     Args:
-        proposed: the plan of all that is wanted.
+        proposed: the plan of all wanted queries.
         running: the newest published plan; None: there is none.
-        approved: the plan that is held, where it is approved.
+        approved: the held plan, if it is approved.
     """
     basis = _basis(proposed)
     forget = seen.refused is not None and seen.refused.basis != basis
@@ -131,7 +131,7 @@ def _does(planned: PlannedEpoch) -> object:
 
 
 def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRecord]:
-    """Those of ``records`` that are part of ``epoch``."""
+    """The ``records`` that are part of ``epoch``."""
     names = set(map(registered, epoch.queries))
     return [record for record in records if record.id in names]
 

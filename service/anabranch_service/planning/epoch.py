@@ -1,10 +1,10 @@
-"""One epoch's plan from the queries that are wanted: joint, with unplannable queries rejected.
+"""The joint plan of an epoch's wanted queries; unplannable ones are rejected.
 
-A query that can't be planned never takes others down. Queries are planned jointly; where that
-fails each is tried alone, those that fail alone are rejected with their problem, and the rest
-are planned jointly again. Should even that fail, the rest run by the ``individual`` optimiser,
-and the record says so. Nothing here reads or writes Redis: a call is a function of its input
-(but for the time that is measured), so it can run in a thread.
+An unplannable query never affects others. Queries are planned jointly; if that fails, each is
+planned standalone, failing ones are rejected with their problem, and the rest are planned jointly
+again. If that fails too, the rest run by the ``individual`` optimiser, and the record says so.
+Nothing here reads or writes Redis: a call is a function of its input (except for measured time), so
+it can run in a thread.
 """
 
 from __future__ import annotations

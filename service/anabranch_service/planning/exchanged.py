@@ -1,4 +1,4 @@
-"""What a plan is expected to send between hosts, as an epoch shows it."""
+"""Expected traffic between hosts of a plan, as an epoch shows it."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ class Forgetter:
 
 
 def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
-    """The runs that may go of those that are ``due``, oldest first: a newest one only with or after
-    all others of its query.
+    """The ``due`` runs that can be deleted, oldest first: a query's newest run only with or after
+    all its others.
 
     ``records`` are in order of registration.
     """

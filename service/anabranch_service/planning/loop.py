@@ -210,8 +210,8 @@ class EpochLoop:
         return True
 
     async def _pass_over(self, text: str, publication: Publication) -> bool:
-        """Whether the boundary ``text`` is old: live, planning may be slower than epochs are, and
-        the newest statistics are those that matter.
+        """Whether the boundary ``text`` is outdated: live, planning may be slower than epochs, and
+        only the newest statistics matter.
         """
         newest = await self.store.boundary_text(-1)
         if self.settings.mode is not Mode.LIVE or newest is None or newest == text:
@@ -364,7 +364,7 @@ class EpochLoop:
                 _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
 
     async def _explained(self, record: EpochRecord) -> Explanation | None:
-        """What explains the epoch of ``record``; None: another has been planned since."""
+        """The explanation of the epoch of ``record``; None: another has been planned since."""
         before, found = record.same_as, None
         if before is not None:
             found = await self.store.explanation(before)
@@ -374,7 +374,7 @@ class EpochLoop:
         return found.model_copy(update={"diff": None, "diff_reason": record.diff_reason})
 
     def _explanation(self, epoch: int) -> Explanation | None:
-        """What explains ``epoch``; None: another has been planned since."""
+        """The explanation of ``epoch``; None: another has been planned since."""
         try:
             plan = self.process.hand_over(epoch)
             return None if plan is None else self.explainer.explain(plan)
@@ -447,8 +447,8 @@ class EpochLoop:
     def _planned(
         self, found: Registered, epoch: int, prepare: Callable[[PlanTask], _Made]
     ) -> tuple[Registered, _Made]:
-        """The plan of what is registered, where a run that is rejected leaves its place to the one
-        before it; runs in a thread.
+        """The plan of the registered queries; a rejected run gives its place back to the previous
+        one. Runs in a thread.
         """
         rejected: dict[str, ProblemRecord] = {}
         while True:

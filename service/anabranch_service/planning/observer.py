@@ -1,4 +1,4 @@
-"""What Redis has of the pipeline at one moment, for its metrics; what is immutable is read once."""
+"""A snapshot of the pipeline from Redis for its metrics; immutable parts are read once."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class Observer:
 
 
 def query_cpu(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[str, float]:
-    """Query -> CPU seconds per second of the steps that lead to its results. A step that leads to
-    those of several counts for each of them in equal parts; the upkeep of intermediate results
-    for none. Nothing where no step was measured.
+    """Query -> CPU seconds per second of the steps that lead to its results. A step for several
+    queries is split equally among them; maintenance of intermediate results counts for none. Empty
+    if no step was measured.
     """
     if not any(period.steps for period in periods):
         return {}

@@ -1,10 +1,10 @@
-"""What the next epoch will bring, from what has been measured of the newest periods.
+"""Forecast of the next epoch from measurements of the newest periods.
 
-The *period* that a plan is made for is an epoch as long as the last one, in batches: plans are made
-for epochs, and can be made anew after each. Rates are per batch, too (``forecast.rates``).
+A plan is made for a *period* of the length of the last epoch, in batches: plans are made for
+epochs, and can be replaced after each. Rates are per batch, too (``forecast.rates``).
 
-**Live**, they are forecast from interim measurements of a few seconds: the newest there is. A plan
-that is made now is in force in the second epoch from now.
+**Live**, they are forecast from interim measurements of a few seconds, the newest available. A plan
+made now is in force in the second epoch from now.
 
 **In step mode** they are forecast from the statistics of epochs: where a period of seconds begins
 and ends is a matter of the clock, and a replay must repeat byte for byte.
@@ -88,7 +88,7 @@ def foreseen(
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:
-    """The rows of base stores; those of intermediate results have other names."""
+    """The rows of base stores, without intermediate results, which have other names."""
     found: dict[RelationId, float] = {}
     for store in snapshot.stores.values():
         if store.mir:

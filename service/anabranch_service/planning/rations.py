@@ -1,9 +1,9 @@
-"""The schedule of rations that follows from the newest measurements, or at first from estimates.
+"""The schedule of rations from the newest measurements, at first from estimates.
 
-Steps cost what tasks have measured: CPU time per probing tuple, and tuples that pass per probing
-tuple. Both are means over the tuples that were probed with. Rations withhold tuples by a hash, so
-the means hold for those that were withheld as well. How many tuples begin a tree is counted before
-rations are, so what all rations of 1 would cost is known even while they are not 1.
+Costs of steps are measurements of tasks: CPU time per probing tuple, and passing tuples per probing
+tuple. Both are means over probed tuples. Rations withhold tuples by a hash, so the means hold for
+withheld tuples as well. Tuples that begin a tree are counted before rationing, so the cost with all
+rations at 1 is known even while they are lower.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FADE = 0.8
 
 
 class Flow(NamedTuple):
-    """What goes over an edge per second if every tuple does.
+    """Flow over an edge per second without rations.
 
     Attributes:
-        tuples: that arrive. ``seconds``: of CPU for the step that leads there.
+        tuples: arriving tuples. ``seconds``: CPU seconds of the step that leads there.
     """
 
     tuples: float
@@ -138,7 +138,7 @@ def measured_forest(
     ruleset: Ruleset, rationed: Collection[tuple[QueryId, Label]], periods: Sequence[Interim]
 ) -> tuple[Forest, float]:
     """The forest of the goals ``rationed``, and the CPU seconds per second that all probes and
-    results take with all rations 1, those of other goals included.
+    results take with all rations at 1, including other goals.
     """
     found, result = flows(ruleset, periods), result_seconds(periods)
     forest = forest_of(

@@ -35,7 +35,7 @@ class Recorder:
                 _LOG.warning("no history", reason=repr(cause))
 
     async def turn(self, now: float) -> None:
-        """Keep what has happened since the last turn, if this process leads.
+        """Record the changes since the last turn, if this process leads.
 
         Raises:
             LeadershipLost: another service leads.

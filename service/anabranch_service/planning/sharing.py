@@ -86,7 +86,7 @@ class _Stores:
         return weaker(query, (r for s in streams for r in self.by_stream.get(s, {}).values()))
 
     def neighbours(self, query: JoinQuery, relations: Iterable[Relation]) -> list[JoinQuery]:
-        """Of the users of ``relations`` those that read most of the streams of ``query``."""
+        """The users of ``relations`` that read most of the streams of ``query``."""
         streams = {relation.stream for relation in query.relations}
         found = {q.id: q for relation in relations for q in self.users[relation.id]}
 
@@ -97,7 +97,7 @@ class _Stores:
 
 
 def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> dict[str, Shared]:
-    """Query -> which stores it shares, of those of ``found`` of which that is not decided.
+    """Query -> stores that it shares, for the undecided queries of ``found``.
 
     Args:
         most_aliases: queries with more are not compared with.

@@ -79,18 +79,18 @@ class PlanTask:
     """Input of a plan and of its explanation.
 
     Attributes:
-        queries: the queries to plan. ``rejected``: queries that can't be parsed, and why.
+        queries: the queries to plan. ``rejected``: unparsable queries, with the reason.
         streams: every usable stream.
-        seconds: time limit of one solve; 0: only what is found without solving.
+        seconds: time limit of one solve; 0: without a solver.
         epoch: the epoch to plan for.
-        statistics_epoch: the epoch in which statistics were measured; None: nothing was.
+        statistics_epoch: the epoch in which statistics were measured; None: without measurements.
         batches: number of batches in the history of ``statistics``.
         samples: stream -> its newest sample; the shares of relations are estimated from them.
         running: the published epoch; None: none is.
-        sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
-            members of results may be (microseconds). ``past``: queries that emit the past as well.
+        sinks: query id -> its sink. ``freshness``: query id -> alias -> maximum age of its tuples
+            in results (microseconds). ``past``: queries that emit the past as well.
         formulation: how the joint plan is solved.
-        widths: relation or stream -> bytes per tuple, instead of what the columns' types say.
+        widths: relation or stream -> bytes per tuple, in place of estimates from column types.
         limits: bounds of the explanation.
     """
 

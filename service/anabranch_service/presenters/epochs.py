@@ -33,7 +33,7 @@ def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) 
 def runtime_out(
     progress: Progress | None, heartbeat: Heartbeat | None, sources: Sources
 ) -> RuntimeOut | None:
-    """How far the runtime is, in short, and whether it is alive."""
+    """Short progress of the runtime, and whether it is alive."""
     if progress is None:
         return None
     return RuntimeOut.of(

@@ -50,7 +50,7 @@ class HealthLog:
     _known: dict[tuple[str, str], tuple[str, datetime]] = field(default_factory=dict)
 
     def dated(self, components: Iterable[Component], now: datetime) -> list[Component]:
-        """The components with a time each; those that are left out are forgotten."""
+        """The components with the beginning of their state; absent components are forgotten."""
         found, known = [], dict[tuple[str, str], tuple[str, datetime]]()
         for one in components:
             key = one.kind, one.name
@@ -62,7 +62,7 @@ class HealthLog:
 
 
 def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
-    """A component that a check has answered of: ``ok``, or what is wrong."""
+    """A component from the answer of its check: ``ok``, or the problem."""
     if answer == "ok":
         return Component(kind, name)
     return Component(kind, name, FAILED, answer, remedy)
@@ -140,7 +140,7 @@ def sink_components(problems: Mapping[str, str]) -> list[Component]:
 
 
 def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Component]:
-    """The queries that will never have all results, by what was read before them and not stored."""
+    """Queries with permanently incomplete results, since earlier rows were read and not stored."""
     found = [
         Component("completeness", name, WARNING, one.message, one.remedy)
         for name, rows in sorted(missed.items())
@@ -154,7 +154,7 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
 
 
 def plan_component(newest: KeptSummary | None) -> Component:
-    """Whether the newest plan is what was asked for."""
+    """Whether the newest plan is the requested one."""
     if newest is None or not newest.fallback:
         return Component("plan", "newest plan")
     return Component(
@@ -197,5 +197,5 @@ def component_out(one: Component) -> ComponentOut:
 
 
 def worst_first(components: Iterable[Component]) -> list[Component]:
-    """Those first that need somebody."""
+    """Sorts the most urgent components first."""
     return sorted(components, key=lambda one: _ORDER.index(one.state))

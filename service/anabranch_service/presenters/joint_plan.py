@@ -1,8 +1,8 @@
 """The joint plan as a graph: streams, relations, intermediate results, queries.
 
-A relation is a stream's tuples that pass a local filter. An intermediate result and a query are
-*targets*: tuples of a relation begin a probe tree, and its steps find matches in what is stored.
-What a step finds counts for the link from what it probes to each target behind it.
+A relation is a stream's tuples that pass a local filter. Intermediate results and queries are
+*targets*: tuples of a relation begin a probe tree, and its steps find matches in stores. The
+matches of a step count for the links from the probed store to each target behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOu
 from anabranch_service.presenters.layers import Place, layered
 from anabranch_service.presenters.names import Describer
 
-#: Queries that have a node each; of more, those that the same nodes feed have one together.
+#: Maximum number of queries with a node each; beyond, queries fed by the same nodes share one.
 MOST_QUERIES = 60
 #: Names of queries that a node of other kinds has.
 MOST_NAMES = 200

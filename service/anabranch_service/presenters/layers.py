@@ -89,7 +89,7 @@ def layered(links: Collection[tuple[str, str]]) -> Layout:
 
 
 def _apart(place: Mapping[int, Place], nodes: Collection[int]) -> dict[int, Place]:
-    """The places of slots with the order in each layer kept, and room for what is there.
+    """Positions of slots that keep the order in each layer, with room for their content.
 
     Args:
         nodes: the slots of nodes; in the others there are bends.

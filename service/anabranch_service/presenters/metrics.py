@@ -75,7 +75,7 @@ class Metrics:
         self.probe_seconds = counter("probe_seconds", "CPU time of probes, in the same epochs.")
 
     def observe(self, found: Snapshot) -> None:
-        """Count what was measured in an epoch that has ended."""
+        """Count the measurements of an ended epoch."""
         for store in found.stores.values():
             reads = reads_of(store)
             for how in ("by_batch", "by_partition", "by_time", "filtered", "looked"):

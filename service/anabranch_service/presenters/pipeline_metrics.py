@@ -211,7 +211,7 @@ _GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
 
 #: All metrics of the pipeline.
 FAMILIES: tuple[Family, ...] = (
-    # Who leads, and what was planned
+    # Leadership and planning
     Family(
         _GAUGE,
         "leader",
@@ -514,7 +514,7 @@ class _Collected:
         self._seen = seen
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of which something is known."""
+        """All metrics with a known value."""
         for family in FAMILIES:
             samples = list(family.samples(self._seen))
             if samples:

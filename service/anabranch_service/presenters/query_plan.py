@@ -30,13 +30,13 @@ from anabranch_service.presenters.names import Describer
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFlows:
-    """What the newest periods say of the plan.
+    """Measurements of the plan in the newest periods.
 
     Attributes:
         flows: tuples per second over every edge, and the CPU seconds per second of the step that
             leads there.
-        result_seconds: of CPU that one result takes. ``cpu``: CPU seconds per second for all.
-        measured: whether there is anything in them.
+        result_seconds: CPU seconds per result. ``cpu``: CPU seconds per second of all.
+        measured: whether there are any measurements.
     """
 
     flows: Mapping[Edge, tuple[float, float]]
@@ -163,7 +163,7 @@ def _path_out(
     edge = path[-1].edge if path else end.edge
     relation = next(r for r in ruleset.relations if arrival_edge(r.id) == edge)
     label, detail = describe.of("relation", str(relation.id))
-    # Labels are those of the query that is asked for, or of another one that is joined alike.
+    # Labels are of the requested query, or of another one with equal joins.
     alias = aliases.get(str(path[-1].start), "") if path else ""
     mirs = {str(s.mir) for s in ruleset.stores if len(s.members) > 1}
     return ProbePathOut(
@@ -183,7 +183,7 @@ def _path_out(
 def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
-    """How the tuples of ``aliases`` are told apart, where the running rules still do it so."""
+    """The substreams of ``aliases``, if the running rules still have them."""
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(

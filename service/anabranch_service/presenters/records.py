@@ -157,9 +157,9 @@ def query_out(
     """A query, its status and what the runtime fixed at its activation.
 
     Args:
-        floors: as :func:`floors_of` has them.
+        floors: from :func:`floors_of`.
         left: the activation of the left rows of an outer join.
-        approvals: the plan that waits for approval, of which it may be part.
+        approvals: the held plan, which may contain the query.
     """
     status = status_of(record, activation, progress, now)
     joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
@@ -216,7 +216,7 @@ def run_out(
     )
 
 
-#: What of an activation is shown of a run in a list.
+#: Fields of an activation shown in the list of runs.
 _OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
 
 
@@ -250,7 +250,7 @@ def _rationed(
     progress: Progress | None,
     known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
-    """What overload has kept from a query, and its floor; None: there is neither."""
+    """The losses of a query to load shedding, and its floor; None: neither."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}

@@ -18,11 +18,10 @@ SECONDS, EPOCHS = 600.0, 200
 
 
 def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut | None:
-    """The saving of the plan of the newest epoch that has begun; None: it is not known.
+    """The saving of the plan of the newest begun epoch; None: unknown.
 
     Args:
-        newest_first: published epochs. Those that have not begun, and those of which nothing could
-            be estimated, are passed over.
+        newest_first: published epochs. Epochs that have not begun or have no estimate are skipped.
     """
     begun = [one for one in newest_first if one.first_batch is not None]
     if not begun or begun[0].plan is None:

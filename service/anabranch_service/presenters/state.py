@@ -34,7 +34,7 @@ def reads_of(statistics: StoreStatistics) -> Reads:
 
 
 def state_out(report: StateReport, statistics: Snapshot | None) -> StateOut:
-    """The stores, with what was asked of them in the epoch of ``statistics``."""
+    """The stores, with their reads in the epoch of ``statistics``."""
     stores = [StoreOut.of(store, **_figures(store, statistics)) for store in report.stores]
     return StateOut.of(report, stores=stores)
 
@@ -102,8 +102,8 @@ class StoreHistory:
     _known: dict[int, dict[str, StoreEpochOut]] = field(default_factory=dict)
 
     async def of(self, name: str, last: int, count: int) -> list[StoreEpochOut]:
-        """``name`` in up to ``count`` epochs up to ``last``, oldest first; epochs that have had no
-        batch, or of which nothing is known any more, are left out.
+        """``name`` in up to ``count`` epochs up to ``last``, oldest first; epochs
+        without a batch or without kept statistics are omitted.
         """
         found = []
         for epoch in range(max(last - count + 1, 0), last + 1):

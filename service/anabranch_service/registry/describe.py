@@ -35,7 +35,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     """A query in words: aliases, key classes, time bounds, output columns.
 
     Args:
-        streams: those that it was parsed with.
+        streams: the streams that it was parsed with.
     """
     alias_of = _aliases(query)
     aliases = tuple(m.alias for m in query.members)
@@ -238,7 +238,7 @@ def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 
 def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Of which aliases only the latest tuples join."""
+    """Aliases with only the latest tuple per key joining."""
     for part, member in _members(query):
         stream = streams[part.relation_of(member.label).stream]
         if stream.is_table:

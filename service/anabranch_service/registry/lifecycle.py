@@ -105,8 +105,8 @@ def to_plan(
 def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """The runs that may go on as they are, where nothing new is published: what has not ended, of
-    queries whose newest run is wanted.
+    """Runs that may continue if no new plan is published: not ended, of queries whose newest run is
+    wanted.
     """
 
     def wanted(record: QueryRecord) -> bool:

@@ -1,7 +1,7 @@
-"""Records of Redis hashes, kept in this process: a look costs what has changed since the last one.
+"""In-process copies of Redis hashes, refreshed incrementally: a read fetches only changes.
 
-Whoever writes such a record also appends its name to a journal, a Redis Stream, in one transaction.
-So what was acknowledged before a look is seen by it, whoever wrote it.
+Every write of such a record also appends its name to a journal, a Redis Stream, in the same
+transaction. So a read sees all writes acknowledged before it, from any process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Mirror(Generic[_T]):
         self._upto = newest[0][0] if newest else None
 
     async def _follow(self, upto: str) -> bool:
-        """Read what has changed since ``upto``; False if that is not in the journal any more."""
+        """Read the changes since ``upto``; False if the journal no longer reaches back to it."""
         names: dict[str, None] = {}
         while True:
             page = await cast("Any", self._redis.xrange(self._journal, min=upto, count=PAGE))

@@ -26,17 +26,16 @@ class QueryRecord(Closed):
         sequence: order of registration; unique.
         sql, query: exactly one is given: the statement, or the structured document.
         window: a duration for all aliases, or alias -> duration.
-        priority: where input has to be rationed; greater is more important.
+        priority: under load shedding; greater is more important.
         slo: its service level objectives.
-        removed_at: when it was withdrawn.
+        removed_at: time of withdrawal.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
-        title, owner, tags: what people call it, whose it is, and what they find it by.
+        title, owner, tags: for people and for filters.
         paused_at: when it was paused.
-        past: whether its results over what is stored already are wanted as well. ``resumed``: it
-            goes on where an earlier run was paused, which has given these.
-        relaxed: alias -> the filter (expressions) of the store that it shares with queries that
-            want more.
+        past: whether to emit results over already stored tuples as well. ``resumed``: it continues
+            a paused run, which has emitted these.
+        relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
         sharing_decided: whether that has been decided (``planning.sharing``).
     """
 
@@ -66,7 +65,7 @@ class QueryRecord(Closed):
 
     @property
     def emits_past(self) -> bool:
-        """Whether this run emits results over what was stored before it began."""
+        """Whether this run emits results over tuples stored before it began."""
         return self.past == "stored" and not self.resumed
 
     def wanted(self, now: datetime) -> bool:
@@ -90,8 +89,8 @@ class KeptRevision(RevisionRecord):
 
     Attributes:
         footprint: the plan's steps and stores, for comparison with later plans.
-        orders: digest of its orders (``contract.plans.orders``). ``undone``: of those that it took
-            back; empty: none.
+        orders: digest of its orders (``contract.plans.orders``). ``undone``: digest of the orders
+            that it reverts; empty: none.
     """
 
     footprint: dict[str, Any] | None = None
@@ -150,7 +149,7 @@ class EpochRecord(PublishedEpoch):
         return self.model_copy(update={"plan": self._digest()})
 
     def details(self) -> PlanDetails:
-        """What is long in it."""
+        """Its long parts."""
         return PlanDetails(explain=self.explain, decisions=self.decisions)
 
     def without_details(self) -> EpochRecord:
@@ -162,7 +161,7 @@ class EpochRecord(PublishedEpoch):
         return self.model_copy(update=dict(found))
 
     def again(self, epoch: int, now: datetime) -> EpochRecord:
-        """The record of a later epoch, for which nothing has changed, without what is long."""
+        """The record of a later, unchanged epoch, without the long parts."""
         unchanged = f"nothing has changed since epoch {self.epoch}"
         changes = {
             "epoch": epoch,
@@ -180,7 +179,7 @@ class EpochRecord(PublishedEpoch):
         return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:
-        """What lists show of it."""
+        """Its entry in lists."""
         changes = None
         if self.same_as is not None:
             changes = ChangeCounts(steps_added=0, steps_removed=0, stores_built=0, stores_dropped=0)

@@ -1,6 +1,6 @@
-"""Queries by what they are found by: pure functions over records.
+"""Search of queries: pure functions over records.
 
-What is compared is worked out once per record, not once per look: a thousand statements are long.
+Search texts are built once per record, not once per search: a thousand statements are long.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Listed:
     """A run of a query.
 
     Attributes:
-        query: its id. ``streams``: those that it reads.
-        words: id, title, owner, tags and statement, in lines, of which the case is folded.
+        query: its id. ``streams``: the streams that it reads.
+        words: id, title, owner, tags and statement, in case-folded lines.
     """
 
     record: QueryRecord
@@ -29,7 +29,7 @@ class Listed:
 
     @classmethod
     def of(cls, record: QueryRecord) -> Listed:
-        """What ``record`` is found by."""
+        """The searchable fields of ``record``."""
         query, statement = query_of(record.id), record.sql
         if statement is None:
             statement = json.dumps(record.query, ensure_ascii=False)
@@ -58,10 +58,10 @@ def listed(records: Iterable[QueryRecord], before: Sequence[Listed] = ()) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What queries are looked for by; empty parts match all.
+    """Search criteria; empty ones match all.
 
     Attributes:
-        text: in one of :attr:`Listed.words`; the case of letters does not count.
+        text: part of one of :attr:`Listed.words`, ignoring case.
         streams, tags: a query has all of them.
     """
 
@@ -71,7 +71,7 @@ class Sought:
     tags: frozenset[str] = frozenset()
 
     def among(self, queries: Iterable[Listed]) -> Iterable[Listed]:
-        """Those that are looked for."""
+        """The matching queries."""
         text = self.text.casefold()
         for one in queries:
             if (

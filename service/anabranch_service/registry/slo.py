@@ -1,4 +1,4 @@
-"""What a query may ask for: objectives that nothing could meet are refused by field."""
+"""Service level objectives: unattainable ones are refused by field."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LEAST_LATENCY = 100_000
 
 
 def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse what can't be met, with the least that works.
+    """Refuse unattainable objectives, naming the least attainable value.
 
     Args:
-        streams: at least those that ``query`` reads.
+        streams: at least the streams of ``query``.
 
     Raises:
         InvalidInput: names the field, from ``slo`` on.

@@ -155,7 +155,7 @@ class NormalForms:
         return query
 
     def statement(self, record: QueryRecord) -> Statement:
-        """The statement of a query of which it is not decided what it shares, parsed."""
+        """The parsed statement of a query whose sharing is undecided."""
         with self._lock:
             entry = self._kept.get(record.id)
         if entry is not None and entry.statement is not None and entry.given == _given(record):
@@ -192,9 +192,7 @@ def _given(record: QueryRecord) -> str:
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:
-    """The planner's form of registered streams, by name; those that it can't use are logged and
-    left out.
-    """
+    """The planner's form of registered streams, by name; unusable ones are logged and omitted."""
     streams = {}
     for record in records:
         try:

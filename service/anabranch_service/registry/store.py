@@ -188,7 +188,7 @@ class Store:
         )
         #: The version of the streams that are in the planner's form, and these.
         self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
-        #: The version of the queries of which these are the newest runs.
+        #: The version of the queries with these newest runs.
         self._newest: tuple[int, Sequence[Listed]] = -1, ()
 
     def _mirror(
@@ -483,9 +483,7 @@ class Store:
     # --- approval ------------------------------------------------------------------------------
 
     async def approvals(self) -> Approvals:
-        """What waits for approval, and what has been said; what can't be read counts as nothing,
-        which is logged.
-        """
+        """The held plan and decisions on it; an unreadable one is logged and counts as none."""
         names = ["held", "approved", "refused"]
         texts = await _answer(self.redis.hmget(self.keys.approval, names), list[str | None])
         held, approved, refused = (text or "" for text in texts)
@@ -597,7 +595,7 @@ class Store:
 
     @property
     def summaries_key(self) -> str:
-        """Hash: epoch -> what is kept of it for lists."""
+        """Hash: epoch -> its entry in lists."""
         return self._own("epochs", "summaries")
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
@@ -735,7 +733,7 @@ class Store:
         return await self._field(StreamSample, self.keys.samples, stream, "sample ")
 
     async def progress(self) -> Progress | None:
-        """How far the runtime is, or None if it never started (or can't be read)."""
+        """The progress of the runtime, or None if it never started (or it can't be read)."""
         return await _one(Progress, "runtime", self.redis.get(self.keys.runtime))
 
     async def rations(self) -> RationSchedule | None:
@@ -833,7 +831,7 @@ class Store:
         return bool(await self._swap(keys=[key, self.keys.changes], args=arguments))
 
     def kind_of(self, key: str) -> str:
-        """What the changes of the registry call the records of the hash ``key``."""
+        """The name of the hash ``key`` in the journal of changes."""
         return "streams" if key == self.keys.streams else "queries"
 
     def _note(self, pipe: Pipeline, **changed: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""``/v1/tokens``, ``/v1/audit``, ``/v1/whoami``: who may do what, and who did."""
+"""``/v1/tokens``, ``/v1/audit``, ``/v1/whoami``: access tokens, roles and the audit log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
 @router.get("/whoami")
 @needs(Need.TOKEN)
 async def whoami(ctx: Ctx, request: Request, response: Response) -> WhoOut:
-    """Who the caller is, and what role they have."""
+    """The caller's token and role."""
     response.headers["Cache-Control"] = "no-store"
     identity = request.state.identity
     return WhoOut.of(identity, token=identity.token or None, required=ctx.gate.required)
@@ -41,7 +41,7 @@ async def whoami(ctx: Ctx, request: Request, response: Response) -> WhoOut:
 @router.post("/tokens", status_code=201)
 @needs(Need.ADMIN)
 async def create_token(body: TokenIn, ctx: Ctx, response: Response) -> TokenMade:
-    """Create a token. Its secret is in this answer and nowhere else."""
+    """Create a token. Only this answer contains its secret."""
     now = ctx.clock()
     made = make_token(body.name, body.role, now, _expiry(body.ttl, now))
     await ctx.tokens.add(made.record, now)
@@ -61,7 +61,7 @@ async def list_tokens(ctx: Ctx) -> TokenList:
 @router.delete("/tokens/{ident}")
 @needs(Need.ADMIN)
 async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
-    """Refuse a token from now on. Repeating it changes nothing."""
+    """Revoke a token at once. Idempotent."""
     now = ctx.clock()
     found = await ctx.tokens.all()
     if ctx.gate.required:
@@ -81,11 +81,11 @@ async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
 @needs(Need.ADMIN)
 async def read_audit(
     ctx: Ctx,
-    kind: Annotated[Kind, Query(description="What to list.")] = Kind.CHANGE,
+    kind: Annotated[Kind, Query(description="Kind of entries.")] = Kind.CHANGE,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,15}$")] = None,
 ) -> AuditPage:
-    """Who changed what and who was refused, newest first; Redis keeps about 10,000 of each kind."""
+    """The audit log of changes, pushes and refusals, newest first; about 10,000 per kind."""
     entries, following = await ctx.audit.page(kind, limit, cursor)
     return AuditPage(items=entries, next_cursor=following)
 

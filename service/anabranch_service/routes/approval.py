@@ -1,4 +1,4 @@
-"""``/v1/plan/held``: the plan that waits for an operator."""
+"""``/v1/plan/held``: the held plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = guarded_router("/v1/plan/held", tag="plans")
 @router.get("")
 @needs(Need.READ)
 async def get_held_plan(ctx: Ctx, response: Response) -> HeldPlanOut:
-    """The plan that waits for approval, or is to be published at the next boundary."""
+    """The held plan: waiting for approval, or approved for the next epoch boundary."""
     seen, held, record = await _held(ctx)
     state: HeldState = "approved" if seen.is_approved else "waiting"
     return await _out(ctx, held, record, state, response)
@@ -30,7 +30,7 @@ async def get_held_plan(ctx: Ctx, response: Response) -> HeldPlanOut:
 @router.post(":approve")
 @needs(Need.ADMIN)
 async def approve_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) -> HeldPlanOut:
-    """Publish it at the next boundary, as it is. Repeating it changes nothing."""
+    """Approve the held plan: it is published unchanged at the next epoch boundary. Idempotent."""
     _, held, record = await _held(ctx)
     check_tag(tag(held.digest), if_match)
     if not await ctx.store.approve(held):
@@ -41,7 +41,7 @@ async def approve_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) -
 @router.post(":refuse")
 @needs(Need.ADMIN)
 async def refuse_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) -> HeldPlanOut:
-    """Refuse it: it is not proposed again before queries, streams or settings change."""
+    """Refuse the held plan until queries, streams or settings change."""
     seen, held, record = await _held(ctx)
     check_tag(tag(held.digest), if_match)
     if seen.is_approved:

@@ -1,4 +1,4 @@
-"""``/v1/epochs``: published epochs, and the one that runs."""
+"""``/v1/epochs``: published epochs and the running one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def list_epochs(
 @router.get("/current")
 @needs(Need.READ)
 async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
-    """The epoch that the runtime is in; before its first batch, the first published one."""
+    """The running epoch; before the first batch, the first published one."""
     progress = await ctx.store.progress()
     running = progress.epoch if progress is not None else -1
     published = await ctx.store.published()
@@ -79,7 +79,7 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
 @router.get("/{number}", response_model=EpochOut)
 @needs(Need.READ)
 async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """One published epoch. It does not change once it is explained and has started."""
+    """One published epoch. Immutable once it has been explained and has started."""
     record = await ctx.store.epoch(number)
     if record is None:
         raise _unknown(number)
@@ -96,7 +96,7 @@ async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None)
 )
 @needs(Need.READ)
 async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """The ruleset that workers execute during an epoch, in full."""
+    """The complete ruleset of an epoch, as workers execute it."""
     text = await ctx.store.ruleset(number)
     if text is None:
         raise _unknown(number)
@@ -110,10 +110,15 @@ async def get_diff(
     ctx: Ctx,
     since: Annotated[
         int | None,
-        Query(alias="from", ge=0, le=2**53, description="Left out: the epoch published before."),
+        Query(
+            alias="from",
+            ge=0,
+            le=2**53,
+            description="Epoch to compare with; default: the previous one.",
+        ),
     ] = None,
 ) -> EpochDiffOut:
-    """How the plan of an epoch differs from that of another, by the newest statistics, and why."""
+    """Difference between the plans of two epochs, priced by the newest statistics, with reasons."""
     after = await ctx.store.epoch(number)
     if after is None:
         raise _unknown(number)
@@ -130,7 +135,7 @@ async def get_diff(
 @router.get("/{number}/revisions")
 @needs(Need.READ)
 async def get_revisions(number: Number, ctx: Ctx) -> RevisionList:
-    """The revisions of an epoch's ruleset: why, at what cost, and what they saved."""
+    """The revisions of an epoch's ruleset: reasons, costs and savings."""
     if await ctx.store.epoch(number) is None:
         raise _unknown(number)
     return RevisionList(items=await ctx.store.revisions(number))

@@ -1,4 +1,4 @@
-"""``/v1/health``: every component, and since when it is as it is."""
+"""``/v1/health``: the state of every component, and its duration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from anabranch_service.registry.runtime_check import runtime_check
 
 _LOG = structlog.get_logger(__name__)
 
-#: Seconds between two looks that nobody has asked for.
+#: Seconds between periodic observations.
 LOOK_SECONDS = 5.0
 
 router = guarded_router("/v1/health", tag="system")
@@ -41,13 +41,13 @@ router = guarded_router("/v1/health", tag="system")
 @router.get("")
 @needs(Need.READ)
 async def get_health(ctx: Ctx, response: Response) -> HealthOut:
-    """Every component, those first that need somebody."""
+    """The state of every component, the most urgent first."""
     response.headers["Cache-Control"] = "no-store"
     return HealthOut(components=[component_out(one) for one in worst_first(await look(ctx))])
 
 
 async def watch(ctx: Context) -> None:
-    """Look again and again, so that it is known since when components are as they are."""
+    """Observe the components periodically, to record the beginning of each state."""
     while True:
         try:
             await look(ctx)
@@ -57,7 +57,7 @@ async def watch(ctx: Context) -> None:
 
 
 async def look(ctx: Context) -> list[Component]:
-    """Every component with a time."""
+    """The state of every component and its beginning."""
     try:
         found = await _components(ctx)
     except RedisError as cause:
@@ -85,7 +85,7 @@ async def _components(ctx: Context) -> list[Component]:
 
 
 async def _missed(ctx: Context, progress: Progress | None) -> dict[str, list[MissedOut]]:
-    """Active query -> the rows without which it never has all results."""
+    """Active query -> the missing rows that keep its results incomplete."""
     activations, now = await ctx.store.activations(), ctx.clock()
     found = {}
     for listed in await ctx.store.newest_queries():

@@ -1,6 +1,4 @@
-"""``/v1/plan``: the joint plan that runs, also of one query; ``/v1/plans:dry-run``: what another
-would cost.
-"""
+"""``/v1/plan``: the running plan, of all queries or one; ``/v1/plans:dry-run``: dry runs."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ router = guarded_router("/v1", tag="plans")
 @router.post("/plans:dry-run")
 @needs(Need.PLAN)
 async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
-    """Plan what is registered with some queries added and some dropped. Stores nothing."""
+    """Plan the registered queries with some added and some dropped. Stores nothing."""
     return await plan_dry_run(body, ctx.store, ctx.work, ctx.settings, ctx.clock())
 
 
@@ -46,10 +44,10 @@ PERIODS = 8
 async def joint_plan(
     ctx: Ctx,
     query: Annotated[
-        RunName | None, Query(description="Leave out what this query does not need.")
+        RunName | None, Query(description="Restrict the graph to this query's part.")
     ] = None,
 ) -> JointPlanOut:
-    """The plan that runs, over all queries, as a graph with measured rates and CPU time."""
+    """The running joint plan of all queries, as a graph with measured rates and CPU time."""
     progress = await ctx.store.progress()
     text = await _running(ctx, progress)
     record = None if query is None else await ctx.store.query(query)
@@ -71,7 +69,7 @@ async def joint_plan(
 @router.get("/queries/{name}/plan")
 @needs(Need.READ)
 async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
-    """The part of the plan that a query needs: probe paths, stores, and what they take."""
+    """One query's part of the plan: probe paths, stores, and their costs."""
     record = known(await ctx.store.query(name), "query", name)
     progress, state = await ctx.store.progress(), await ctx.store.state()
     text = await _running(ctx, progress)
@@ -107,13 +105,13 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
 
 
 def _run_in(ruleset: Ruleset, run: str) -> str | None:
-    """``run`` if it is part of the plan; else the run that it is to replace; None: neither is."""
+    """``run`` if it is in the plan, else its predecessor; None: the plan has neither."""
     runs = [registered(query.id) for query in ruleset.queries]
     return run if run in runs else next((r for r in runs if query_of(r) == query_of(run)), None)
 
 
 async def _running(ctx: Context, progress: Progress | None) -> str:
-    """The ruleset that runs; before the first batch the one that is to."""
+    """The running ruleset; before the first batch, the first published one."""
     running = RulesetId(0)
     if progress is not None and progress.ruleset_epoch >= 0:
         running = RulesetId(progress.ruleset_epoch, progress.revision)

@@ -1,4 +1,4 @@
-"""``/v1/settings``: how the next epoch is planned."""
+"""``/v1/settings``: settings of the next epoch's plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def get_settings(ctx: Ctx, response: Response) -> SettingsOut:
 async def put_settings(
     body: SettingsIn, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> SettingsOut:
-    """Change it as PATCH does."""
+    """Change settings; the same as PATCH."""
     return await patch_settings(body, ctx, response, if_match)
 
 
@@ -36,7 +36,7 @@ async def put_settings(
 async def patch_settings(
     body: SettingsIn, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> SettingsOut:
-    """Change it; what is left out stays, and null lifts a limit.
+    """Change settings; omitted fields keep their value, and null lifts a limit.
 
     Takes effect at the next planned epoch.
     """

@@ -1,4 +1,4 @@
-"""``POST /v1/streams:test``: whether a stream's source can be read, before it is registered."""
+"""``POST /v1/streams:test``: test a stream's source before registration."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ MISFITS = 100
 async def try_source(
     body: StreamIn,
     ctx: Ctx,
-    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to look at, at most.")] = ROWS,
+    rows: Annotated[
+        int, Query(ge=1, le=MOST_ROWS, description="Maximum number of rows to test.")
+    ] = ROWS,
 ) -> SourceTestOut:
-    """Read a few rows of a source and say which of them fit the stream's columns. The body is that
-    of a registration, and refused as one; nothing is stored. The service reads, as the process and
-    on the machine that it is; the runtime may be elsewhere.
+    """Read a few rows of a source and check them against the stream's columns. Stores nothing.
+
+    Body and refusals equal a registration's. The service itself reads the source; access from the
+    runtime's host may differ.
     """
     async with ctx.work.limited():
         record = await ctx.work.read(read_stream, body, ctx.settings)

@@ -1,4 +1,4 @@
-"""``/v1/state``: what the stores hold, and what it takes to read them."""
+"""``/v1/state``: contents of stores and costs of reading them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def get_state(ctx: Ctx) -> Response:
     """Every store, as of the newest batch that the runtime has reported (about once a second)."""
     report = await _report(ctx)
     found = state_out(report, await _last_ended(ctx, report))
-    # There may be thousands of stores: what has been checked is not checked again.
+    # There may be thousands of stores: validated models are not validated twice.
     headers = {"Cache-Control": "no-store"}
     return Response(found.model_dump_json(), headers=headers, media_type="application/json")
 
@@ -36,8 +36,10 @@ async def get_state(ctx: Ctx) -> Response:
 async def get_store(
     ctx: Ctx,
     response: Response,
-    store: Annotated[str, Path(description="As GET /v1/state names it.", min_length=1)],
-    epochs: Annotated[int, Query(ge=0, le=KEPT, description="Of its history, at most.")] = 30,
+    store: Annotated[str, Path(description="Name of the store in GET /v1/state.", min_length=1)],
+    epochs: Annotated[
+        int, Query(ge=0, le=KEPT, description="Maximum number of epochs of its history.")
+    ] = 30,
 ) -> StoreDetailOut:
     """One store with its segments, the probes that read it, and its last epochs."""
     report = await _report(ctx)

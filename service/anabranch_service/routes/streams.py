@@ -1,4 +1,4 @@
-"""``/v1/streams``: declare what the pipeline reads."""
+"""``/v1/streams``: register, change and delete streams."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ async def add_stream(
     response: Response,
     wait: Annotated[
         float,
-        Query(ge=0, le=30, description="Seconds to wait, at most, until its source was tried."),
+        Query(ge=0, le=30, description="Maximum seconds to wait for the trial of its source."),
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
-    """Register a stream. The same definition again answers 200; another one, 409.
+    """Register a stream. An equal definition of a registered name answers 200; another one, 409.
 
-    Where a runtime lives, the answer waits until that has tried the stream's source, which takes
-    about a second; ``source_status`` says what came of it. A stream whose source can't be read is
-    registered all the same: it is tried again.
+    If a runtime is running, the answer waits, usually for a second, until it has tried the source;
+    ``source_status`` has the outcome. A stream with an unreadable source is registered nonetheless,
+    and its source is retried.
     """
     async with ctx.work.limited():
         given = await ctx.work.read(read_stream, body, ctx.settings)
@@ -120,8 +120,12 @@ async def add_stream(
 @needs(Need.READ)
 async def list_streams(
     ctx: Ctx,
-    limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams of a page.")] = None,
-    cursor: Annotated[StreamName | None, Query(description="Begin after this stream.")] = None,
+    limit: Annotated[
+        int | None, Query(ge=1, le=1000, description="Maximum number of streams per page.")
+    ] = None,
+    cursor: Annotated[
+        StreamName | None, Query(description="Last stream of the previous page.")
+    ] = None,
 ) -> StreamList:
     """Streams by name: all of them, or a page."""
     progress = await ctx.store.progress()
@@ -148,10 +152,10 @@ async def get_stream(name: str, ctx: Ctx, response: Response) -> StreamOut:
 async def patch_stream(
     name: str, body: StreamPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
-    """Change how a stream's silence and its late tuples are handled and how long its tuples are
-    kept, from the next planned epoch on, and what happens where its input was lost, at once. A ttl
-    deletes no stored tuples, unless a shorter one makes them useless. A stream that no longer keeps
-    the latest of the same key starts anew for the queries that read it.
+    """Change a stream's idle timeout, handling of late tuples and retention from the next planned
+    epoch on, and its handling of lost input at once. A ttl deletes no stored tuples, unless a
+    shorter one makes them useless. A changed or removed ``latest`` key drops the stream's stored
+    tuples: its queries see only later ones.
     """
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if body.accepted_rejects is not None:
@@ -212,9 +216,9 @@ async def patch_stream(
 async def reread_stream(
     name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
-    """Read a table again from the beginning of its source, as a new version. Queries go on, and
-    look up the version before until the new one has been read whole. Repeating it meanwhile begins
-    once more. 409 for streams that are no tables, and for sources that can't be read again.
+    """Read a table again from the beginning of its source, as a new version. Queries look up the
+    previous version until the new one is complete. Another request meanwhile starts over. 409 for
+    streams that are no tables, and for sources that can't be read again.
     """
 
     def change(record: StreamRecord) -> StreamRecord:
@@ -229,7 +233,7 @@ async def reread_stream(
 @router.post("/{name}/rows", status_code=202)
 @needs(Need.PUSH)
 async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> RowsOut:
-    """Send rows to a stream of format ``redis-stream``: all of them, or none if one is bad."""
+    """Append rows to a stream of format ``redis-stream``, all or, if one is invalid, none."""
     record = known(await ctx.store.stream(name), "stream", name)
     key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
     check_push(key, ctx.settings)
@@ -261,8 +265,8 @@ async def get_sample(name: str, ctx: Ctx) -> SampleOut:
 @router.delete("/{name}", status_code=204)
 @needs(Need.EDIT)
 async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
-    """Forget a stream; 409 while a live query uses it. One that was withdrawn does not, where no
-    runtime is there to end it.
+    """Delete a stream; 409 while a live query uses it. If no runtime is running, withdrawn queries
+    do not count.
     """
     known(await ctx.store.stream(name), "stream", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
@@ -289,8 +293,8 @@ async def _shown(ctx: Context, record: StreamRecord, response: Response) -> Stre
 
 
 async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
-    """Wait until the runtime has tried the source of ``record``, if one lives; in step mode nobody
-    tries anything before its turn.
+    """Wait until a running runtime has tried the source of ``record``. Not in step mode, where it
+    tries sources in turn.
     """
     if ctx.settings.mode is Mode.STEP:
         return
@@ -446,7 +450,7 @@ def _replanned(
     forms: NormalForms,
     bound: bool,
 ) -> list[QueryRecord]:
-    """Queries over stream ``name``, described anew after a change of its retention.
+    """Queries over stream ``name``, described again after a change of its retention.
 
     Args:
         bound: whether its ttl changes: then the freshness that queries need is checked again.
@@ -548,8 +552,8 @@ def _users(
     *,
     runs: bool,
 ) -> list[str]:
-    """The queries that keep a stream: the live ones, and where no runtime ``runs`` that could say
-    that a withdrawn one has ended, those of them that are wanted or paused.
+    """The queries that keep a stream: the live ones; without a runtime (``runs``) that could end
+    withdrawn ones, only those wanted or paused.
     """
     past = {q.id for q in overtaken(queries, now)}
     found = {

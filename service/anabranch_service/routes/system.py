@@ -23,7 +23,7 @@ router = guarded_router(tag="system")
 
 
 class NotReady(ServiceError):
-    """Up, but not able to do its work."""
+    """The service is up but not ready."""
 
     status = 503
 
@@ -31,15 +31,15 @@ class NotReady(ServiceError):
 @router.get("/healthz")
 @needs(Need.NOTHING)
 async def healthz() -> Health:
-    """The process is up."""
+    """Liveness: the process is up."""
     return Health()
 
 
 @router.get("/readyz")
 @needs(Need.TOKEN)
 async def readyz(ctx: Ctx) -> Ready:
-    """Redis answers, the epoch loop is alive, so is the runtime where there is work for it, and it
-    can read the source of every stream.
+    """Readiness: Redis answers, the epoch loop and, if there is work for it, the runtime are alive,
+    and the runtime can read the source of every stream.
     """
     checks = {"epoch_loop": ctx.loop.check()}
     try:
@@ -60,7 +60,7 @@ async def readyz(ctx: Ctx) -> Ready:
 @router.get("/metrics", response_class=Response)
 @needs(Need.TOKEN)
 async def metrics(ctx: Ctx) -> Response:
-    """Prometheus metrics of this process, and of the pipeline, which all services show alike."""
+    """Prometheus metrics of this process and of the pipeline; the latter are equal everywhere."""
     found = generate_latest(ctx.metrics.registry)
     with contextlib.suppress(RedisError):
         seen = await ctx.observer.look(ctx.clock(), leads=ctx.lease.term is not None)
@@ -78,7 +78,7 @@ async def openapi(request: Request) -> JSONResponse:
 @router.get("/v1/leader")
 @needs(Need.TOKEN)
 async def get_leader(ctx: Ctx, response: Response) -> LeaderOut:
-    """The service that plans and publishes, since when, and whether it is the one that answers."""
+    """The leading service, its term, and whether it is the answering one."""
     response.headers["Cache-Control"] = "no-store"
     found = await leader_of(ctx.store.redis, ctx.store.keys)
     if found is None:

@@ -90,10 +90,10 @@ def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[
 
 
 def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
-    """The rows of a request's JSON body, as JSON values; what is null is left out.
+    """The rows of a request's JSON body, as JSON values without nulls.
 
     Raises:
-        ValidationError: some are not what the stream declares.
+        ValidationError: rows that do not fit the stream's columns.
     """
     columns = tuple((c.name, c.type) for c in record.columns)
     read: Any = _body(columns, record.event_time).model_validate_json(body)

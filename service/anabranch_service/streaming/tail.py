@@ -96,11 +96,11 @@ def comment(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who follows results.
+    """A reader of results.
 
     Attributes:
-        token: the id of their token; empty without one.
-        is_admitted: whether they still may; checked every few seconds.
+        token: the id of its token; empty without one.
+        is_admitted: whether it still has access; checked every few seconds.
     """
 
     token: str
@@ -208,10 +208,10 @@ class Tails:
 
 
 class _Reader:
-    """One reader's way through a query's tail.
+    """One reader's position in a query's tail.
 
     Attributes:
-        live: whether it has come to the end of what was at hand.
+        live: whether it has reached the end of the stored results.
     """
 
     def __init__(self, store: Store, name: str, start: Start, after: Position | None) -> None:
@@ -248,7 +248,7 @@ class _Reader:
         return events
 
     async def is_reset(self) -> bool:
-        """Whether the stream has begun anew behind the reader; it then begins anew as well."""
+        """Whether the stream was restarted behind the reader, who then restarts as well."""
         last = await self._last()
         if last is None or _order(last[0]) >= _order(self._cursor):
             return False

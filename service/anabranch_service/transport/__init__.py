@@ -1,1 +1,1 @@
-"""Between the socket and the routes: hosts, limits, what is measured and logged."""
+"""Between the socket and the routes: host checks, limits, metrics and logs."""

@@ -21,7 +21,7 @@ class AnswerHead:
         if scope["type"] != "http" or scope["method"] != "HEAD" or not has_head(scope["path"]):
             await self.app(scope, receive, send)
             return
-        # The server goes by the method of the scope that it gave.
+        # The server reads the method from the scope that it passed.
         served = {**scope, "method": "GET"}
         try:
             await self.app(served, receive, send)

@@ -127,7 +127,7 @@ def has_body(scope: Scope) -> bool:
 
 
 async def _drop(receive: Receive, most: int, deadline: float) -> None:
-    """Read what is left of a body, keeping none of it, as far as that is bounded."""
+    """Read and discard the rest of a body, up to a bound."""
     got = 0
     with suppress(TimeoutError):
         async with asyncio.timeout_at(deadline):

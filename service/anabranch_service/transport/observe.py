@@ -1,4 +1,4 @@
-"""Every request measured and logged; those that change something, or are refused, audited."""
+"""Metrics and logs of requests; changing and refused ones are audited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUEST_ID = b"x-request-id"
 
 
 class Observe:
-    """Measures every request by its route, and logs those that change or fail something."""
+    """Measures every request by its route, and logs changing and failed ones."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, audit: Audit) -> None:
         self.app = app

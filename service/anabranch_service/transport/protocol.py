@@ -78,7 +78,7 @@ class BoundedProtocol(H11Protocol):
         super().resume_writing()
 
     def _watch(self) -> None:
-        """Keep one timer for what is incomplete: a header, or a body."""
+        """Keep one timer for an incomplete header or body."""
         theirs = self.conn.their_state
         in_body = theirs is h11.SEND_BODY
         # Between two requests uvicorn's own timer runs.

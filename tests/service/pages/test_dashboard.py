@@ -122,13 +122,14 @@ def test_queries_plan_costs_and_history(browser: Browser, shop: Service) -> None
 
         bars = page.get_by_role("list", name="Cost compared").get_by_role("listitem")
         expect(bars).to_have_count(3)
-        assert page.get_by_role("listitem", name=f"each query alone: {_js(record)}").count() == 1
+        alone = f"each query standalone: {_js(record)}"
+        assert page.get_by_role("listitem", name=alone).count() == 1
         expect(page.locator("#saving")).to_have_text("CPU time saved: not known yet")
 
         shares = page.locator("#shares tbody tr")
         expect(shares).to_have_count(2)
         expect(shares.first).to_contain_text("chain")
-        expect(page.get_by_role("heading", name="What changed since epoch 0")).to_be_visible()
+        expect(page.get_by_role("heading", name="Changes since epoch 0")).to_be_visible()
         expect(page.locator("#changes-count")).to_contain_text("Stores: 2 new, 0 gone, 2 kept.")
         expect(page.locator("#changes .new").first).to_contain_text("new: store")
 
@@ -323,7 +324,7 @@ def test_rules_that_are_not_revised_say_so(browser: Browser, shop: Service) -> N
 
 def test_the_last_minutes_as_lines(browser: Browser, shop: Service, tmp_path: Path) -> None:
     with opened(browser, shop) as (page, complaints):
-        expect(page.locator("#series-note")).to_contain_text("Nothing yet")
+        expect(page.locator("#series-note")).to_contain_text("No figures yet")
         step = StepMeasures(
             MirId("customers,orders"),
             (Label("orders"),),

@@ -67,7 +67,7 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
         expect(figures).to_contain_text("paid-orders-by-city")
         found = shop.get("/v1/epochs/9/diff?from=3")
         removed = len(found["diff"]["steps"]["removed"])
-        gone = page.locator("details", has_text="Steps that are gone")
+        gone = page.locator("details", has_text="Removed steps")
         expect(gone.locator("li")).to_have_count(removed)
         lists = page.locator("#lists").text_content() or ""
         assert "[" not in lists
@@ -92,7 +92,7 @@ def test_any_two_epochs_are_compared_by_their_address(browser: Browser, shop: Se
 
 def test_before_the_first_epoch_the_page_says_so(browser: Browser, service: Service) -> None:
     with opened(browser, service, PAGE) as (page, complaints):
-        expect(page.locator("#timeline")).to_contain_text("No epoch has been published yet")
+        expect(page.locator("#timeline")).to_contain_text("No epoch published yet")
     assert not complaints
 
 

@@ -35,7 +35,7 @@ def test_components_with_what_to_do(
         first = page.locator("#components tbody tr").first
         expect(first).to_contain_text("no broker answers at kafka:9092")
         expect(first.locator(".badge")).to_have_text("failed")
-        expect(page.locator("#note")).to_have_text("1 of 8 need a look")
+        expect(page.locator("#note")).to_have_text("1 of 8 need attention")
         nothing_is_cut(page)
         first.get_by_role("link", name="orders").click()
         expect(page.locator("#problems")).to_contain_text("no broker answers")

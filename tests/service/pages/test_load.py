@@ -135,7 +135,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         page.get_by_label("Show").fill("customers-11")
         expect(page.locator("#queries tbody tr")).to_have_count(10)
         page.get_by_label("Show").fill("nothing")
-        expect(page.locator("#queries")).to_contain_text("No query is called that.")
+        expect(page.locator("#queries")).to_contain_text("No matching query.")
 
         # Nothing is wider than a small window.
         page.set_viewport_size({"width": 420, "height": 800})

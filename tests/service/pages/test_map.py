@@ -154,7 +154,7 @@ def test_the_map_is_whole_when_figures_come_and_queries_change(
     plan(shop, few)
     with opened(browser, shop) as (page, complaints):
         note, part = page.locator("#map-note"), page.locator("#map-part")
-        expect(note).to_contain_text("Nothing is measured yet")
+        expect(note).to_contain_text("No measurements yet")
         assert outside(page) == []
         # Every box becomes higher by a line.
         measure(shop)

@@ -46,7 +46,7 @@ def test_queries_are_found_by_owner_tag_and_words(browser: Browser, shop: Servic
         page.get_by_label("Name, title, statement").fill("TEAM:web")
         expect(rows).to_have_count(1)
         page.get_by_label("Name, title, statement").fill("nothing is called so")
-        expect(page.locator("#queries")).to_contain_text("No query is called so")
+        expect(page.locator("#queries")).to_contain_text("No matching query")
         page.locator("#map-find").fill("team:web")
         expect(page.locator(f'#map .node[data-id="query:{LONGEST}"]:not(.dim)')).to_have_count(1)
         expect(page.locator("#map .node.query.dim")).to_have_count(7)

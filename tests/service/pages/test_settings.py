@@ -33,7 +33,7 @@ def test_settings_are_changed(browser: Browser, service: Service, width: int, sc
         expect(page.locator("#fixed")).to_contain_text("10 batches")
         nothing_is_cut(page)
         page.get_by_role("button", name="Save").click()
-        expect(page.locator("#saved")).to_have_text("Nothing is changed.")
+        expect(page.locator("#saved")).to_have_text("No changes.")
         page.get_by_label("optimizer").select_option("shared")
         page.get_by_label("revision gain").fill("")
         page.get_by_label("memory").fill("1000000")

@@ -109,6 +109,6 @@ def test_results_are_followed_with_a_token_until_it_is_revoked(
     page.get_by_label("Query whose results are shown").select_option("pair")
     expect(page.locator("#tail-note")).to_have_text("waiting for results")
     service.call("DELETE", f"/v1/tokens/{reader['id']}", 200)
-    expect(page.locator("#tail-note")).to_contain_text("not accepted any more")
+    expect(page.locator("#tail-note")).to_contain_text("no longer accepted")
     expect(page.locator("#pulse")).to_have_text("signed out")
     page.close()

@@ -76,7 +76,7 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         page.get_by_label("Show").fill("ITEMS")
         expect(rows).to_have_count(sum("items" in s["streams"] for s in stores.values()))
         page.get_by_label("Show").fill("no such thing")
-        expect(page.locator("#list")).to_contain_text("No store is like that.")
+        expect(page.locator("#list")).to_contain_text("No matching store.")
         page.get_by_label("Show").fill("")
 
         # One store.
@@ -94,7 +94,7 @@ def test_a_pipeline_s_stores_their_segments_and_readers(
         partitions = {p["partition"] for p in detail["parts"]}
         picture = f"{len(detail['parts'])} segments, {len(partitions)} partitions, along "
         expect(page.get_by_role("img", name=picture + "batches")).to_be_visible()
-        page.get_by_label("What segments are drawn along").select_option("time")
+        page.get_by_label("Axis of the segments").select_option("time")
         expect(page.get_by_role("img", name=picture + "event time")).to_be_visible()
         expect(bars).to_have_count(len(detail["parts"]))
         assert "2025-06-15 15:" in page.locator("#segments").inner_text()
@@ -141,12 +141,12 @@ def test_a_store_that_is_not_there(browser: Browser, shop: Service) -> None:
         expect(page.locator("#missing")).to_contain_text("no such store")
         shop.redis.set(shop.keys.state, report(store("gone/1", 20)).dumps())
         expect(page.locator("#facts")).to_contain_text("total > 5")
-        expect(page.locator("#segments-note")).to_contain_text("not told of them yet")
+        expect(page.locator("#segments-note")).to_contain_text("Not reported by the runtime yet")
         shop.redis.hset(
             shop.keys.state_parts, "gone/1", StoreParts("gone/1", 10, (), 0, (), 0).dumps()
         )
-        expect(page.locator("#segments-note")).to_contain_text("It holds none.")
-        expect(page.locator("#readers")).to_contain_text("Nobody reads it at present.")
+        expect(page.locator("#segments-note")).to_contain_text("No segments.")
+        expect(page.locator("#readers")).to_contain_text("No readers at present.")
         assert complaints == []
 
 

@@ -36,7 +36,7 @@ def test_a_source_is_tested_and_then_registered(
         page.get_by_label("Path").fill(str(tmp_path))
         page.get_by_label("Columns").fill("id int\ncity: string")
         page.get_by_role("button", name="Test").click()
-        expect(page.locator("#found")).to_contain_text("it can be read")
+        expect(page.locator("#found")).to_contain_text("readable")
         expect(page.locator("#sampled-rows tbody tr")).to_have_count(2)
         expect(page.locator("#sampled-rows")).to_contain_text("<b>x</b>")
         expect(page.locator("#misfits")).to_have_text("Row 2: id is “3000000000”, not int.")

@@ -39,7 +39,7 @@ def test_a_statement_is_priced_registered_and_opened(
         others = page.locator("#others tbody tr")
         expect(others).to_have_count(len(QUERIES))
         expect(page.locator("#others")).to_contain_text(LONGEST)
-        expect(page.locator("#others-note")).to_contain_text("no results are withheld")
+        expect(page.locator("#others-note")).to_contain_text("without load shedding")
         nothing_is_cut(page)
         page.get_by_role("textbox", name="Id", exact=True).fill(name)
         page.locator("#ttl").fill("2 days")
@@ -126,7 +126,7 @@ def test_without_some_queries_and_with_other_rates(browser: Browser, shop: Servi
     run(shop)
     with opened(browser, shop, PAGE) as (page, complaints):
         page.get_by_role("textbox", name="Statement").fill(PAIR)
-        page.get_by_text("Without some queries, or with other rates").click()
+        page.get_by_text("Assume other queries or rates").click()
         page.get_by_label(LONGEST).check()
         page.locator("#rates").get_by_label("orders").fill("5000")
         page.get_by_role("button", name="Explain").click()

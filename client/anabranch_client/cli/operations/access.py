@@ -1,4 +1,4 @@
-"""``anabranch token`` and ``anabranch audit``: who may do what, and who did."""
+"""``anabranch token`` and ``anabranch audit``: access tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ tokens = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.
 
 @tokens.command("create")
 def token_create(
-    name: Annotated[str, typer.Argument(help="Who or what it is for.")],
+    name: Annotated[str, typer.Argument(help="Name of the token, such as its holder.")],
     role: Annotated[
-        Literal["viewer", "editor", "admin", "worker"], typer.Option(help="What it may do.")
+        Literal["viewer", "editor", "admin", "worker"], typer.Option(help="Role of the token.")
     ],
     ttl: Annotated[
-        str | None, typer.Option(help="After how long it expires, a duration; default: never.")
+        str | None, typer.Option(help="Time to live, a duration; default: never expires.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A new file (mode 0600) for the token.")] = None,
     url: Url = DEFAULT_URL,
@@ -70,7 +70,7 @@ def token_revoke(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Refuse a token from now on."""
+    """Revoke a token at once."""
     with connect(url) as client:
         found = client.revoke_token(ident)
     show(found, lambda token: f"token {token.id} is revoked", as_json)
@@ -78,13 +78,13 @@ def token_revoke(
 
 def audit(
     kind: Annotated[
-        Literal["change", "push", "refusal"], typer.Option(help="What to list.")
+        Literal["change", "push", "refusal"], typer.Option(help="Kind of entries.")
     ] = "change",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Entries at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")] = 50,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """List who changed what, or who was refused, newest first."""
+    """List changes, pushes or refused requests and their callers, newest first."""
     with connect(url) as client:
         show(client.audit(kind, limit=limit), audit_table, as_json)
 
@@ -112,7 +112,7 @@ def audit_table(found: Sequence[AuditRecord]) -> Table:
 
 
 def printable(text: str) -> str:
-    r"""Text from elsewhere, without what a terminal or rich's markup would take for an order.
+    r"""Untrusted text with control characters and rich markup neutralised.
 
     >>> printable("a\x1b[2Jb[red]")
     'a?[2Jb\\[red]'

@@ -1,4 +1,4 @@
-"""``anabranch doctor``: whether a pipeline could run here, and what keeps it from that."""
+"""``anabranch doctor``: checks whether a pipeline can run here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from anabranch_client.processes.pipeline import given_redis_url
 
 def doctor(
     folder: Folder = HOME,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the service; 0: any.")] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the service; 0: any.")
+    ] = 8080,
     host: Annotated[str, typer.Option(help="Address that the service listens on.")] = "127.0.0.1",
     as_json: Json = False,
 ) -> None:
-    """Check Python, packages, Java, folder, port and Redis; say who holds the folder.
+    """Check Python, packages, Java, folder, port and Redis; show the folder's holder.
 
-    A line for each check: ok, warn or fail, with the remedy. Exit code 1 if one fails.
+    One line per check: ok, warn or fail, with the remedy. Exit code 1 if one fails.
     """
     from anabranch_client.doctor.checkup import check_up
     from anabranch_client.doctor.findings import findings_document, findings_table, healthy

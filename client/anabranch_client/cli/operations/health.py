@@ -14,7 +14,7 @@ from anabranch_contract.rest.system import HealthOut
 
 
 def health(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Show the state of every component; end with 1 where one has failed."""
+    """Show the state of every component; exit code 1 if one has failed."""
     with connect(url) as client:
         found = client.health()
     show(found, _table, as_json)

@@ -19,7 +19,7 @@ from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.render import state as render_state
 from anabranch_client.rest.api import DEFAULT_URL
 
-state = typer.Typer(no_args_is_help=True, help="Look at stored state, verify it, compact it.")
+state = typer.Typer(no_args_is_help=True, help="Inspect, verify and compact stored state.")
 
 Where = Annotated[
     Path,
@@ -37,7 +37,7 @@ DEFAULT = Path(".anabranch/state")
 def state_list(
     where: Where = DEFAULT, live: Live = False, url: Url = DEFAULT_URL, as_json: Json = False
 ) -> None:
-    """List the stores: what they hold, how much, in how many segments, for which queries."""
+    """List the stores: relation, size, segments and queries."""
     if live:
         with connect(url) as client:
             show(client.state().document(), render_state.live_table, as_json)
@@ -63,7 +63,7 @@ def state_show(
 
 @state.command("verify")
 def state_verify(where: Where = DEFAULT, as_json: Json = False) -> None:
-    """Compare all of the state with its checksums; exit code 1 if something is wrong."""
+    """Verify all of the state against its checksums; exit code 1 if there are problems."""
     found = ask(where, "verify")
     show(found, render_state.verdict, as_json)
     if found["problems"]:

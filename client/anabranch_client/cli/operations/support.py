@@ -1,4 +1,4 @@
-"""``anabranch support-bundle``: one zip for a person who helps."""
+"""``anabranch support-bundle``: a zip for a support request."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def support_bundle(
 ) -> None:
     """Collect versions, settings, health, streams, queries, epochs, plan, metrics and logs.
 
-    Secrets are masked, and no rows are in it; statements and names are. What can't be had is left
-    out and named.
+    Contains statements and names, but no rows; secrets are masked. Missing parts are listed.
     """
     from anabranch_client.support.bundle import write_bundle
     from anabranch_client.support.redaction import Redactor, known_secrets

@@ -69,7 +69,7 @@ function show() {
     batches.length
       ? [
           ["median", milliseconds(quantile(times, 0.5))],
-          ["99 % are below", milliseconds(quantile(times, 0.99))],
+          ["99th percentile", milliseconds(quantile(times, 0.99))],
           ["slowest", milliseconds(Math.max(...times))],
           ["rows per second", seconds ? Math.round(rows / seconds).toLocaleString("en") : "–"],
           ["tasks", batches.at(-1).tasks],

@@ -8,7 +8,7 @@ export const PHASES = [
   ["store", "storing"],
   ["wait", "waiting for other tasks"],
   ["probe", "probing"],
-  ["catch-up", "making good what was withheld"],
+  ["catch-up", "catching up on withheld results"],
   ["write", "writing results"],
   ["backfill", "backfilling"],
   ["upload", "uploading"],

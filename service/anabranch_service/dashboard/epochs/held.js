@@ -20,7 +20,7 @@ function show() {
   at("held-said").textContent = waiting ? plan.note : plan.state === "approved" ? "It is published at the next boundary." : "It is not proposed again until queries, streams or settings change.";
   at("held-buttons").classList.toggle("gone", !waiting);
   at("held-since").replaceChildren("since ", moment(plan.since), `, for epoch ${plan.epoch}`);
-  const pairs = [...(plan.waiting.length ? [["queries that wait", some(plan.waiting), "long"]] : []), ...view.figures(change)];
+  const pairs = [...(plan.waiting.length ? [["waiting queries", some(plan.waiting), "long"]] : []), ...view.figures(change)];
   facts(at("held-figures"), pairs.map(([name, text, kind]) => [name, make("span", {}, ...breakable(text)), kind]));
   at("held-lists").replaceChildren(...(change.diff ? view.lists(change.diff).map(listOf) : [make("p", { className: "muted", text: change.diff_reason })]));
 }

@@ -65,7 +65,7 @@ function showTimeline() {
   drawn = text;
   at("timeline-note").textContent = epochs.length ? `${entries.length} ${entries.length === 1 ? "plan" : "plans"} in ${epochs.length} epochs${older ? ", older ones not shown" : ""}` : "";
   const focused = document.activeElement?.closest("#timeline a")?.textContent;
-  at("timeline").replaceChildren(...(entries.length ? entries.map(entryOf) : [make("li", { className: "empty", text: "No epoch has been published yet: the first one is when the runtime starts." })]));
+  at("timeline").replaceChildren(...(entries.length ? entries.map(entryOf) : [make("li", { className: "empty", text: "No epoch published yet: the first follows when the runtime starts." })]));
   if (focused) [...at("timeline").querySelectorAll("a")].find((link) => link.textContent === focused)?.focus();
   at("older").hidden = !older;
 }
@@ -106,7 +106,7 @@ function show(answer) {
   at("diff-note").textContent = diff
     ? diff.unchanged
       ? "The same steps and stores."
-      : "Both plans at the prices of the newest statistics."
+      : "Both plans priced by the newest statistics."
     : answer.diff_reason;
   facts(at("figures"), view.figures(answer).map(([name, text, kind]) => [name, make("span", {}, ...breakable(text)), kind]));
   at("notes").replaceChildren(...(diff?.notes ?? []).map((note) => make("li", { text: note })));
@@ -114,7 +114,7 @@ function show(answer) {
   if (diff?.omitted) at("lists").append(make("p", { className: "muted", text: `${diff.omitted} cheaper entries are not shown.` }));
   const why = view.reasons(answer.reasons);
   at("why-note").textContent = answer.reasons ? `in epoch ${answer.epoch}, when it was published; tuples per unit of time` : "";
-  const none = make("td", { className: "empty", text: "Nothing is shared, and no intermediate result is kept." });
+  const none = make("td", { className: "empty", text: "No shared steps and no intermediate results." });
   none.colSpan = 4;
   at("why").tBodies[0].replaceChildren(
     ...(why.length

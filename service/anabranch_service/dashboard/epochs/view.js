@@ -60,18 +60,18 @@ export function lists({ steps, stores }) {
   return [
     { title: "New stores", sign: "+", entries: stores.built },
     { title: "New steps", sign: "+", entries: steps.added },
-    { title: "Stores that are gone", sign: "−", entries: stores.dropped },
-    { title: "Steps that are gone", sign: "−", entries: steps.removed },
-    { title: "Stores that both have", sign: "", entries: stores.retained },
-    { title: "Steps that both have", sign: "", entries: steps.kept },
+    { title: "Removed stores", sign: "−", entries: stores.dropped },
+    { title: "Removed steps", sign: "−", entries: steps.removed },
+    { title: "Common stores", sign: "", entries: stores.retained },
+    { title: "Common steps", sign: "", entries: steps.kept },
   ].filter(({ entries }) => entries.length);
 }
 
 /** The figures of a difference. */
 export function figures({ queries_added: added, queries_removed: removed, settings, diff }) {
   const pairs = [
-    ...(added.length ? [["queries new", some(added), "long"]] : []),
-    ...(removed.length ? [["queries gone", some(removed), "long"]] : []),
+    ...(added.length ? [["new queries", some(added), "long"]] : []),
+    ...(removed.length ? [["removed queries", some(removed), "long"]] : []),
     ...Object.entries(settings).map(([name, [before, after]]) => [name, `${before} → ${after}`]),
   ];
   if (!diff) return pairs;

@@ -21,7 +21,7 @@ function nameOf({ kind, name }) {
 
 function show(components) {
   const bad = components.filter(({ state }) => state !== "ok").length;
-  at("note").textContent = `${bad ? `${bad} of ${components.length} need a look` : `all ${components.length} are well`}${components.length > MOST ? `; the first ${MOST} are shown` : ""}`;
+  at("note").textContent = `${bad ? `${bad} of ${components.length} need attention` : `all ${components.length} are well`}${components.length > MOST ? `; the first ${MOST} are shown` : ""}`;
   at("components").tBodies[0].replaceChildren(
     ...components.slice(0, MOST).map((one) =>
       make(

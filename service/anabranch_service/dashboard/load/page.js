@@ -21,14 +21,14 @@ function showLoad() {
     ["time needed", known ? percent(rationing.needed) : "–"],
     ["budget of probes", rationing && rationing.policy !== "wait" ? share(rationing.budget) : "–"],
     ["last batch took", runtime?.batch_seconds ? `${runtime.batch_seconds.toFixed(2)} s` : "–"],
-    ["rows that wait", runtime ? runtime.waiting_tuples.toLocaleString("en") : "–"],
+    ["waiting rows", runtime ? runtime.waiting_tuples.toLocaleString("en") : "–"],
     ["batches owed", rationing ? rationing.owed.toLocaleString("en") : "–"],
   ]);
   facts(at("policy"), [
     ["policy", settings?.overload ?? "–"],
     ["allocation", settings?.allocation ?? "–"],
-    ["latency aimed at", rationing?.latency ? `${rationing.latency} s` : settings ? `${settings.latency_goal} s` : "–"],
-    ["capacity", settings?.capacity ? share(settings.capacity) : "as much as the load allows"],
+    ["latency goal", rationing?.latency ? `${rationing.latency} s` : settings ? `${settings.latency_goal} s` : "–"],
+    ["capacity", settings?.capacity ? share(settings.capacity) : "as the load allows"],
   ]);
   at("levers").replaceChildren(
     ...levers(runtime).map(({ name, on, why }) =>
@@ -63,7 +63,7 @@ function showQueries() {
       make("td", { text: q.since }),
     ),
   );
-  const none = make("td", { className: "empty", text: all ? "No query is called that." : "No query is registered." });
+  const none = make("td", { className: "empty", text: all ? "No matching query." : "No query is registered." });
   none.colSpan = 9;
   at("queries").tBodies[0].replaceChildren(...(lines.length ? lines : [make("tr", {}, none)]));
 }

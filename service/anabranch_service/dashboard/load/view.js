@@ -6,7 +6,7 @@ import { percent } from "../dom.js";
 /** Rows of the table of queries; beyond, a filter helps. */
 export const MOST_ROWS = 100;
 
-/** What is done about the load, in the order in which it is done: a name, and whether it is in force. */
+/** Countermeasures against overload, in order: a name, and whether it is in force. */
 export function levers(runtime) {
   const rationing = runtime?.rationing;
   const rations = rationing && rationing.policy !== "wait";
@@ -18,12 +18,12 @@ export function levers(runtime) {
     {
       name: "longer batches",
       on: longer,
-      why: longer ? `up to ${rationing.latency / 2} s, half of the latency that is aimed at` : rations ? "a replay takes its time" : "the policy is to wait",
+      why: longer ? `up to ${rationing.latency / 2} s, half of the latency goal` : rations ? "a replay takes its time" : "the policy is to wait",
     },
     {
       name: "backfills pause",
       on: withholding,
-      why: withholding ? "until there is room for every probe" : filling ? "one is being done" : "none is to be done",
+      why: withholding ? "until every probe fits the budget" : filling ? "one is being done" : "none is to be done",
     },
     {
       name: "rations",
@@ -33,7 +33,7 @@ export function levers(runtime) {
     {
       name: "input waits",
       on: later > 0,
-      why: later > 0 ? `about ${later.toLocaleString("en")} rows wait for a later batch than the next` : "the next batch takes all that is there",
+      why: later > 0 ? `about ${later.toLocaleString("en")} rows do not fit the next batch` : "all waiting rows fit the next batch",
     },
   ];
 }
@@ -45,7 +45,7 @@ export function verdict(runtime) {
   if (rationing.overloaded) return "overloaded: probes are rationed";
   if (rationing.owed) return `results of ${rationing.owed} batches are still to be made good`;
   if (rationing.policy === "wait") return "probes are never rationed: input waits";
-  return rationing.needed > 1 ? "more arrives than the machine manages" : "there is room for everything";
+  return rationing.needed > 1 ? "input exceeds the capacity of the machine" : "within capacity";
 }
 
 /** The queries that match `filter`, those first from which overload keeps most. */

@@ -104,7 +104,7 @@ export class PlanMap {
     const most = dear && dear.share > 0 ? `; ${Math.round(100 * dear.share)} % of it from ${label(dear.source)} to ${label(dear.target)}` : "";
     const note = plan.measured
       ? `${plan.queries} ${plan.queries === 1 ? "query" : "queries"}, ${load(plan.cpu)} for all probes and results${most}.`
-      : "Nothing is measured yet: widths and loads come a few seconds after the first batch.";
+      : "No measurements yet: widths and loads follow a few seconds after the first batch.";
     at("map-note").replaceChildren(...breakable(note));
     this.light();
   }

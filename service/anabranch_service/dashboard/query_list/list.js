@@ -117,7 +117,7 @@ export class QueryList {
     });
     const body = at("queries").tBodies[0];
     if (rows.length && rows.length === body.rows.length && rows.every((row, i) => row === body.rows[i])) return;
-    const none = make("td", { className: "empty", text: this.queries.length ? "No query is called so." : "No queries yet: write one in What if." });
+    const none = make("td", { className: "empty", text: this.queries.length ? "No matching query." : "No queries yet: write one in What if." });
     none.colSpan = COLUMNS;
     body.replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   }

@@ -113,7 +113,7 @@ function showSink() {
   const { format, options } = query.sink;
   facts(at("sink"), [
     ["format", format],
-    ["place", make("span", {}, ...breakable(query.results_at ?? "nowhere: results are only counted"))],
+    ["place", make("span", {}, ...breakable(query.results_at ?? "none: results are only counted"))],
     ...Object.entries(options).map(([key, value]) => [key, value]),
     ["holds", `${query.results.toLocaleString("en")} ${query.normalised.view ? "rows" : "results"}`],
     [
@@ -199,8 +199,8 @@ function pathOf(one) {
 
 function showPlan() {
   at("plan-note").hidden = Boolean(plan);
-  at("plan-note").textContent = ENDED.has(query.status) ? "It has ended, so no plan serves it." : "No plan that runs serves it yet: it becomes active with the next epoch.";
-  at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: what a tuple probes that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
+  at("plan-note").textContent = ENDED.has(query.status) ? "It has ended: no plan includes it." : "Not in the running plan yet: it becomes active with the next epoch.";
+  at("paths-note").textContent = plan ? `epoch ${plan.epoch}${plan.revision ? `, revision ${plan.revision}` : ""}: probes of the tuple that arrives last${plan.measured ? "" : "; nothing is measured yet"}` : "";
   at("paths").replaceChildren(...(plan?.paths ?? []).map(pathOf));
   const divided = view.divided(plan);
   at("divided").hidden = !divided.length;
@@ -211,14 +211,14 @@ function showPlan() {
         {},
         make("td", { className: "name" }, ...breakable(row.alias)),
         make("td", { "data-label": "Tuples" }, ...breakable(row.tuples)),
-        make("td", { className: "number", "data-label": "Share expected", text: percent(row.share) }),
-        make("td", { className: "number", "data-label": "Cost saved by paths of their own", text: row.saved }),
+        make("td", { className: "number", "data-label": "Expected share", text: percent(row.share) }),
+        make("td", { className: "number", "data-label": "Cost saved by separate paths", text: row.saved }),
       ),
     ),
   );
   const stores = plan?.stores ?? [];
-  at("stores-note").textContent = stores.length ? "stores that several queries need count for each in equal parts" : "";
-  const none = make("td", { className: "empty", text: "Nothing that is reported yet." });
+  at("stores-note").textContent = stores.length ? "shared stores are split equally among their queries" : "";
+  const none = make("td", { className: "empty", text: "Nothing reported yet." });
   none.colSpan = 5;
   at("stores").tBodies[0].replaceChildren(
     ...(stores.length

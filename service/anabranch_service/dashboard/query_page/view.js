@@ -16,7 +16,7 @@ export function completeness(query) {
 /** What has come of its results over what was stored before it began. */
 export function past({ past_results: { status, results, rows }, normalised }) {
   const what = { pending: "being emitted", emitted: "all emitted", "given-up": "given up" }[status] ?? status;
-  const left = rows ? `; ${rows.toLocaleString("en")} stored rows to look at` : "";
+  const left = rows ? `; ${rows.toLocaleString("en")}  stored rows to process` : "";
   return `${what}: ${results.toLocaleString("en")} ${counted({ normalised })}${left}`;
 }
 
@@ -48,7 +48,7 @@ export function results(plan, query) {
   return `${rate(plan.results_per_second)}${counted(query) === "results" ? "" : " joined rows"}`;
 }
 
-/** How it was understood, as pairs. */
+/** The normal form of a query, as pairs. */
 export function meaning({ normalised, window }) {
   const { view, outer } = normalised;
   const windows = typeof window === "string" ? window : Object.entries(window ?? {}).map(([alias, text]) => `${alias} ${text}`).join(", ");
@@ -139,7 +139,7 @@ export function problems(query) {
     found.push(`Failed in batch ${batch}: ${message}${expression ? ` in ${expression}` : ""}. ${remedy}`);
   }
   for (const { message, remedy } of query.complete === "from" ? [] : (query.missed ?? [])) found.push(`${sentence(message)} ${sentence(remedy)}`);
-  if (query.rationed?.floor_broken) found.push("It gets less than the completeness that it needs: the machine is too slow for all floors.");
+  if (query.rationed?.floor_broken) found.push("Its completeness is below its floor: the machine is too slow for all floors.");
   return found;
 }
 

@@ -57,13 +57,13 @@ at("form").addEventListener("submit", async (event) => {
   const given = typed();
   const changed = changes(settings, given);
   if (!Object.keys(changed).length) {
-    at("saved").textContent = "Nothing is changed.";
+    at("saved").textContent = "No changes.";
     return;
   }
   try {
     await submit(PATH, "PATCH", changed, tag ? { "if-match": tag } : {});
     refuse(at("refusal"), null, at("form"));
-    at("saved").textContent = "Saved: it holds from the next epoch on.";
+    at("saved").textContent = "Saved: applies from the next epoch on.";
     await load(given);
   } catch (error) {
     if (!(error instanceof Problem) && !(error instanceof Refused)) say(error);

@@ -63,7 +63,7 @@ function show() {
           fill.style.width = `${100 * bar.part}%`;
           return make("li", {}, make("span", { className: "what", text: bar.label }), make("div", { className: "track", "aria-hidden": "true" }, fill), make("span", { className: "muted number", text: `${bar.tuples.toLocaleString("en")}, ${percent(bar.part)}` }));
         })
-      : [make("li", { className: "empty", text: stream.event_time ? "Nothing is measured before the first epoch has ended." : "It has no event time." })]),
+      : [make("li", { className: "empty", text: stream.event_time ? "No measurements before the end of the first epoch." : "It has no event time." })]),
   );
   const pieces = stream.unread;
   at("unread-card").hidden = !pieces?.pieces;
@@ -90,10 +90,10 @@ async function showSlow() {
   at("queries").replaceChildren(
     ...(readers.length
       ? readers.slice(0, MOST_READERS).map(({ id }) => make("li", {}, make("a", { href: `/dashboard/query/${encodeURIComponent(id)}` }, ...breakable(id))))
-      : [make("li", { className: "empty", text: "None: what arrives is read and not stored." })]),
+      : [make("li", { className: "empty", text: "None: arriving rows are read but not stored." })]),
     ...(readers.length > MOST_READERS ? [make("li", { className: "muted", text: `and ${readers.length - MOST_READERS} more` })] : []),
   );
-  at("columns-note").textContent = sample ? `from a sample of ${sample.size.toLocaleString("en")} of ${sample.seen.toLocaleString("en")} rows` : "no sample before the first epoch has ended that reads it";
+  at("columns-note").textContent = sample ? `from a sample of ${sample.size.toLocaleString("en")} of ${sample.seen.toLocaleString("en")} rows` : "no sample before the end of the first epoch that reads it";
   at("columns").tBodies[0].replaceChildren(
     ...stream.columns.map((column) => {
       const found = sample?.columns[column.name];

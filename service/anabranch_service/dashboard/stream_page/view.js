@@ -39,8 +39,8 @@ export function figures(stream, now) {
     ["ahead", count(stream.ahead_tuples)],
     ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, where no executor is` : stream.site]] : []),
     ...(stream.kind === "table"
-      ? [["kind", "table: queries look its rows up"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
-      : [["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["may be silent for", stream.idle_timeout ?? "ever"]]),
+      ? [["kind", "table for look-ups"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
+      : [["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["idle timeout", stream.idle_timeout ?? "none"]]),
     ["kept", kept(stream)],
   ];
 }
@@ -58,7 +58,7 @@ export function table({ version, looked_up: looked, read_at: read, rows }) {
 function kept(stream) {
   if (stream.kind === "table") return stream.key ? "the last row of each key" : "all rows";
   const own = { all: "all rows", none: "" }[stream.retain] ?? `rows of the last ${stream.retain}`;
-  return [retentionOf(stream), own].filter(Boolean).join("; ") || "as long as queries say";
+  return [retentionOf(stream), own].filter(Boolean).join("; ") || "as queries require";
 }
 
 /** Streams of a query by their names. */
@@ -77,15 +77,15 @@ export function held(stream, streams, readers) {
 /** Its watermark as a time, how far that is behind, and what waits for it, as pairs. */
 export function time(stream, streams, readers, now) {
   if (!stream.event_time) return [];
-  if (stream.lateness === "unbounded") return [["watermark", "none: rows of any age are taken, since its lateness is unbounded"]];
-  if (!stream.watermark) return [["watermark", "none before its first load has been read"]];
+  if (stream.lateness === "unbounded") return [["watermark", "none: unbounded lateness accepts rows of any age"]];
+  if (!stream.watermark) return [["watermark", "none before the first load has been read"]];
   const lag = (now - Date.parse(stream.watermark)) / 1000;
   const waiting = held(stream, streams, readers).map(({ id }) => id);
   return [
     ["watermark", `${clock(stream.watermark)} UTC`],
-    ["behind the clock", lag < 0 ? `nothing: ${length(-lag)} ahead of it` : length(lag)],
-    ["behind its rows", `${stream.lateness} behind the greatest event time of the loads that have been read, unless others have moved it while it was silent`],
-    ["holds back", waiting.length ? `${some(waiting)}: of their streams this one is furthest behind, so stored rows are kept, and windows and outer joins stay open, up to its watermark` : "no query: of each, another stream is further behind, or none has a watermark"],
+    ["behind the clock", lag < 0 ? `${length(-lag)} ahead of it` : length(lag)],
+    ["behind its rows", `${stream.lateness} behind the greatest event time read; further ahead if the idle timeout has moved it`],
+    ["holds back", waiting.length ? `${some(waiting)}: their slowest stream; its watermark decides when stored rows expire, and windows and outer joins close` : "no query"],
   ];
 }
 
@@ -105,8 +105,8 @@ export function source({ source: { format, path, options, ...rest }, source_stat
 export function problems(stream) {
   const { state, error, since } = stream.source_status;
   const found = [];
-  if (state === "failed") found.push(`It is not read${since ? ` since ${clock(since)}` : ""}: ${error ?? "no reason is known"}. It is tried again by itself.`);
-  if (state === "stopped") found.push(`No runtime lives that could read it${error ? `; the last that was said: ${error}` : ""}. Start one with anabranch up.`);
+  if (state === "failed") found.push(`It is not read${since ? ` since ${clock(since)}` : ""}: ${error ?? "no reason is known"}. Retrying automatically.`);
+  if (state === "stopped") found.push(`No runtime is running to read it${error ? `; last error: ${error}` : ""}. Start one with anabranch up.`);
   const rejected = rejects(stream);
   if (rejected) found.push(`Rows were rejected: ${rejected}. ${stream.keep_late ? `They are in .late/${stream.name} of the results. ` : ""}Health has the remedy; to accept them: anabranch stream set ${stream.name} --accept-rejects.`);
   if (stream.lost_entries) found.push(`${stream.lost_entries.toLocaleString("en")} entries were removed before they were read.`);

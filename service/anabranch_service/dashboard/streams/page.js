@@ -134,7 +134,7 @@ at("fill").addEventListener("click", fill);
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   at("tested").hidden = true;
-  send(async (given) => showTest(await submit("/v1/streams:test", "POST", given)), "looking at the source …");
+  send(async (given) => showTest(await submit("/v1/streams:test", "POST", given)), "reading the source …");
 });
 at("register").addEventListener("click", () =>
   send(async (given) => {

@@ -78,10 +78,10 @@ export function formOf(body) {
 }
 
 const OUTCOMES = {
-  read: "it can be read",
-  empty: "it can be read, and nothing is there yet",
-  failed: "it can't be read",
-  "not tested": "rows were not looked at",
+  read: "readable",
+  empty: "readable, but empty",
+  failed: "cannot be read",
+  "not tested": "rows not tested",
 };
 
 /** What a test has found, as pairs. */
@@ -90,7 +90,7 @@ export function figures(found) {
   return [
     ["source", OUTCOMES[found.outcome] ?? found.outcome],
     ...(found.found === null ? [] : [[found.unit, found.found.toLocaleString("en")]]),
-    ...(rows.length ? [["rows looked at", rows.length.toLocaleString("en")], ["do not fit", invalid.toLocaleString("en"), invalid ? "bad" : ""]] : []),
+    ...(rows.length ? [["rows tested", rows.length.toLocaleString("en")], ["do not fit", invalid.toLocaleString("en"), invalid ? "bad" : ""]] : []),
     ...(found.first_event_time ? [["event times", `${clock(found.first_event_time)} to ${clock(found.last_event_time)}`, "long"]] : []),
     ...(found.disorder ? [["out of order", `by up to ${found.disorder}; a lateness of ${found.proposed_lateness} covers that`, "long"]] : []),
     ...(places.length ? [["from", places.join(", "), "long"]] : []),

@@ -56,7 +56,7 @@ function showAnswer(explained, planned, base) {
   const count = multijoins.length;
   at("after-note").textContent = count
     ? `${count} multi-way ${count === 1 ? "join" : "joins"}, of ${multijoins.map((j) => j.inputs.length).join(", ")} inputs`
-    : "no three inputs are joined without anything between them";
+    : "no three inputs are joined directly";
   at("replaced").replaceChildren(...multijoins.flatMap((j) => j.replaces).map((text) => make("li", { text })));
   for (const side of ["after", "before"]) {
     at(side).replaceChildren(drawPlan(explained[side]));
@@ -67,7 +67,7 @@ function showEffects(base, planned) {
   const found = effects(base, planned, DRAFT);
   const changed = found.filter(({ change }) => Math.abs(change) > 1e-9).length;
   at("others-note").textContent = found.length
-    ? `${changed} of ${found.length} pay less or more${planned.effects ? "" : "; no results are withheld, so all of them are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
+    ? `${changed} of ${found.length} pay less or more${planned.effects ? "" : "; without load shedding, so all results are kept"}${found.length > MOST ? `; the ${MOST} with the greatest change are shown` : ""}`
     : "";
   const none = make("td", { className: "empty", text: "There is no other query." });
   none.colSpan = 5;
@@ -85,7 +85,7 @@ function showEffects(base, planned) {
             make("td", {
               className: kept?.floor_broken ? "number bad" : "number",
               "data-label": "Results kept",
-              text: kept ? `${percent(kept.before)} → ${percent(kept.after)}${kept.floor_broken ? ", less than it needs" : ""}` : planned.effects ? "–" : "all",
+              text: kept ? `${percent(kept.before)} → ${percent(kept.after)}${kept.floor_broken ? ", below its floor" : ""}` : planned.effects ? "–" : "all",
             }),
           ),
         )
@@ -157,7 +157,7 @@ async function beginReplacing() {
   at("replacing").replaceChildren(
     "This is the statement of ",
     make("a", { href: `/dashboard/query/${encodeURIComponent(before.id)}` }, ...breakable(before.id)),
-    ". What you write in its place is priced without it; the query goes on as it is until the next epoch.",
+    ". The replacement is priced without it; the query itself runs unchanged until the next epoch.",
   );
   for (const field of ["id", "ttl"]) at(field).closest("label").hidden = true;
   at("register-button").textContent = "Replace";

@@ -36,13 +36,13 @@ export function figures(explained, planned, base, names) {
   return [
     ["adds to the cost", short(explained.added_cost)],
     ["cost of everything", `${short(base.cost)} → ${short(planned.cost)}`],
-    ["each alone", short(alone)],
-    ...(range.low < range.high ? [["if what is assumed is wrong", `${short(range.low)} to ${short(range.high)}`]] : []),
-    ["stores that it asks", explained.stores.length],
+    ["standalone", short(alone)],
+    ...(range.low < range.high ? [["if assumptions are wrong", `${short(range.low)} to ${short(range.high)}`]] : []),
+    ["stores probed", explained.stores.length],
     ...(planned.gap ? [["gap", `${(100 * planned.gap).toFixed(2)} %`]] : []),
     ["shares them with", some(explained.shared_with) || "nobody", "long"],
     ...above(explained.normalised).map((pair) => [...pair, "long"]),
-    ...(assumed.length ? [["not measured yet, so assumed", some(assumed.map((id) => readable(id, names))), "long"]] : []),
+    ...(assumed.length ? [["assumed, not measured yet", some(assumed.map((id) => readable(id, names))), "long"]] : []),
   ];
 }
 

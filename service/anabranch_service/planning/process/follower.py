@@ -14,15 +14,14 @@ from anabranch_planner.replan.session import Session
 
 
 class Follower:
-    """Makes plans that follow each other.
+    """Makes consecutive plans.
 
-    What a plan that changes nothing is not charged for (``switching``) is also how far a figure may
-    move before it counts.
+    The switching charge, which unchanged plans save, is also the tolerance for changes of figures.
 
     Attributes:
         weight: the charge for switching, which may change between two plans.
-        taken: the figures of the last plan; None: there is none.
-        parts: those of the last plan whose rules were made.
+        taken: the figures of the last plan; None before the first.
+        parts: the parts of the last plan with rules.
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class Follower:
         self._session = Session()
 
     def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:
-        """``queries``, in the place of equal ones those of the last plan's parts themselves."""
+        """``queries``, equal ones replaced by the identical objects of the last plan's parts."""
         there = {query.id: query for part in self.parts for query in part.queries}
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 

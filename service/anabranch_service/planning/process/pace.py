@@ -1,8 +1,8 @@
-"""How often all is planned for figures that have moved.
+"""Pacing of complete replanning after changed measurements.
 
-Measurements go on moving, above all those of a pipeline that has just started, and with a thousand
-queries a plan takes seconds of CPU time that probes could use. What people change (a query, a
-setting) is planned at once.
+Measurements keep changing, above all after the start of a pipeline, and with a thousand queries a
+plan takes seconds of CPU time that probes could use. Changes by users (a query, a setting) are
+planned at once.
 """
 
 from __future__ import annotations

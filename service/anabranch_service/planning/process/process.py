@@ -79,11 +79,11 @@ class Explain:
 
 
 Asked = Plan | HandOver | Explain
-#: What comes back, or why it does not.
+#: The answer, or the reason of its absence.
 Answer = Sealed | bytes | None | Explanation | Exception
 
 
-#: What a process has been sent with the last request.
+#: Content of the last request to a process.
 Queries = Mapping[QueryId, JoinQuery]
 
 
@@ -123,8 +123,8 @@ class PlannerProcess:
         return cast("Sealed | None", self._answer(Plan(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
-        """What :meth:`explain` takes, of the plan of ``epoch``; None: that is not the newest one
-        that the process has made.
+        """The input of :meth:`explain` for the plan of ``epoch``; None: not the process's newest
+        plan.
 
         Raises:
             PlannerError: ``planner-stopped``.

@@ -65,7 +65,7 @@ class _Planner:
     def _prepare(self, asked: Plan) -> Sealed | None:
         last = self._last
         if last is not None and last.record.epoch != asked.after:
-            # What this process has planned was not published, or something else has been since.
+            # This process's last plan was not published, or has been superseded since.
             last, self._last, self._follower = None, None, Follower()
         task, self._sent = asked.whole(self._sent)
         task = replace(task, queries=self._follower.known(task.queries))
@@ -166,7 +166,7 @@ def _terms(task: PlanTask) -> tuple[object, ...]:
 
 
 def _pickled(work: Callable[[], Answer]) -> bytes:
-    """What ``work`` gives or raises; an error that can't be sent is described."""
+    """The result or the error of ``work``; an error that can't be sent is described."""
     try:
         return pickle.dumps(work(), pickle.HIGHEST_PROTOCOL)
     except Exception as cause:  # noqa: BLE001 - it is raised where the plan was wanted
@@ -179,7 +179,7 @@ def _pickled(work: Callable[[], Answer]) -> bytes:
 
 
 def main() -> None:
-    """Serve whoever started this process. What is printed goes to the service's errors."""
+    """Serve the parent process. Standard output goes to the service's standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(int(sys.argv[1]))
     collect_rarely()

@@ -27,7 +27,7 @@ FADE, DRIFTED = 0.7, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A period, and samples of its steps and of those that follow from them (``cost.inferred``).
+    """A period, and samples of its measured and inferred steps (``cost.inferred``).
 
     Attributes:
         steps: sorted.
@@ -47,7 +47,7 @@ class Periods:
         self._known: dict[str, Measured | None] = {}
 
     def read(self, texts: Sequence[str]) -> tuple[Measured, ...]:
-        """Those of the documents that can be read, in their order; others are logged once."""
+        """The readable documents, in their order; others are logged once."""
         known = self._known
         self._known = {t: known[t] if t in known else self._parsed(t) for t in texts}
         return tuple(found for found in self._known.values() if found is not None)

@@ -51,12 +51,12 @@ _LOG = structlog.get_logger(__name__)
 
 #: How many times as long as a decision took the next one waits, live.
 REST = 20.0
-#: Rulesets in memory: the running one and its revision, and those of two epochs to come.
+#: Rulesets in memory: the running one, its revision, and those of the next two epochs.
 REMEMBERED = 4
 
 
 class _Memory(NamedTuple):
-    """What every decision on a ruleset needs: it never changes, so it is worked out once."""
+    """The constant input of all decisions on a ruleset, computed once."""
 
     running: RunningPlan
     digest: str
@@ -79,7 +79,7 @@ class Reviser:
         """Answer the newest interim; False if there is none that is new, or for a rest.
 
         Raises:
-            LeadershipLost: another service leads. What was decided is not published.
+            LeadershipLost: another service leads; the decision is not published.
         """
         live = self._settings.mode is Mode.LIVE
         if live and time.monotonic() < self._resting_until:
@@ -88,7 +88,7 @@ class Reviser:
         if text is None or text == self._seen:
             return False
         await self._answer(text, publication)
-        # Not before: whoever was cut off in the middle has to answer it when it leads again.
+        # Not before: if cut off in the middle, it has to answer this interim when it leads again.
         self._seen = text
         return True
 
@@ -303,7 +303,7 @@ class Reviser:
         await publication.rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
-        """What is known of a ruleset; None where it, or one of its queries, is not there."""
+        """The constant input of a ruleset; None if it or one of its queries is missing."""
         known = self._memories.get(name)
         # Epochs are numbered anew where Redis has been lost.
         if known is None or known.digest != record.ruleset_digest:

@@ -48,20 +48,19 @@ COMPARED = 5
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The newest measurements, and the ruleset that they were made by.
+    """The newest measurements and the ruleset in force during them.
 
     Attributes:
-        periods: consecutive ones, the newest last. In a replay they are of batches, so rates are
-            forecast from them there, too.
-        length: how many periods are asked for.
-        snapshot: the statistics of the last epoch that ended; None: none has, and nothing is
-            revised.
+        periods: consecutive ones, the newest last. In a replay they are sets of batches, so rates
+            are forecast from them there, too.
+        length: number of periods wanted.
+        snapshot: the statistics of the last complete epoch; None before the first: no revisions.
         running: the ruleset to revise, and its plan.
         change: the change that brought its orders, once measured. ``changed``: the revision that
             was, whose effect that is; None: a plan of an epoch was.
         earlier: the ruleset to go back to: where the change has lost, the one with the orders
             before it; of an epoch to come whose orders have failed, another one.
-        failed: digests of orders that have lost, or were taken back, and are not tried again.
+        failed: digests of orders that lost or were undone, and are not tried again.
         upcoming: whether its epoch has not begun; the newest period is by another ruleset then.
         counted: how tuples were told apart in the newest period.
         records: the revisions of the epochs of ``periods`` since the newest drift, oldest first.
@@ -119,10 +118,10 @@ class Decision:
 
 
 def decide(asked: Question) -> Decision:
-    """Note what the running orders have gained, and decide on a revision.
+    """Record the gain of the running orders, and decide on a revision.
 
     Raises:
-        PlannerError: the queries are not those of the running ruleset any more.
+        PlannerError: the queries differ from those of the running ruleset.
     """
     change, measured = asked.change, asked.changed
     if change is not None and measured is not None and measured.measured is None:

@@ -1,7 +1,7 @@
-"""Statistics that a dry run assumes: checked, and preferred to measured ones.
+"""Assumed statistics of a dry run: checked, and preferred to measured ones.
 
-Names are those of relations, or of streams (then for every relation of the stream). Columns are
-those that the queries' joins compare, so a typing error can't pass for an assumption.
+Names are relations, or streams (then for every relation of the stream). Only columns compared by
+the queries' joins are valid, so a typing error can't pass for an assumption.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_NAMES = 20
 
 @dataclass(frozen=True, slots=True)
 class AssumedStatistics:
-    """The statistics of ``base``, of which some are stated instead.
+    """The statistics of ``base``, some replaced by assumptions.
 
     Attributes:
         cardinalities: by relation, or by stream.
@@ -50,7 +50,7 @@ class AssumedStatistics:
         return self.base.distinct(relation, attributes) if stated is None else stated
 
     def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Those of ``base``."""
+        """Statistics of ``base``, unchanged."""
         return self.base.frequent(relation, attribute)
 
     def selectivity(self, predicate: Equality) -> float | None:
@@ -67,8 +67,8 @@ class AssumedStatistics:
         return () if self.selectivities else self.base.samples()
 
     def ahead(self) -> Ahead | None:
-        """What ``base`` foresees, unless cardinalities are stated: they are over all of history,
-        and nothing has measured a rate to them.
+        """The forecast of ``base``; none if cardinalities are assumed: they cover all of history,
+        without measured rates.
         """
         return None if self.cardinalities else self.base.ahead()
 
@@ -82,7 +82,7 @@ class AssumedStatistics:
 
 
 class Names:
-    """The relations, streams and join attributes of some queries, by what users call them."""
+    """The relations, streams and join attributes of some queries, by user-facing names."""
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
         self.stream_of: dict[RelationId, str] = {

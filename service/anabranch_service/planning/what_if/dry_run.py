@@ -1,4 +1,4 @@
-"""Dry runs: the plan of what is registered, with some queries added and some dropped."""
+"""Dry runs: the plan of the registered queries, with some added and some dropped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LOG = structlog.get_logger(__name__)
 async def plan_dry_run(
     body: DryRunIn, store: Store, work: Work, settings: Settings, now: datetime
 ) -> DryRunOut:
-    """Plan what is registered with some queries added and some dropped. Stores nothing."""
+    """Plan the registered queries with some added and some dropped. Stores nothing."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
     known = {query_of(q.id) for q in found.queries} | {q.id for q in found.queries}
     for name in body.drop:
@@ -113,11 +113,11 @@ async def plan_dry_run(
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What a dry run is compared with under overload.
+    """The present state of load shedding, to compare a dry run with.
 
     Attributes:
-        queries: the joins of what is registered. ``priorities``, ``floors``: of these queries, and
-            of those that would be added.
+        queries: the joins of registered queries. ``priorities``, ``floors``: of registered and of
+            added queries.
         rationing: at present.
     """
 
@@ -147,8 +147,8 @@ def _standing(
 
 
 def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
-    """What the plan would do to the queries' completeness; None where that can't be worked out,
-    which is not worth a plan.
+    """The plan's effect on the completeness of queries; None if that can't be computed: the dry run
+    does not fail for it.
     """
     try:
         return _compared(planned, standing)

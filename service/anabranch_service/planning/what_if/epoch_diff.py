@@ -39,7 +39,7 @@ async def compare_epochs(
     settings: Settings,
     now: datetime,
 ) -> EpochDiffOut:
-    """What ``after`` has that ``before`` has not, and the other way."""
+    """The difference of ``after`` from ``before``, in both directions."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
     compared, reason = await work.read(_compare, before, after, found, store.forms)
     names = relation_names(query.normalised for query in found.queries)

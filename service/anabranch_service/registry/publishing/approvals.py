@@ -1,8 +1,8 @@
-"""The plan that waits for approval, and what has been said about it.
+"""The held plan, and decisions on it.
 
-All of it is one hash in Redis. The leader writes the plan, any service what an operator says; each
-write compares what it is about with what is there, so nothing that was said is lost, and nothing is
-published that somebody has not seen.
+Both are in one hash in Redis. The leader writes the plan, any service the decision of an operator;
+each write compares the digest of its plan with the stored one, so no decision is lost, and no plan
+is published that no operator has seen.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class HeldPlan(Closed):
 
 
 class Refusals(Closed):
-    """What was refused for the same queries, streams and settings.
+    """Refused plans for the same queries, streams and settings.
 
     Attributes:
         basis: their digest.
         digests: of the plans, the newest last.
-        waiting: the runs that none of what runs has.
+        waiting: runs that are not in the running plan.
     """
 
     basis: str
@@ -63,11 +63,11 @@ class Refusals(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """What waits, and what has been said.
+    """The held plan, and decisions.
 
     Attributes:
-        text: of ``held``, as it was read; also where it can't be.
-        approved: the digest of the plan that was approved; empty: none is.
+        text: stored document of ``held``, even if it can't be parsed.
+        approved: the digest of the approved plan; empty: none.
     """
 
     held: HeldPlan | None = None
@@ -104,7 +104,7 @@ redis.call('HSET', KEYS[1], 'approved', ARGV[1])
 return 1
 """
 
-#: KEYS approval; ARGV digest, refusals. Likewise; nothing that was approved is refused.
+#: KEYS approval; ARGV digest, refusals. As above; an approved plan is not refused.
 REFUSE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[1], 'approved') == ARGV[1] then return 0 end
@@ -113,9 +113,9 @@ redis.call('HSET', KEYS[1], 'refused', ARGV[2])
 return 1
 """
 
-#: For the leader (``lease.fenced``): KEYS leader, approval; ARGV owner, token, what was held and
-#: what was approved as the leader has read it, whether refusals are forgotten, then the fields of
-#: what is held from now on. Where something was said meanwhile that stands, and nothing is written.
+#: For the leader (``lease.fenced``): KEYS leader, approval; ARGV owner, token, the held and the
+#: approved plan as the leader has read them, whether refusals are forgotten, then the fields of the
+#: new held plan. A decision made meanwhile wins: then nothing is written.
 HOLD = """
 if (redis.call('HGET', KEYS[2], 'held') or '') ~= ARGV[3] then return 0 end
 if (redis.call('HGET', KEYS[2], 'approved') or '') ~= ARGV[4] then return 0 end

@@ -17,10 +17,10 @@ EVERY, KEPT, MOST = 60, 1440, 100
 
 
 class HistoryPoint(Closed):
-    """What a minute that ended ``at`` (POSIX seconds) has brought.
+    """Means of the minute that ended ``at`` (POSIX seconds).
 
     Attributes:
-        batch_seconds: that a batch took on average; None: none was committed.
+        batch_seconds: mean time of a batch; None without a committed batch.
         rows: stream -> rows per second. ``results``: query -> results per second.
     """
 
@@ -31,7 +31,7 @@ class HistoryPoint(Closed):
 
 
 def point(before: Progress, now: Progress, at: int, seconds: float) -> HistoryPoint | None:
-    """What has happened between two looks; None: another run of the runtime has begun."""
+    """Difference of two readings; None: another run of the runtime has begun."""
     done, last = now.telemetry, before.telemetry
     if before.run != now.run or done.batches < last.batches:
         return None

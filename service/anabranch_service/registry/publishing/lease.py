@@ -4,9 +4,9 @@ Two keys say so. ``Keys.leader`` names the one that leads, or led last, and its 
 that grows by one whenever the lead changes hands. ``Keys.lease`` is there while the lead is
 claimed; it expires by Redis's clock unless it is renewed, and then any service may take the lead.
 
-Invariant: whatever the leader writes is written by a script that first compares the token
-(:func:`fenced`). So a service that lost the lead unawares (it was stopped, or cut off) writes
-nothing, however long it believes that it leads. A lease that ran out and that nobody took is still
+Invariant: the leader writes only by scripts that first compare the token (:func:`fenced`). So a
+service that lost the lead unawares (it was stopped, or cut off) writes nothing, even while it
+believes that it leads. A lease that ran out and that nobody took is still
 good: no other leader can have written. How long the lease lasts thus decides how soon another
 service takes over, and never what is published (ADR 0032).
 """
@@ -77,7 +77,7 @@ _RELEASE = fenced("return redis.call('DEL', KEYS[2])")
 
 
 class LeadershipLost(Exception):
-    """Another service leads: what was to be written has not been."""
+    """Another service leads: nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Term:
     """One service's time as the leader.
 
     Attributes:
-        owner: the process, at random: what a Redis that lost its data counts anew is told apart.
+        owner: random id of the process: distinguishes equal tokens after a loss of Redis data.
         token: greater than those of all terms before, as long as Redis keeps its data.
     """
 
@@ -95,7 +95,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads, or led last.
+    """The present or last leader.
 
     Attributes:
         address: where it listens. ``since``: when its term began, by Redis's clock.
@@ -217,7 +217,7 @@ async def run_fenced(
 
 
 async def leader_of(redis: Redis, keys: Keys) -> Leader | None:
-    """Who leads, or led last; None: nobody ever did."""
+    """The present or last leader; None: there was none."""
     async with redis.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.leader)
         pipe.pttl(keys.lease)

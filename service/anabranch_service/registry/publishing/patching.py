@@ -13,11 +13,11 @@ from anabranch_service.registry.records import EpochRecord
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A ruleset that was published in full.
+    """A ruleset published in full.
 
     Attributes:
-        epoch, text: its epoch, and its document. ``check``: the digest of what is kept of it.
-        spent: characters of the patches of it so far.
+        epoch, text: its epoch, and its document. ``check``: the digest of its stored form.
+        spent: characters of its patches so far.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""What a service writes by itself: epochs, held plans, revisions, rations, and notes on them.
+"""The leader's writes: epochs, held plans, revisions, rations, and notes on them.
 
 Each write is one script that the leader alone may run (:mod:`.lease`).
 """
@@ -26,8 +26,8 @@ from anabranch_service.registry.publishing.lease import Term, fenced, run_fenced
 from anabranch_service.registry.records import EpochRecord, Explanation, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 
-#: KEYS leader, the key of each command; ARGV owner, token, and of each command its name, how many
-#: arguments follow, and these. Gives the answers; what was not there is "".
+#: KEYS leader, the key of each command; ARGV owner, token, and per command its name, the number of
+#: its arguments, and these. Returns the answers; a missing value is "".
 _COMMANDS = fenced("""
 local answers, at = {}, 3
 for i = 2, #KEYS do
@@ -97,7 +97,7 @@ class Patched:
     """A ruleset as a patch.
 
     Attributes:
-        base: the epoch of its base. ``check``: the digest of what is kept of that.
+        base: the epoch of its base. ``check``: the digest of the base's stored form.
         text: the patch, packed.
     """
 
@@ -108,12 +108,12 @@ class Patched:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """An epoch as it is kept.
+    """The stored form of an epoch.
 
     Attributes:
-        record: without what is long in it. ``text``: its document. ``summary``: what lists show.
-        ruleset, details: packed; empty where they are those of an earlier epoch.
-        patch: what is kept of the ruleset instead; None: all of it.
+        record: without its long parts. ``text``: its document. ``summary``: its entry in lists.
+        ruleset, details: packed; empty if equal to an earlier epoch's.
+        patch: the patch stored in place of the ruleset; None: the whole ruleset is stored.
     """
 
     record: EpochRecord
@@ -136,7 +136,7 @@ class Sealed:
 
     @property
     def rules(self) -> str:
-        """What is kept of the ruleset."""
+        """The stored form of the ruleset."""
         return self.ruleset if self.patch is None else self.patch.text
 
     @property
@@ -146,7 +146,7 @@ class Sealed:
 
 
 def seal(record: EpochRecord, ruleset: str) -> Sealed:
-    """The epoch of ``record``, which goes by ``ruleset``."""
+    """The stored form of the epoch of ``record`` with ``ruleset``."""
     light = record.without_details()
     return Sealed(
         light,
@@ -158,7 +158,7 @@ def seal(record: EpochRecord, ruleset: str) -> Sealed:
 
 
 def seal_again(record: EpochRecord) -> Sealed:
-    """The epoch of ``record``, which goes by what an earlier one goes by."""
+    """The stored form of the epoch of ``record`` with an earlier epoch's ruleset."""
     return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
 
 
@@ -169,7 +169,7 @@ _Command = tuple[str, str, tuple[Any, ...]]
 class Publication:
     """The writes of one term; each raises :class:`LeadershipLost` once another service leads.
 
-    What was read in a term is written in that term or not at all, so each has an object of its own.
+    Values read in a term are written in that term or not at all, so each has an object of its own.
     """
 
     def __init__(self, store: Store, term: Term) -> None:
@@ -215,12 +215,12 @@ class Publication:
         return kept is not None and digest(kept) == patch.check
 
     async def epoch_again(self, sealed: Sealed, before: int) -> bool:
-        """Publish an epoch for which nothing has changed since the one ``before``. Redis copies
-        what is long, so that no epoch depends on this one. The copy of a patch has the same base.
+        """Publish an epoch equal to the one ``before``. Redis copies the long parts, so that no
+        epoch depends on this one. The copy of a patch has the same base.
 
         Returns:
-            Whether it has been published now; not where Redis has one of that number already, or
-            lacks the one before.
+            Whether it was published; not if Redis already has an epoch of that number, or lacks the
+            one before.
         """
         store, keys, number = self.store, self.store.keys, sealed.record.epoch
         names = [keys.ruleset(before), keys.ruleset(number), store.details_key(before)]
@@ -285,8 +285,8 @@ class Publication:
         )
 
     async def _measure(self, published: Sequence[int]) -> None:
-        """Find out how large the statistics are of epochs that have ended; those of an epoch that
-        was passed over count with the one before.
+        """Measure the sizes of the statistics of ended epochs; those of a skipped epoch count with
+        the one before.
         """
         first, following = published[0], published[1:]
         self._measured = {n: size for n, size in self._measured.items() if n >= first}
@@ -313,7 +313,7 @@ class Publication:
         )
 
     async def measured(self, record: KeptRevision) -> None:
-        """Keep what has been measured of a revision."""
+        """Store the measurements of a revision."""
         await self._write(self._keep(record))
 
     async def rations(self, schedule: RationSchedule | None) -> None:
@@ -333,11 +333,11 @@ class Publication:
         *,
         forget: bool = False,
     ) -> None:
-        """Hold a plan from now on, or none; what was said since ``seen`` stands.
+        """Replace the held plan, or remove it; a decision made since ``seen`` wins.
 
         Args:
             record, ruleset: of ``held``, as they would be published.
-            forget: whether what was refused may be proposed again.
+            forget: whether refused plans may be proposed again.
         """
         if held is None and not seen.text and not (forget and seen.refused):
             return

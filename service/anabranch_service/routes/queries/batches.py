@@ -32,7 +32,7 @@ from anabranch_service.routes.queries.registration import (
 
 router = guarded_router("/v1", tag="queries")
 
-#: What one query of a batch may be refused for; all else is of the request.
+#: Refusals of one query of a batch; other errors fail the whole request.
 _OF_A_QUERY = (InvalidInput, Conflict, PlannerError)
 
 
@@ -41,10 +41,10 @@ _OF_A_QUERY = (InvalidInput, Conflict, PlannerError)
 async def add_queries(
     body: QueryBatchIn,
     ctx: Ctx,
-    dry_run: Annotated[bool, Query(description="Only check them, and store nothing.")] = False,
+    dry_run: Annotated[bool, Query(description="Only check the queries; store nothing.")] = False,
 ) -> QueryBatchOut:
-    """Register many queries, in their order: all of them or none, or (``atomic: false``) each that
-    can be. They are planned at the next epoch boundary.
+    """Register many queries in order: atomically, or each valid one (``atomic: false``). They are
+    planned at the next epoch boundary.
     """
     now = ctx.clock()
     if body.atomic or dry_run:
@@ -71,7 +71,7 @@ async def add_queries(
 async def _checked(
     ctx: Context, queries: list[QueryIn], now: datetime
 ) -> list[Beginning | StructuredError]:
-    """Of each of ``queries`` its run, or why it is refused."""
+    """Per query its run, or the reason of its refusal."""
     found: list[Beginning | StructuredError] = []
     ids: set[str] = set()
     targets: dict[str, int] = {}
@@ -94,10 +94,10 @@ async def _checked(
 
 
 def _refuse(checked: list[Beginning | StructuredError]) -> None:
-    """Refuse a batch of which some are refused.
+    """Refuse a batch if it has refused queries.
 
     Raises:
-        SeveralInvalid: all that is wrong, by field, from ``queries`` and the number on.
+        SeveralInvalid: all errors, by fields that begin with ``queries`` and the number.
     """
     errors = [
         one.moved(field=f"queries.{number}.{one.field}".rstrip("."))
@@ -109,7 +109,7 @@ def _refuse(checked: list[Beginning | StructuredError]) -> None:
 
 
 async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
-    """Register one query, if that can be."""
+    """Register one query, or return the reason of its refusal."""
     try:
         run = await begin(ctx, query, now)
         await register(ctx, run)
@@ -120,7 +120,7 @@ async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
 
 
 def _refused(cause: StructuredError) -> QueryBatchItem:
-    """Why a query is refused, by fields of its own."""
+    """The refusal of a query, by the query's own fields."""
     line, column = cause.position or (None, None)
     problem = ProblemOut(
         code=cause.code,
@@ -136,7 +136,7 @@ def _refused(cause: StructuredError) -> QueryBatchItem:
 async def _shown(
     ctx: Context, runs: list[Beginning], now: datetime, *, stored: bool = True
 ) -> list[QueryOut]:
-    """Runs that have just been registered, or (not ``stored``) could be."""
+    """Runs just registered or, without ``stored``, only checked."""
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     for run in runs if stored else ():
         await is_understood(ctx, run)

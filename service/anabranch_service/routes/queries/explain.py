@@ -1,4 +1,4 @@
-"""``/v1/queries:explain``: what a statement's joins become, and what the query would cost."""
+"""``/v1/queries:explain``: the join plan and the estimated cost of a statement."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _NAME = "explained"
 @router.post("/queries:explain")
 @needs(Need.PLAN)
 async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
-    """The plan of a statement with binary joins and with multi-way joins; and if it can run
-    continuously, its stores and probe orders beside what is registered. Stores nothing.
+    """Explain a statement: its plans with binary and with multi-way joins and, if it can run
+    continuously, its stores and probe orders beside the registered queries. Stores nothing.
     """
     snapshot = await ctx.store.last_snapshot()
     found = await read_registered(ctx.store, ctx.settings, ctx.clock(), snapshot)
@@ -81,7 +81,7 @@ def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
 def _understand(
     name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
 ) -> tuple[ExplainOut, JoinQuery | None]:
-    """The answer but for the plan, and the query if it can run continuously."""
+    """The answer without the plan; and the query, if it can run continuously."""
     statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
     meaning = refused = None
     try:
@@ -134,7 +134,7 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 
 
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
-    """A query's part of a plan: its orders, the stores that they probe, who shares these."""
+    """A query's part of a plan: probe orders, probed stores, and the queries sharing them."""
     document: Any = planned.explain
     orders = [
         order

@@ -1,4 +1,4 @@
-"""``GET /v1/queries``: queries page by page, and those that are looked for."""
+"""``GET /v1/queries``: paged and filtered lists of queries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anabranch_service.registry.search import Listed, Sought
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Streams, and tags, that may be asked for at once; a query has no more tags.
+#: Maximum number of streams and of tags in one request; a query has no more tags.
 _MOST = 32
 
 
@@ -37,15 +37,16 @@ async def list_queries(
     ] = "",
     stream: Annotated[
         list[str] | None,
-        Query(max_length=_MOST, description="Those that read all of these."),
+        Query(max_length=_MOST, description="Only queries that read all of these streams."),
     ] = None,
     status: Annotated[
-        list[Status] | None, Query(max_length=len(Status), description="Those in any of these.")
+        list[Status] | None,
+        Query(max_length=len(Status), description="Only queries in any of these states."),
     ] = None,
     owner: Annotated[str | None, Query(max_length=200)] = None,
     tag: Annotated[
         list[str] | None,
-        Query(max_length=_MOST, description="Those that have all of these."),
+        Query(max_length=_MOST, description="Only queries with all of these tags."),
     ] = None,
 ) -> QueryList:
     """Queries, each by its newest run, in order of registration."""

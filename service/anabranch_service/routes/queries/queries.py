@@ -36,7 +36,7 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=256,
-        description="The same key with the same body gives the same answer for a day.",
+        description="Requests with the same key and body get the same answer for a day.",
     ),
 ]
 
@@ -48,7 +48,7 @@ async def add_query(
 ) -> QueryOut | Response:
     """Register a query; it is planned at the next epoch boundary.
 
-    The id of a query that has ended is free again: then another run of it begins.
+    The id of an ended query can be used again: this begins another run of it.
     """
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
     if idempotency_key:
@@ -73,7 +73,7 @@ async def add_query(
 @router.get("/{name}")
 @needs(Need.READ)
 async def get_query(name: str, ctx: Ctx, response: Response) -> QueryOut:
-    """One query: what it means, its status, how many results it has given."""
+    """One query: normal form, status and number of results."""
     return await shown(ctx, known(await ctx.store.query(name), "query", name), response)
 
 
@@ -82,7 +82,7 @@ async def get_query(name: str, ctx: Ctx, response: Response) -> QueryOut:
 async def patch_query(
     name: str, body: QueryPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
-    """Change when a query expires, its priority, what it needs, its title, owner or tags."""
+    """Change a query's expiry, priority, service levels, title, owner or tags."""
     now = ctx.clock()
     found = known(await ctx.store.query(name), "query", name)
     changes: dict[str, object] = {}
@@ -123,7 +123,7 @@ async def patch_query(
 async def delete_query(
     name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
-    """Withdraw a query; it expires at the next planned epoch. Repeating it changes nothing."""
+    """Withdraw a query; it expires at the next planned epoch. Idempotent."""
     now = ctx.clock()
 
     def change(record: QueryRecord) -> QueryRecord:
@@ -144,7 +144,7 @@ async def delete_query(
 
 
 def _kept(text: str, digest: str) -> Response:
-    """The answer kept under an idempotency key, if it belongs to the same body."""
+    """The stored answer of an idempotency key, if the body is the same."""
     kept = json.loads(text)
     if kept["digest"] != digest:
         raise Conflict(

@@ -1,4 +1,4 @@
-"""Beginning a run of a query: what registering, replacing and resuming have in common."""
+"""Beginning a run of a query: common to registering, replacing and resuming."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str
 async def prepare(
     ctx: Context, run: str, body: QueryIn, now: datetime, before: QueryRecord | None = None
 ) -> Beginning:
-    """Check a request for a new run, all of it but what may change until it is registered.
+    """Check a request for a new run, except conditions that may change before it is registered.
 
     Args:
         before: the run that it comes after; None: the query has none.
@@ -250,7 +250,7 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
-    """Refuse a change of what a query needs that nothing could meet."""
+    """Refuse service levels that no plan can meet."""
     streams = await ctx.store.usable_streams()
     try:
         query = await ctx.work.read(ctx.store.forms.of, record, streams)
@@ -331,7 +331,7 @@ def _read(
 
 
 def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse to emit the past of a query whose results do not follow from what is stored."""
+    """Refuse to emit the past of a query if stored tuples do not determine it."""
     if past == "none":
         return
     reason = None
@@ -357,7 +357,7 @@ def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> 
 
 
 def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
-    """Refuse a sink that can't take what the query gives: results, or changes of its view."""
+    """Refuse a sink that can't take the query's output: results, or changes of a view."""
     post_join = query.view is not None or query.outer is not None
     if post_join and sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
@@ -406,7 +406,7 @@ def target_of(sink: SinkRecord) -> str | None:
 
 
 def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
-    """Refuse a run that would write what does not fit where its predecessor has written.
+    """Refuse a run whose output does not fit the sink of its predecessor.
 
     Files of the results directory are kept by run, and so is a Redis Stream that is not named.
     """

@@ -27,7 +27,7 @@ LastEventId = Annotated[
     Header(
         alias="Last-Event-ID",
         pattern=r"^[0-9]{1,15}:[0-9]{1,15}$",
-        description="The id of the last event that was received: go on after it.",
+        description="Id of the last received event; the stream continues after it.",
     ),
 ]
 
@@ -42,14 +42,16 @@ async def follow_results(
     name: str,
     ctx: Ctx,
     request: Request,
-    start: Annotated[Start, Query(alias="from", description="Where to begin.")] = Start.NOW,
-    limit: Annotated[int | None, Query(ge=1, le=10**9, description="Rows to send.")] = None,
+    start: Annotated[Start, Query(alias="from", description="Start of the stream.")] = Start.NOW,
+    limit: Annotated[
+        int | None, Query(ge=1, le=10**9, description="Maximum number of rows.")
+    ] = None,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
     """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
 
-    Of a view they are its changes. Committed results only. A `gap` counts rows that the reader has
-    missed; nobody waits for it.
+    Only committed results; for a view, its changes. A `gap` counts rows that a slow reader has
+    missed: the pipeline does not wait for readers.
     """
     record = known(await ctx.store.query(name), "query", name)
     if record.sink.to_sink().kind is SinkKind.COUNT:
@@ -80,12 +82,12 @@ async def follow_results(
 async def view_rows(
     name: str,
     ctx: Ctx,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Rows at most.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of rows.")] = 100,
     scaled: Annotated[
         bool, Query(description="Also estimate counts, sums and averages of all joined rows.")
     ] = False,
 ) -> ViewRowsOut:
-    """The rows of a query's view as they are, in its order."""
+    """The current rows of a query's view, in its order."""
     record = known(await ctx.store.query(name), "query", name)
     if record.normalised.view is None:
         raise Conflict(

@@ -52,13 +52,13 @@ async def put_query(
     response: Response,
     if_match: IfMatch = None,
     dry_run: Annotated[
-        bool, Query(description="Say what would be done, and check all of it. Stores nothing.")
+        bool, Query(description="Check the change and return it. Stores nothing.")
     ] = False,
 ) -> QueryChange:
-    """Make a query what the body says: register it, change its settings, or replace its run.
+    """Bring a query into the state of the body: register it, change settings, or replace its run.
 
     Another statement, window or sink begins another run at the next epoch; until then the present
-    one goes on. Stores that both need are kept. Repeating it changes nothing.
+    one continues. Stores that both need are kept. Idempotent.
     """
     if body.id is not None and body.id != name:
         raise InvalidInput(
@@ -113,9 +113,9 @@ async def put_query(
 async def pause_query(
     name: QueryName, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
-    """Pause a query: from the next epoch on it has no results and no part in the plan.
+    """Pause a query: from the next epoch on it produces no results and is not planned.
 
-    Its registration, its results so far and its sink are kept. Repeating it changes nothing.
+    Its registration, results and sink are kept. Idempotent.
     """
     known(await ctx.store.query(name), "query", name)
     found = known(present_run(await runs_of(ctx, name)), "query", name)
@@ -141,10 +141,10 @@ async def pause_query(
 async def resume_query(
     name: QueryName, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
-    """Resume a query that is paused: another run of it begins with the next epoch.
+    """Resume a paused query: another run begins with the next epoch.
 
-    What it sees of tuples from before is what a query sees that is registered now; the new run's
-    ``complete`` and ``visible_from`` say it. Resuming a query that goes on changes nothing.
+    It sees the same earlier tuples as a query registered now: ``complete`` and ``visible_from`` of
+    the new run. Resuming a running query changes nothing.
     """
     known(await ctx.store.query(name), "query", name)
     runs = await runs_of(ctx, name)
@@ -182,7 +182,7 @@ async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
 
 
 def _terms(body: QueryIn, settings: Settings, streams: Mapping[str, Stream]) -> dict[str, object]:
-    """The fields of a record that say what is computed and where it goes."""
+    """The fields of a record that define its computation and its sink."""
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     return {
         "sql": statement.sql,

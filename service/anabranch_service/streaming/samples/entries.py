@@ -113,7 +113,7 @@ def _rows_of_entry(
             with pa.ipc.open_stream(content) as reader:
                 batches = list(reader)
             for batch in batches:
-                # Damaged offsets would crash whoever reads the values.
+                # Damaged offsets would crash readers of the values.
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as cause:
             return [f"no Arrow stream: {cause}"]

@@ -161,7 +161,7 @@ def _shown(name: str, pattern: str) -> bool:
 def _parquet(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    # Pages are read as rows are asked for, not whole columns of a row group.
+    # Pages are read on demand, not whole columns of a row group.
     with files.open_input_file(name) as file:
         parquet = pq.ParquetFile(file, buffer_size=_PAGE, pre_buffer=False)
         wanted = _present(parquet.schema_arrow.names, columns, source)

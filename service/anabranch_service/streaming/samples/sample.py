@@ -1,4 +1,4 @@
-"""What a look at a source finds, and its bounds."""
+"""The result of a source test, and its bounds."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Unreadable(StructuredError):
 
 @dataclass(slots=True)
 class Sample:
-    """What a look at a source has found.
+    """The result of a source test.
 
     Attributes:
         rows: values by column; a text is a row that is no object.
-        found: how many files or entries there are; None: unknown. ``unit``: which.
-        limits: what was not looked at.
-        looked_at: whether rows could be looked at.
+        found: number of files or entries; None: unknown. ``unit``: files or entries.
+        limits: parts that were not read.
+        looked_at: whether rows could be read.
     """
 
     form: Form = Form.TYPED
@@ -43,7 +43,7 @@ class Sample:
 
 
 def decoded(value: bytes) -> str:
-    """Text for people: what is no UTF-8 is replaced."""
+    """Printable text: invalid UTF-8 is replaced."""
     return value.decode(errors="replace")
 
 

@@ -1,8 +1,8 @@
 """A few rows of any source, read by the service before the stream is registered.
 
-Everything is bounded: rows, bytes, files that are counted, and the time of every call to a server.
-Nothing is written, and nothing is taken from the source. The caller has checked what is allowed;
-links and resolved secrets are looked at again where they are followed, as the runtime does.
+Everything is bounded: rows, bytes, counted files, and the time of every call to a server. Nothing
+is written to or consumed from the source. The caller has checked permissions; links and resolved
+secrets are checked again on use, as in the runtime.
 """
 
 from __future__ import annotations
