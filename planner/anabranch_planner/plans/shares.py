@@ -173,7 +173,7 @@ def marginal(found: Game) -> dict[QueryId, float]:
 
 
 def shapley(found: Game) -> dict[QueryId, float]:
-    """The Shapley value: every element's cost split equally among those that need it."""
+    """The Shapley value: every element's cost split equally among the queries that need it."""
     return _collect(found, lambda e: e.cost / len(e.users))
 
 
