@@ -159,21 +159,21 @@ def compile_revision(
     revision: int,
     subs: SubJoins | None = None,
 ) -> Ruleset:
-    """The ``revision`` of ``running`` that goes by ``plan``.
+    """Compile ``plan`` to a ``revision`` of ``running``.
 
     Args:
-        plan: a valid plan for exactly ``queries``, over stores of ``running``
-            (:func:`~anabranch_planner.replan.revise.fits` says who may use which).
-        queries: those of ``running``.
-        subs: theirs, where several revisions are compiled.
+        plan: a valid plan for exactly ``queries``, over stores of ``running`` (checked by
+            :func:`~anabranch_planner.replan.revise.fits`).
+        queries: the queries of ``running``.
+        subs: their sub-joins, computed once for several revisions.
 
     Returns:
-        ``running`` with other routes. It has the stores that ``running`` has, but for those of
-        intermediate results that the plan does not keep; each with its former indexes, and those
-        that the plan's probes use.
+        ``running`` with other routes. It has the stores of ``running``, except intermediate results
+        that the plan does not keep; each with its former indexes and the indexes of the plan's
+        probes.
 
     Raises:
-        RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.
+        RulesetError: the plan has a store missing in ``running``, or contradicts ``queries``.
     """
     return _Reviser(whole(plan, queries), running, subs).revise(revision)
 
