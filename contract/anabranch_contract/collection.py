@@ -1,10 +1,10 @@
-"""How often Python looks for garbage that refers to itself.
+"""Thresholds of Python's cyclic garbage collector.
 
 With a thousand queries, the service, its planner and the runtime each hold millions of objects for
-as long as they run, and every plan or batch makes many that soon go by themselves. By Python's own
-thresholds the collector goes through all of them again and again: a quarter of the CPU time of a
-decision on a revision, a third of that of a batch, for nothing that would not have gone anyway.
-Cycles are rare here, so it looks less often.
+as long as they run, and every plan or batch makes many that reference counts soon free. With
+Python's default thresholds the collector scans all of them again and again: it takes a quarter of
+the CPU time of a decision on a revision, and a third of a batch's, and frees almost nothing. Cycles
+are rare here, so the collector runs less often.
 """
 
 from __future__ import annotations

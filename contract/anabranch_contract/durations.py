@@ -22,7 +22,7 @@ _UNITS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
-#: What users of other systems write for a unit.
+#: Unit spellings of other systems.
 _SHORT = {
     "w": "week",
     "d": "day",

@@ -1,4 +1,4 @@
-"""Errors with structured fields, picklable (they cross Spark and REST); those of the planner."""
+"""Structured, picklable errors (they cross Spark and REST), and the errors of the planner."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Self
 
 
 class StructuredError(Exception):
-    """A fault with its place and its remedy: the base of each package's base error.
+    """An error with place and remedy; base of each package's base error.
 
     Attributes:
         code: stable machine-readable kind, e.g. ``"unknown-column"``.
-        message: what is wrong (one sentence, no trailing newline).
-        field: what the complaint is about, e.g. an input field (``"sql"``, ``"window.o"``), a
-            column or a file; empty if nothing in particular.
+        message: the problem (one sentence, no trailing newline).
+        field: the subject, e.g. an input field (``"sql"``, ``"window.o"``), a column or a file; may
+            be empty.
         remedy: what the user can do.
-        position: line and column in the text of ``field``, both from 1; None: nowhere in it.
+        position: line and column in the text of ``field``, both from 1; None: no position.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StructuredError(Exception):
         return f"line {self.position[0]}, column {self.position[1]}: {self.message}"
 
     def moved(self, *, field: str = "", position: tuple[int, int] | None = None) -> Self:
-        """The same complaint about another place; what is left out stays."""
+        """Copy of the error for another place; omitted arguments keep their values."""
         other = copy.copy(self)
         other.field = field or self.field
         other.position = position or self.position

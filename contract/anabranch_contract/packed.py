@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-#: What a packed text begins with; no JSON does.
+#: Prefix of a compressed text; no JSON begins so.
 _MARK = "zlib:"
 #: Characters from which on a text is compressed, and how hard that tries: 1 is quick.
 _LEAST, _LEVEL = 1 << 16, 1

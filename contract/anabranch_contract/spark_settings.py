@@ -1,5 +1,5 @@
-"""Settings of Spark that whoever runs a pipeline gives, as ``--spark-conf`` has them, and what a
-master is.
+"""Spark settings given by operators, as ``--spark-conf`` has them, and the forms of a master
+URL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ OPTION = "--spark-conf"
 #: One setting in each line: values may have commas, colons and blanks in them.
 VARIABLE = "ANABRANCH_SPARK_CONF"
 
-#: What a pipeline relies on, or starts faster by; it is as the runtime sets it.
+#: Settings that a pipeline relies on, or that speed up its start; fixed by the runtime.
 KEPT = frozenset(
     {
         "spark.python.unix.domain.socket.enabled",
@@ -30,7 +30,7 @@ KEPT = frozenset(
         "spark.sql.execution.arrow.maxRecordsPerBatch",
     }
 )
-#: What has an option of its own.
+#: Settings with an option of their own.
 _ELSEWHERE = {"spark.master": "--master (ANABRANCH_MASTER)", "spark.submit.deployMode": ""}
 _SETTING = re.compile(r"(spark\.[^\s=]+)\s*=\s*(.*)")
 

@@ -85,13 +85,13 @@ class EpochRequest:
         queries: the active queries, for which the plan was made under ``statistics``.
         streams: every registered stream.
         epoch: its number.
-        sinks: query id -> where its results go. ``freshness``: query id -> alias -> how old its
-            members of results may be (microseconds). ``past``: those that emit the past as well.
-        backfilling, horizon: as :func:`decide` has them.
-        running: the decisions of the running epoch; None: none runs.
+        sinks: query id -> where its results go. ``freshness``: query id -> alias -> maximum age of
+            its members of results (microseconds). ``past``: queries that emit the past as well.
+        backfilling, horizon: arguments of :func:`decide`.
+        running: the decisions of the running epoch; None: no epoch runs.
         before: the parts of the plan before, whose rules may be among the new ones.
-        look_ahead: whether probes ask ahead where that pays.
-        hot_keys: whether new rows of frequent values are dealt to several hosts where that pays.
+        look_ahead: whether probes get look-ahead filters where these pay.
+        hot_keys: whether new rows of frequent values are spread over several hosts where that pays.
     """
 
     queries: Sequence[JoinQuery]
@@ -127,8 +127,13 @@ class Decided(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The ruleset of an epoch, the decisions on the past that are in it, the plan's parts, what
-    probes ask ahead, and what is hot (None: nobody has asked).
+    """The rules of an epoch.
+
+    Attributes:
+        backfills: decisions on the past, included in ``ruleset``.
+        parts: of the plan.
+        ahead: look-ahead filters of probes.
+        hot: hot values; None: not computed.
     """
 
     ruleset: Ruleset
@@ -144,7 +149,7 @@ class Rules(NamedTuple):
 
 
 def divide_plan(plan: Plan, request: EpochRequest) -> Divided:
-    """Find what has no rule in common."""
+    """Divide a plan into parts that share no rule."""
     return Divided(plan, divide(plan, request.queries, request.before))
 
 
@@ -184,7 +189,9 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
 
 
 def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
-    """Have probes look ahead where that pays, if it is asked for."""
+    """Add look-ahead filters before probes where they pay; no-op unless the request enables
+    them.
+    """
     if not request.look_ahead:
         return rules
     model = _model(request, rules.ruleset.substreams)
@@ -194,7 +201,9 @@ def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
 
 
 def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
-    """Deal new rows of frequent values to several hosts where that pays, if it is asked for."""
+    """Spread new rows of frequent values over several hosts where that pays; no-op unless
+    enabled.
+    """
     exchange = request.statistics.exchange()
     if not request.hot_keys or exchange is None or exchange.hosts < 2:
         return rules

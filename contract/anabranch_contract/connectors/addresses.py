@@ -96,7 +96,7 @@ def parse_path(text: str, field: str = "path") -> Place:
         )
     authority, _, path = rest.removeprefix("//").partition("/")
     found = _AUTHORITY.fullmatch(authority) if rest.startswith("//") else None
-    # What stands before the @ is a container (abfs) or, elsewhere, a name and a secret.
+    # Before the @: a container (abfs) or, elsewhere, a name and a secret.
     if found is None or (found[1] is not None and (":" in found[1] or scheme[:2] not in "abwa")):
         raise AccessError(
             "bad-path",
@@ -119,10 +119,11 @@ def parse_path(text: str, field: str = "path") -> Place:
 def check_path(
     text: str, policy: AccessPolicy, resolve: Resolve, field: str, *, write: bool = False
 ) -> str:
-    """The path to use for ``text``: resolved, where it is this machine's.
+    """The path to use for ``text``: resolved if it is local.
 
     Raises:
-        AccessError: it is outside of what is allowed; whether it exists makes no difference.
+        AccessError: it is outside the allowed directories; the error does not reveal whether it
+            exists.
     """
     place = parse_path(text, field)
     if place.scheme != "file":
@@ -228,11 +229,12 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
 
 
 def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
-    """Refuse the address of a Redis server that is not allowed. Of this machine only the pipeline's
-    own is, and what is listed: how a connection fails would reveal open ports.
+    """Reject the address of a disallowed Redis server. Local ones must be the pipeline's own or
+    listed:
+    a connection's failure would reveal open ports.
 
     Raises:
-        AccessError: it is not, or has parameters that open files.
+        AccessError: the server is not allowed, or has parameters that open files.
     """
     try:
         parts = urlsplit(text)
@@ -295,8 +297,8 @@ def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str
             )
 
 
-#: What stands between the scheme and the host of a URL. A scheme of any length would be looked for
-#: anew at every letter of a long text.
+#: The part between scheme and host of a URL. The scheme's length is bounded, since an unbounded one
+#: would be searched again at every letter of a long text.
 _CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]{0,30}://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
 
 

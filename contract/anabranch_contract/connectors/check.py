@@ -59,15 +59,15 @@ def check_source_access(
     policy: AccessPolicy,
     resolve: Resolve,
 ) -> str | None:
-    """Refuse a source that asks for what is not allowed; returns the resolved path, if any.
+    """Reject a source whose path or options the policy forbids; return the resolved path, if any.
 
     Args:
         format: of the source. ``path``, ``options``: as registered.
-        policy: what is allowed.
-        resolve: follows links and ``..`` of a path of this machine.
+        policy: the allowed formats, directories and hosts.
+        resolve: follows links and ``..`` of a local path.
 
     Raises:
-        AccessError: naming the option, what is allowed, and the flag that would allow it.
+        AccessError: naming the option, the allowed values, and the flag that would allow it.
     """
     _check_format("source", format, SOURCES, policy)
     _check_sizes("source", options)
@@ -93,7 +93,7 @@ def check_sink_access(
     policy: AccessPolicy,
     resolve: Resolve,
 ) -> str | None:
-    """Refuse a sink that asks for what is not allowed; as :func:`check_source_access`."""
+    """Reject a sink whose path or options the policy forbids; as :func:`check_source_access`."""
     _check_format("sink", format, SINKS, policy)
     _check_sizes("sink", options)
     check_secrets("sink", format, path, options)

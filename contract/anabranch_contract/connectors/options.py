@@ -123,7 +123,7 @@ FILE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
         "avro.mapred.deflate.level",
     ),
 }
-#: What a codec may be called. Another name is loaded as a class.
+#: Known names of codecs. Any other name would be loaded as a class.
 CODECS = frozenset({
     "none", "uncompressed", "bzip2", "deflate", "gzip", "lz4", "lz4_raw", "lzo", "snappy", "zstd",
     "zlib", "brotli", "xz", "zstandard",
@@ -141,7 +141,7 @@ FILE_OPTIONS = ("kafka.ssl.keystore.location", "kafka.ssl.truststore.location")
 
 
 def option_fits(name: str, pattern: str) -> bool:
-    """Whether ``name`` is the option ``pattern``, or one of those that it stands for."""
+    """Whether ``name`` matches the option ``pattern``, which may end with ``*``."""
     if pattern.endswith("*"):
         return name.lower().startswith(pattern[:-1].lower())
     return name.lower() == pattern.lower()

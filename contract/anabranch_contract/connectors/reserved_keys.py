@@ -1,7 +1,6 @@
-"""Keys of Redis that registrations may name: never those of a pipeline's own records.
+"""Keys of Redis that registrations may name: never a pipeline's own records.
 
-Whatever the URL says, the server may be the pipeline's own by another name, so keys are checked
-for all servers alike.
+Any URL may address the pipeline's own server by another name, so keys are checked for all servers.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _check(
 ) -> None:
     prefix = f"{namespace}:"
     own = key == namespace or key.startswith(prefix)
-    # How far a sink has come is kept in {<stream>}:anabranch.
+    # A sink's position is kept in {<stream>}:anabranch.
     position = write and key.endswith(":anabranch")
     if position or (own and not key[len(prefix) :].startswith(open_)):
         raise AccessError(

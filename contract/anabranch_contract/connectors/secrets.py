@@ -14,7 +14,7 @@ from urllib.parse import quote
 from anabranch_contract.connectors.policy import AccessError
 
 REFERENCE = re.compile(r"\$\{(ANABRANCH_(?:SINK|SOURCE)_[A-Z0-9_]+)\}")
-#: What environment variables that hold secrets begin with.
+#: Prefixes of environment variables that hold secrets.
 PREFIXES = ("ANABRANCH_SINK_", "ANABRANCH_SOURCE_")
 MASK = "***"
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
 from anabranch_contract.errors import PlannerError
 
-#: What our own options of Spark's formats begin with.
+#: Prefix of anabranch's own options of Spark's formats.
 OWN = "anabranch."
 #: A column that says of each row which query and batch it comes from.
 BATCH_COLUMN = "anabranch.batchColumn"
@@ -75,7 +75,7 @@ class SinkSpec:
 
     @property
     def kind(self) -> SinkKind:
-        """Who writes it."""
+        """The kind of writer that the format and options need."""
         if self.format == "count":
             return SinkKind.COUNT
         if self.format == "redis-stream":

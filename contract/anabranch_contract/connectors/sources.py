@@ -1,7 +1,7 @@
-"""Sources: their formats and options, checked; those that the runtime reads itself in full.
+"""Formats and options of sources, checked; in full for sources that the runtime reads itself.
 
-The service refuses by these functions what the runtime could not read; the runtime reads by them.
-Pure: nothing is opened here.
+The service rejects with these functions every source that the runtime could not read; the runtime
+parses with them. Pure: nothing is opened here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Payload(StrEnum):
 
 
 class Start(StrEnum):
-    """Where a stream that has never been read begins: with what is there, or with what comes."""
+    """Where a stream without a position begins: with existing data, or with new data only."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

@@ -1,4 +1,4 @@
-"""Names, columns and text for Spark's parser: written anew, never copied from a request.
+"""Names, columns and text for Spark's parser: generated, never copied from a request.
 
 String literals hold letters, digits and spaces as they are and every other character as an escape:
 no quote, backslash or ``${...}`` of a request is ever seen by Spark's parser.

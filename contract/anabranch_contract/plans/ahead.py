@@ -1,16 +1,16 @@
-"""What a probe rule may ask for before it probes, so that no result is lost.
+"""Look-ahead filters that a probe rule may apply without losing a result.
 
-A tuple on an edge is of no use if each way that it can take ends at a probe that finds nothing.
-Some of these probes' keys are known long before: their attributes belong to labels that are there
-already, or are equal to such attributes by the keys in between. Then their stores can be asked
-whether they have the key at all, before anything fans out.
+A tuple on an edge is useless if each of its paths contains a probe without a match. Some of these
+probes' keys are known long before: their attributes belong to labels joined already, or are equal
+to such attributes by the keys in between. Then a filter can test whether the stores have the key at
+all, before anything fans out.
 
-What may be asked before a probe (:func:`askable`) is what *every* end behind it, be it a store
-rule or an output rule, lies behind: else a tuple would be dropped that some store or query gets
-without that probe. Presence of the key is asked for, whatever else the later probe checks (arrival,
-time bounds, residuals): what lacks the key fails there, too. Rows that come into the store after
-the question must not be missed. Base stores have all rows of a batch before the first probe; of an
-intermediate result that holds from the level on that follows the last one on which rows come in.
+A filter before a probe (:func:`askable`) may test a later probe only if *every* end behind the
+filter, a store rule or an output rule, lies behind that probe: otherwise it would drop a tuple for
+a store or query that is reached without the probe. The filter tests only the presence of the key;
+the later probe's other checks (arrival, time bounds, residuals) can only reject more. Rows inserted
+after the test must not be missed. Base stores have all rows of a batch before the first probe; an
+intermediate result is complete from the level after its last inserts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _Typed = tuple[AttrRef, str]
 
 
 def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
-    """Edge of a probe rule -> all that may be asked for before that probe, sorted; edges of which
-    nothing may are left out. What the probe itself looks for is not among it.
+    """Edge of a probe rule -> the filters allowed before that probe, sorted, without the probe's
+    own store and key; edges without filters are left out.
     """
     complete = _complete(ruleset)
     members = {s.id: s.members for s in ruleset.stores}
@@ -82,7 +82,7 @@ def _known_before(
     rule: ProbeRule,
     own: Mapping[Label, Label],
 ) -> set[Presence]:
-    """Those of ``wanted`` behind ``rule`` whose keys are known by ``before``, in its labels."""
+    """Filters of ``wanted`` behind ``rule`` whose keys are known in the labels ``before``."""
     names = _names(rule, before, own)
     found = set()
     for one in wanted:
@@ -99,9 +99,9 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """What ``rule`` makes equal to attributes that are known before it; the first of several.
+    """Attributes that ``rule`` makes equal to known ones -> the known one; the first of several.
 
-    Only equalities of the same key type count: what is equal in one type need not be in another.
+    Only equalities of one key type count: values equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []
     equal = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]

@@ -50,13 +50,14 @@ class ReadRange(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BatchReads:
-    """The input of a batch, and the limits by which rows of it were set aside.
+    """The input of a batch, and the event-time limits for rejecting its rows.
 
     Attributes:
-        ranges: in order, those that follow each other as one; unreadable input is in none.
-        before: stream -> tuples that earlier batches had read, whatever became of them.
+        ranges: in order, adjacent ones merged; unreadable input is in none.
+        before: stream -> tuples read by earlier batches, rejected ones included.
         watermarks: stream -> microseconds: a row with an event time below it was late.
-        newest_allowed: stream -> microseconds: a row with one above it was ahead.
+        newest_allowed: stream -> microseconds: a row with an event time above it was too far in the
+            future.
     """
 
     batch: int

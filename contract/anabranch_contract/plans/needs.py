@@ -1,8 +1,8 @@
-"""What of a partial result later steps read: all that has to travel with it.
+"""Columns of partial results that later steps read, and that must be sent with them.
 
-A partial result that is sent to another host is sent by value. Of its members only the columns go
-along that a later probe, condition, projection or store reads; the arrival (``#sigma``) of others
-than the tuple that arrived last, and event times, only where somebody asks for them.
+A partial result is sent to another host by value. It carries only the columns of its members that a
+later probe, condition, projection or store reads; arrival numbers (``#sigma``), except of the tuple
+that arrived last, and event times only if a later step reads them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from anabranch_contract.queries.joins import Label, StreamName
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What is read of a partial result's members.
+    """The columns read of a partial result's members.
 
     Attributes:
-        columns: (label, stream column). ``sigmas``, ``taus``: labels.
-        starts, alike: columns that are read only of the label of the tuple that arrived last, and
-            of labels of its stream. An intermediate result need not have those of others.
+        columns: (label, stream column). ``sigmas``, ``taus``: labels whose arrival number or event
+            time is read.
+        starts, alike: columns read only of the label of the tuple that arrived last, and of labels
+            of its stream. An intermediate result may lack them for other labels.
     """
 
     columns: frozenset[tuple[Label, str]] = frozenset()
@@ -41,7 +42,7 @@ class Needed:
     def columns_of(
         self, start: Label, stream: Callable[[Label], StreamName]
     ) -> frozenset[tuple[Label, str]]:
-        """The columns that travel with tuples of which the one under ``start`` arrived last.
+        """Columns sent with tuples in which the tuple under ``start`` arrived last.
 
         Args:
             stream: the stream behind a label.
@@ -62,12 +63,12 @@ class Needed:
 
 @dataclass(slots=True)
 class Needs:
-    """What is needed of what travels, whatever is stored.
+    """Columns needed in partial results on each edge, whether or not they are stored.
 
     Attributes:
         routes: the rules.
-        visible: query -> labels of which arrival and event time decide what is visible.
-        always: what is read of every partial result (for rations, or of what is owed).
+        visible: query -> labels whose arrival and event time decide on visibility.
+        always: needed in every partial result (for rations, or for withheld results).
         ranked: query -> columns by which rations rank its members.
     """
 
@@ -83,7 +84,7 @@ class Needs:
         return mine == (other.visible, other.always, other.ranked)
 
     def edge(self, edge: str) -> Needed:
-        """What is read of what travels over ``edge``."""
+        """The columns read of partial results on ``edge``."""
         found = self._edges.get(edge)
         if found is None:
             found = self.always
@@ -101,21 +102,23 @@ class Needs:
         self._edges[edge] = self.always | _stored(spec)
 
     def probe(self, rule: ProbeRule) -> Needed:
-        """What is read of what is sent to be probed by ``rule``."""
+        """The columns read of partial results sent to the probe of ``rule``."""
         own = self._probed(rule.key) | _timed(rule.bounds) | _read(rule.residuals)
         if rule.fill:
             own |= self.fill(rule, 0)
         return own | self.edge(rule.out)
 
     def fill(self, rule: ProbeRule, at: int) -> Needed:
-        """What is read of what is sent to the ``at``-th step that replaces an MIR."""
+        """The columns read of partial results sent to step ``at`` of the steps that replace an
+        MIR.
+        """
         found = Needed(sigmas=frozenset(rule.members)) | _timed(rule.bounds) | _read(rule.residuals)
         for step in rule.fill[at:]:
             found |= self._probed(step.key) | _timed(step.bounds)
         return found | self.edge(rule.out)
 
     def output(self, rule: OutputRule) -> Needed:
-        """What is read of results of a query."""
+        """The columns read of a query's results."""
         query = self.routes.queries[rule.query]
         found = _read(o.expr for o in query.projection) | _read(rule.residuals)
         limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))

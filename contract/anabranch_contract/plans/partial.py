@@ -1,14 +1,15 @@
-"""Intermediate results of which a store keeps only some values of a key (PMJoin's idea of a plan
-per substream, for stores).
+"""Intermediate results whose store keeps only some values of a key (PMJoin's plans per substream,
+applied to stores).
 
-Tuples that are told apart may take different orders, and only some of them may probe an
-intermediate result. If the key attribute that tells them apart is one that the store is probed by,
-then what they find there has their own value of it: combinations with other values are looked at by
-nobody and need not be kept (``StoreSpec.kept``). What is kept may be more than what is probed for,
-never less: a rule is valid only if the values of all tuples that may take it are kept. Likewise,
-tuples whose values are not kept need not keep the store up.
+Substreams may take different orders, and only some of them may probe an intermediate result. If the
+key attribute that splits them is also a probe attribute of the store, then their matches there have
+their own value of it: combinations with other values are never probed and need not be kept
+(``StoreSpec.kept``). A store may keep more values than are probed, never fewer: a rule is valid
+only
+if the store keeps the values of all tuples that may take it. Tuples with other values need not
+maintain the store.
 
-Values stand for their hashes. Two values of one hash are kept both or neither.
+Hashes stand for values. Two values of one hash are kept both or neither.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Typed = tuple[AttrRef, str]
 
 
 class Values(NamedTuple):
-    """A set of hashes: those that are ``listed``, or all but those.
+    """A set of hashes: ``hashes`` if ``listed``, else all other hashes.
 
     >>> some, others = Values(frozenset({1, 2})), Values(frozenset({2, 3}), listed=False)
     >>> some.union(others), others.has(some), others.has(Values(frozenset({5})))
@@ -38,7 +39,7 @@ class Values(NamedTuple):
     listed: bool = True
 
     def union(self, other: Values) -> Values:
-        """What is in one of both."""
+        """The union of both sets."""
         if self.listed and other.listed:
             return Values(self.hashes | other.hashes)
         if self.listed:
@@ -92,12 +93,12 @@ def covers(kept: Kept | None, wanted: Kept | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What is known of the tuples on each edge of a ruleset.
+    """Substreams and key attributes of the tuples on each edge of a ruleset.
 
     Attributes:
-        functions: start -> how its tuples are told apart.
-        takers: edge -> the substreams of its start that get there; empty: all.
-        equal: edge -> the attributes that have the value by which its tuples were told apart.
+        functions: start -> its substreams.
+        takers: edge -> the substreams of its start on that edge; empty: all.
+        equal: edge -> attributes equal to the one that splits its start.
     """
 
     functions: Mapping[Label, Substreams]
@@ -106,7 +107,7 @@ class Ways:
 
     @staticmethod
     def of(ruleset: Ruleset) -> Ways:
-        """Those of all probes' edges whose starts are told apart."""
+        """Compute the ways of all probe edges with a split start."""
         functions = {one.start: one for one in ruleset.substreams}
         members = {s.id: s.members for s in ruleset.stores}
         equal: dict[Edge, frozenset[_Typed]] = {}
@@ -118,8 +119,9 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[Kept, ...]:
-        """What of an intermediate result the tuples that take ``rule`` can find, by each attribute
-        of the store that has their own value; nothing: anything.
+        """Values of an intermediate result that tuples on ``rule`` can match, one entry for each
+        attribute
+        of the store that equals the splitting attribute; empty: unrestricted.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
@@ -159,7 +161,7 @@ def _alone(function: Substreams) -> frozenset[_Typed]:
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """What ``rule`` makes equal to ``before``, as names of labels that it fills."""
+    """Attributes of labels filled by ``rule`` that it makes equal to ``before``."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:
@@ -177,11 +179,11 @@ def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, .
 
 
 def check_kept(ruleset: Ruleset) -> None:
-    """Check that stores of intermediate results have what tuples may look for there: that it is
-    among what they keep, and that all that they keep is brought there, once.
+    """Check that stores of intermediate results keep all values that tuples may probe for, and that
+    every kept combination is inserted exactly once.
 
     Raises:
-        RulesetError: naming the first probe or store of which that does not hold.
+        RulesetError: naming the first probe or store that violates this.
     """
     ways = Ways.of(ruleset)
     stores = {s.id: s for s in ruleset.stores}

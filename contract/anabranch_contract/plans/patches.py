@@ -1,11 +1,10 @@
-"""Rulesets as patches of another: what they have of its rows, and which rows are new.
+"""Rulesets as patches of another: rows copied from it, and new rows.
 
-The *base* of a patch is a ruleset that is kept in full, never a patch, and the patch names the
-digest of its text. Each section of the ruleset that a patch makes is a list of edits in order
-(:class:`Edit`), as in other delta encodings: so many rows of the base from a place on, then rows
-that are new. What no edit copies is gone. So the order of rows is part of the patch, whatever
-sections are sorted by. The patch names the digest of the text it makes, too: whoever
-applies it has exactly that text, or an error.
+The *base* of a patch is a ruleset stored in full, never a patch, and the patch names the digest of
+its text. Each section of the resulting ruleset is an ordered list of edits (:class:`Edit`), as in
+other delta encodings: a range of rows of the base, then new rows. Rows that no edit copies are
+dropped. So the patch defines the order of rows, independently of any sort order. The patch also
+names the digest of the resulting text: applying it yields exactly that text, or an error.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.rows import Document
 from anabranch_contract.plans.ruleset import RulesetId, digest
 
-#: The version of patches; the texts of rows in them are those of rulesets.
+#: Version of the patch format; row texts within are as in rulesets.
 VERSION = 1
 #: A patch that is longer than this part of its ruleset is not worth it.
 WORTH = 0.25
@@ -37,12 +36,12 @@ class Edit(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Patch(Message):
-    """A ruleset, by what differs from another.
+    """A ruleset as its difference from another.
 
     Attributes:
         base, base_digest: that ruleset, and the digest of its text.
-        digest: of the text that the patch makes.
-        sections: a section's name -> what it consists of. ``scalars``: all that is no section.
+        digest: of the resulting text.
+        sections: a section's name -> its edits. ``scalars``: all other fields.
     """
 
     base: RulesetId
@@ -117,7 +116,7 @@ def applied(base_text: str, patch: Patch) -> str:
 
 
 def _edits(base: list[bytes], rows: list[bytes]) -> tuple[Edit, ...]:
-    """What makes ``rows`` of ``base``: copies as long as they can be."""
+    """Edits that make ``rows`` from ``base``, with copies as long as possible."""
     places = {row: place for place, row in enumerate(base)}
     found: list[Edit] = []
     start = end = 0

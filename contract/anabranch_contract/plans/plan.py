@@ -40,7 +40,7 @@ class Formulation(StrEnum):
 
 
 class Solver(StrEnum):
-    """The solvers that can be asked for by name.
+    """The solvers, by name.
 
     ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a
     program as a whole.
@@ -72,7 +72,7 @@ BACKFILL_HORIZON = 1.0
 
 
 class Backfilling(StrEnum):
-    """Who decides: the cost model, or the user once for all."""
+    """Policy for backfills: chosen by the cost model, or fixed by the user."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -127,7 +127,7 @@ class ProbeOrder:
 
     @property
     def rank(self) -> tuple[str, bool, str, Label, int]:
-        """What orders of a plan are sorted by."""
+        """Sort key of a plan's orders."""
         return self.owner, self.maintains, self.goal, self.start, self.substream
 
 
@@ -146,15 +146,15 @@ class Plan:
     """The decisions of an optimiser.
 
     Attributes:
-        mirs: every store that some order probes or maintains, base relations included.
+        mirs: every store that an order probes or maintains, base relations included.
         copies: the copies to keep; every relation of every query has at least one.
-        cost: what the plan costs per unit of time. ``switching``: what changing to it from the
-            running plan was charged, if that was asked for.
+        cost: of the plan per unit of time. ``switching``: penalty for changing to it from the
+            running plan, if charged.
         bound: proven lower bound of cost and switching together. ``gap``: relative distance.
         method: how it was found, e.g. ``"highs"``, ``"greedy"``.
         candidates, variables, constraints: the size of the problem that was solved.
-        substreams: of the starts whose tuples are told apart: each goal of such a start has an
-            order per substream. The orders of other starts are all of substream 0.
+        substreams: of the split starts: each goal of such a start has an order per substream. All
+            orders of other starts are of substream 0.
     """
 
     optimizer: Optimizer

@@ -16,8 +16,8 @@ from anabranch_contract.queries.joins import Label, QueryId
 
 
 class Overload(StrEnum):
-    """What is done where input outruns the machine: batches wait, or probes are rationed; what is
-    withheld then is left out, or made good once there is room.
+    """Policy for input beyond the machine's capacity: let batches wait, ration probes (load
+    shedding), or ration them and make withheld results good once there is capacity.
     """
 
     WAIT = "wait"
@@ -43,14 +43,15 @@ Columns = tuple[tuple[str, str], ...]
 
 
 class Ranking(Row, frozen=True):
-    """What ranks the tuples of one stream: a number in [0, 1) that follows from values alone.
+    """Ranking of one stream's tuples: a number in [0, 1) computed from values alone.
 
     Attributes:
-        columns: whose values are hashed, in this order; empty where nothing is kept, so that no
-            rank matters.
-        by_batch: whether the number of the batch is hashed as well. If so, a key that is withheld
-            in one batch may be kept in the next (*uniform*); if not, it is the same keys that are
-            kept, whatever stream and batch they come in (*universe*).
+        columns: columns to hash, in this order; empty where nothing is kept, so that no rank
+            matters.
+        by_batch: whether the batch number is hashed as well. If so, a key withheld in one batch may
+            be
+            kept in the next (*uniform*); if not, the same keys are kept in all streams and batches
+            (*universe*).
     """
 
     columns: Columns
@@ -73,14 +74,15 @@ class Ration(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RationedBatches:
-    """Batches with the same rations, one after the other.
+    """Consecutive batches with equal rations.
 
     Attributes:
         first, last: numbers of batches, both included.
-        rations: of goals whose share is less than 1, sorted; of all others it is 1.
-        watermarks: stream -> its watermark in microseconds, as the first of them began; in the
+        rations: of goals with a share below 1, sorted; all others have 1.
+        watermarks: stream -> its watermark in microseconds at the beginning of the first batch; in
+            the
             ledger only.
-        now: by which freshness is judged in them, in microseconds; likewise. None: not known.
+        now: reference time for freshness, in microseconds; in the ledger only. None: unknown.
     """
 
     first: int
@@ -92,7 +94,7 @@ class RationedBatches:
 
 @dataclass(frozen=True, slots=True)
 class PaidBatches:
-    """Batches of which some goals have nothing withheld any more: it has been made good.
+    """Batches whose withheld results of some goals have been made good.
 
     Attributes:
         first, last: numbers of batches, both included.
@@ -143,23 +145,22 @@ class SchedulePoint(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RationSchedule(Message):
-    """The best rations of a ruleset's goals for every budget, as the service has planned them
-    (``Keys.rations``; there is none where the policy is to wait).
+    """The best rations of a ruleset's goals for every budget, as planned by the service
+    (``Keys.rations``; absent under the policy ``wait``).
 
     Between two points rations are interpolated, which never takes more than the interpolated
     share: a step takes the largest ration of the goals behind it, which is convex.
 
     Attributes:
-        epoch, revision: the ruleset that it was planned for. A revision of the same epoch has
-            the same goals.
-        goals: in the order of every point's shares; those of queries that can't be rationed
-            are not among them.
+        epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same
+            goals.
+        goals: in the order of every point's shares; queries that can't be rationed have none.
         points: by ascending use, the last with all shares 1; never empty.
         allocation: their objective.
-        latency: seconds from a tuple's arrival to the commit of its results that are promised.
+        latency: promised seconds from a tuple's arrival to the commit of its results.
         rationable: the share of all probing time that these goals take with all rations 1.
-        budget: what the operator has stated; None: as much as the machine allows.
-        catch_up: whether what is withheld is made good later.
+        budget: the operator's limit; None: as much as the machine allows.
+        catch_up: whether withheld results are made good later.
         floors: of the queries that need a completeness and may be rationed.
     """
 

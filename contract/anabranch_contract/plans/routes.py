@@ -1,4 +1,4 @@
-"""The rules of one ruleset by what they are looked up by."""
+"""Indexes over the rules of one ruleset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_contract.queries.joins import Label, RelationId, Stream, StreamNa
 
 
 class Routes:
-    """The rules of one ruleset by what they are looked up by."""
+    """The rules of one ruleset, indexed by edge, store and query."""
 
     def __init__(self, ruleset: Ruleset) -> None:
         self.relations = {r.id: r for r in ruleset.relations}

@@ -27,10 +27,10 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A ruleset's text, taken apart.
+    """A ruleset's text, split into rows.
 
     Attributes:
-        sections: a section's name -> its rows. ``scalars``: likewise what is no list.
+        sections: a section's name -> its rows. ``scalars``: a name -> a field that is no list.
     """
 
     sections: Mapping[str, list[bytes]]
@@ -72,8 +72,8 @@ class Decoded:
 
 
 def decoded(text: str, before: Decoded | None = None) -> Decoded:
-    """The ruleset of ``text``. Rows that ``before`` has are not decoded again: they are the same
-    objects, so what is kept by a row goes on to hold.
+    """Decode the ruleset of ``text``. Rows of ``before`` are reused: they are the same objects, so
+    caches by row stay valid.
 
     Raises:
         RulesetError: as ``ruleset.from_json`` does.

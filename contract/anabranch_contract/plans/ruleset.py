@@ -48,7 +48,7 @@ Edge = NewType("Edge", str)
 
 
 class RulesetId(NamedTuple):
-    """What names a ruleset: the epoch for which it was published, and which revision it is.
+    """Identifier of a ruleset: its epoch, and its revision within the epoch.
 
     >>> str(RulesetId(7)), str(RulesetId(7, 2)), RulesetId.parse("7.2")
     ('7', '7.2', RulesetId(epoch=7, revision=2))
@@ -104,20 +104,21 @@ class Presence(Row, frozen=True):
 
 
 class Substreams(Row, frozen=True):
-    """How the tuples that arrive for ``start`` are told apart (PMJoin, section 4).
+    """The split of the tuples arriving for ``start`` into substreams (PMJoin, section 4).
 
-    Any function will do: every tuple follows one order per goal, whichever it is. So two values of
-    one hash share their orders, and the function may change with every ruleset.
+    Any function is correct: every tuple follows one order per goal. So two values of one hash share
+    their orders, and the function may change with every ruleset.
 
     Attributes:
-        attribute, type: the key attribute of ``start`` that decides, and its key type.
+        attribute, type: the key attribute of ``start`` that splits it, and its key type.
         groups: sets of key hashes, one for each of the last substreams.
-        others: how many substreams come first: all other tuples, by equal ranges of their hash;
-            those without a key are substream 0.
-        shares: the share of each substream in the arriving tuples that was expected when the
-            function was chosen; empty: not known. Nothing depends on it but what is said of loads.
-        aside: the substreams that the planner let probe no intermediate result by the attribute,
-            so that these need not keep their values; workers do not read it.
+        others: number of substreams before these: all other tuples, by equal ranges of their hash;
+            tuples without a key are in substream 0.
+        shares: the expected share of each substream in the arriving tuples when the function was
+            chosen; empty: unknown. Used only for reported loads.
+        aside: substreams that may not probe intermediate results by the attribute, so that these
+            may
+            exclude their values; workers do not read it.
     """
 
     start: Label
@@ -154,11 +155,11 @@ class Substreams(Row, frozen=True):
 
 
 class Kept(Row, frozen=True):
-    """Of which values of a key a store keeps its combinations (``plans.partial``).
+    """The values of a key whose combinations a store keeps (``plans.partial``).
 
     Attributes:
         attribute, type: the key attribute, in the store's namespace, and its key type.
-        hashes: of the values that are kept if ``listed``, else of those that are not; sorted.
+        hashes: of the kept values if ``listed``, else of the excluded ones; sorted.
     """
 
     attribute: AttrRef
@@ -233,11 +234,12 @@ class StoreRule(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ProbeRule:
-    """Probe a store with what arrives on ``edge`` and send matches over ``out``.
+    """Probe a store with the tuples on ``edge`` and send matches over ``out``.
 
     Attributes:
         start: the label that the arriving base tuple fills (fixed along a tree).
-        mir: what is probed; ``store`` the preferred copy (older generations may be others).
+        mir: the probed relation or intermediate result; ``store``: the preferred copy (older
+            generations may be others).
         members: the labels the step fills, aligned with the MIR's members.
         key: the equalities; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
@@ -250,8 +252,8 @@ class ProbeRule:
             container of the MIR covers an epoch: base probes that together replace the MIR.
         substreams: the substreams of ``start`` whose tuples take the probe, where it is the first
             of its order; empty: all of them.
-        ahead: what has to be there for a tuple to be of any use behind the probe: tuples for which
-            it is not are dropped first.
+        ahead: look-ahead filters: tuples without a match in all of them are dropped before the
+            probe.
     """
 
     edge: Edge
@@ -339,10 +341,10 @@ class QuerySpec:
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
         sink: where its results go.
         view: its post-join part; the changes of the view go to the sink, not the joined rows.
-        outer: what is made of its results and those of the query that is ``left_of`` it.
-        freshness: how old the members under some labels may be when a result is emitted
+        outer: the outer join of its results with the results of the query ``left_of``.
+        freshness: maximum age of the members under some labels when a result is emitted
             (microseconds of event time).
-        past: whether results of what it can see from before its activation are emitted as well.
+        past: whether results over visible tuples from before its activation are emitted as well.
     """
 
     id: QueryId
@@ -398,7 +400,7 @@ class Ruleset:
 
     @property
     def id(self) -> RulesetId:
-        """What names it."""
+        """Identifier of the ruleset: epoch and revision."""
         return RulesetId(self.epoch, self.revision)
 
     @property
@@ -492,7 +494,7 @@ def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
 def used_substreams(
     functions: Iterable[Substreams], probes: Iterable[ProbeRule]
 ) -> tuple[Substreams, ...]:
-    """Those of ``functions`` whose starts' tuples do not all take the same ``probes``; sorted."""
+    """The ``functions`` whose substreams take different ``probes``; sorted."""
     divided = {rule.start for rule in probes if rule.substreams}
     return tuple(sorted({one for one in functions if one.start in divided}))
 

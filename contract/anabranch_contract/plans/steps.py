@@ -1,13 +1,13 @@
-"""The steps of a ruleset by what they join, whatever its edges are called.
+"""The steps of a ruleset by their joins, ignoring edge names.
 
-A probe rule says which labels it fills and by which keys, and so do the rules before it on the
+A probe rule names the labels that it fills and their keys, and so do the rules before it on the
 path from the arriving tuple. The keys on a path, closed under equality, are the key classes of the
 sub-join that the path has reached, hence its canonical id.
 
-Every edge is counted. Counts of the edges by which all tuples of a start take a step add up, in
-however many substreams. Where only some substreams take it, or some of the tuples that could have
-taken it were dropped by a look-ahead, they are those of a :class:`Part`: its selectivity need not
-be that of all tuples.
+Every edge is counted. Counts of the edges by which all tuples of a start take a step add up, over
+any number of substreams. If only some substreams take the step, or a look-ahead filter has dropped
+some tuples before it, the counts belong to a :class:`Part`: its selectivity need not be the
+selectivity of all tuples.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from anabranch_contract.queries.mirs import MirId, canonical
 
 
 class Part(Row, frozen=True):
-    """The tuples that a step is counted on, where they are not all tuples of its starts.
+    """The tuples over which a step is counted, if not all tuples of its starts.
 
     Attributes:
         start: the label whose substreams take the step; empty where all tuples do.
-        function: :func:`function_digest` of the way in which they are told apart.
+        function: :func:`function_digest` of the start's substreams.
         substreams: their numbers, ascending.
         sifted: whether a look-ahead (``ProbeRule.ahead``) has dropped others before.
     """

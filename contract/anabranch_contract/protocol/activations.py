@@ -73,15 +73,17 @@ class Failure:
 
 
 class LeftOut(Row, frozen=True):
-    """A span of event time of which joined rows of a view have been withheld for good.
+    """A span of event time in which joined rows of a view have been withheld for good.
 
     Attributes:
-        low, high: the least and greatest time that the column of the view's window may have in
-            them, microseconds; None: any.
-        share: the least share that a goal was given; 0: of what was withheld nothing can be said.
+        low, high: least and greatest time that the column of the view's window may have in these
+            rows,
+            microseconds; None: unbounded.
+        share: the least share that a goal was given; 0: the withheld rows can't be estimated.
         universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
-        key: (name, key type) of the column among those that the view groups by which ranks then;
-            None: it groups by none.
+        key: (name, key type) of the grouping column that ranks under ``universe``; None: no
+            grouping
+            column does.
     """
 
     low: int | None = None
@@ -100,11 +102,11 @@ class PastStatus(StrEnum):
 
 
 class PastResults(Row, frozen=True):
-    """A query's results over what had arrived before it was activated, where they are wanted.
+    """Results of a query over tuples from before its activation, if requested.
 
     Attributes:
-        results: those emitted so far.
-        rows: stored rows that are still to be looked at; None: it has not begun.
+        results: emitted so far.
+        rows: stored rows still to be processed; None: not begun.
     """
 
     status: PastStatus = PastStatus.PENDING
@@ -128,20 +130,19 @@ class Activation(Message):
         complete_from: microseconds; None: complete from the first answer (``complete``
             ``"always"``) or never over full history that was missed (``"never"``).
         results: results emitted so far.
-        failure: why it has failed, with ``expired_batch`` the batch in which it did; None as long
-            as it has not.
+        failure: the reason of a failure in batch ``expired_batch``; None: no failure.
         retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
-        earlier: the activations before this one, oldest first: each ended, with ``results`` as
-            they stood then, where a stream's ttl changed the matrix. None of them has any itself.
-        withheld: how many results rations have withheld so far, estimated from those that were
-            kept: a goal of which a share p was kept has 1/p − 1 withheld for each.
-        blind: how often a goal was given nothing in a batch, of which there is no estimate.
-        owed: how many withheld results are still to be made good, estimated likewise; none of them
-            is in ``withheld`` or ``blind``. ``caught_up``: how many have been, all in ``results``.
+        earlier: the activations before this one, oldest first: each ended, with its final
+            ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
+        withheld: results that rations have withheld so far, estimated from the kept ones: a goal
+            with ration p has 1/p − 1 withheld results for each kept one.
+        blind: number of times that a goal had ration 0 in a batch, which allows no estimate.
+        owed: withheld results still to be made good, with the same estimate; not included in
+            ``withheld`` or ``blind``. ``caught_up``: results made good, included in ``results``.
         left_out: of a query with a view, where joined rows have been withheld for good.
         past: of a query that emits results of the past as well.
-        missed: alias -> tuples of its stream that arrived before those that it sees and were not
-            stored, where they may be missing in results.
+        missed: alias -> tuples of its stream from before its visibility that were not stored and
+            may be missing in results.
     """
 
     activated_batch: int
@@ -181,13 +182,13 @@ class Activation(Message):
 
 
 class LeftRows(Row, frozen=True):
-    """Counts of an outer join's left rows whose deadlines have passed.
+    """Counts of an outer join's left rows after their deadlines.
 
     Attributes:
-        given: results: those without partners, of a semi join those with one.
-        missing: how many more would be results without rations, estimated from those given: a row
-            that had the chance ``c`` of being decided has ``1/c − 1`` missing beside it.
-        undecided: given to nobody, since pairs of them may have been withheld.
+        given: results: rows without partners; of a semi join, rows with one.
+        missing: additional results without rations, estimated: a row with the probability ``c`` of
+            being decided stands for ``1/c − 1`` missing ones.
+        undecided: rows without a result, since pairs of them may have been withheld.
     """
 
     kind: JoinKind
@@ -221,11 +222,12 @@ def counted(
 
 def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:
     """``pairs`` with the counts of an outer join's results, below a view if there is one: pairs are
-    results of a left join only, left rows once they are given.
+    results of a left join only, left rows once they are emitted.
 
-    Of those that are undecided at least as many are missing as are results of the others. As long
-    as none has been given, nothing can be estimated, and all left rows that were withheld or are
-    undecided count as withheld results.
+    The share of results among undecided rows is taken to be at least the share among the others.
+    Before
+    the first result nothing can be estimated, and all left rows that were withheld or are undecided
+    count as withheld results.
     """
     given, undecided = left_rows.given, left_rows.undecided
     found = given + left_rows.missing

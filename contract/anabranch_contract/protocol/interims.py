@@ -62,10 +62,10 @@ class StoreSize:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedRate:
-    """A relation whose arrivals have changed beside those of the others.
+    """A relation whose arrivals have changed relative to the other relations.
 
     Attributes:
-        factor: by how much they have been multiplied.
+        factor: of the change.
     """
 
     relation: str
@@ -101,7 +101,7 @@ class DriftedStep:
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
-    """What has drifted (``driver.drift`` of the runtime); both sorted. False if nothing has."""
+    """The drifts found by ``driver.drift`` of the runtime; both sorted. False if there are none."""
 
     rates: tuple[DriftedRate, ...] = ()
     steps: tuple[DriftedStep, ...] = ()
@@ -110,7 +110,7 @@ class Drifts:
         return bool(self.rates or self.steps)
 
     def shown(self) -> tuple[str, ...]:
-        """What has drifted, for people: :data:`SHOWN` texts at most, rates first."""
+        """Texts of the drifts for people: at most :data:`SHOWN`, rates first."""
         return tuple(map(str, (*self.rates, *self.steps)[:SHOWN]))
 
 
@@ -149,15 +149,15 @@ class Interim(Message):
         epoch, ruleset_epoch, revision: of its last batch (``revision``: of that epoch's ruleset).
         next_batch: the first batch after it. ``batches``: how many it had.
         arrivals: relation -> tuples that arrived, after the local filter.
-        steps: those on which something probed, sorted.
+        steps: with at least one probe, sorted.
         stores: store -> its size.
         asks: whether the runtime waits for an answer (``revisions``).
-        inserts: of all tasks into all stores, backfills left out.
+        inserts: of all tasks into all stores, without backfills.
         results: of all tasks and queries.
-        merges: of segments, by all hosts: how many, rows rewritten, CPU seconds.
+        merges: of segments, by all hosts: their number, rows rewritten, CPU seconds.
         rationed: whether a batch of it withheld tuples from probes.
-        drifted: what has changed with its first batch, which is why it ended early.
-        rulesets: (epoch, revision) of the rulesets that its batches went by, ascending.
+        drifted: the changes at its first batch, for which it ended early.
+        rulesets: (epoch, revision) of the rulesets of its batches, ascending.
     """
 
     until: float

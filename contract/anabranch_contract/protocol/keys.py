@@ -35,20 +35,23 @@ class Keys:
 
     @property
     def changes(self) -> str:
-        """Redis Stream: what has changed in the registry, newest last, in the transaction of each
-        change: ``streams`` or ``queries`` -> JSON list of names, or ``settings`` (service). Only
-        the newest :data:`CHANGES_KEPT` are there.
+        """Redis Stream: changes of the registry, newest last, in the transaction of each change:
+        ``streams``
+        or ``queries`` -> JSON list of names, or ``settings`` (service). Trimmed to the newest
+        :data:`CHANGES_KEPT`.
         """
         return self._key("changes")
 
     @property
     def activation_changes(self) -> str:
-        """Redis Stream: likewise ``activations`` -> JSON list of runs (runtime)."""
+        """Redis Stream: changes of activations, as for :attr:`changes`: ``activations`` -> JSON
+        list of runs (runtime).
+        """
         return self._key("activations", "changes")
 
     @property
     def settings(self) -> str:
-        """String: what has been set at run time, JSON (service)."""
+        """String: the settings changed at run time, JSON (service)."""
         return self._key("settings")
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
@@ -59,8 +62,9 @@ class Keys:
 
     @property
     def newest_ruleset(self) -> str:
-        """String: the wire document of the newest epoch that is published as a patch, for whoever
-        can't apply that (service); absent where the newest epoch is no patch.
+        """String: the wire document of the newest epoch if it is published as a patch, for readers
+        that
+        can't apply the patch (service); otherwise absent.
         """
         return self._key("ruleset", "newest")
 
@@ -71,8 +75,8 @@ class Keys:
 
     @property
     def approval(self) -> str:
-        """Hash: the plan that waits for approval, and what has been said about it (service); in
-        ``approved`` is the digest of the one that is to be published (the runtime watches it).
+        """Hash: the plan that waits for approval, and the decisions on it (service); ``approved``
+        is the digest of the plan to publish (the runtime watches it).
         """
         return self._key("approval")
 

@@ -23,10 +23,10 @@ class JoinSample:
     Attributes:
         joined: the canonical sub-join over both.
         head, target: its labels, cut in two; sorted.
-        probes: tuples that probed. Older ones may count for less than one, so not whole.
-        pairs: (probing tuple, stored tuple) combinations that were looked at, and those that tuples
-            dropped by a look-ahead would have been in.
-        hits: those of them whose keys agree, before any other check.
+        probes: tuples that probed. Fractional, since older tuples count less.
+        pairs: (probing tuple, stored tuple) combinations covered by the probes, including the
+            combinations of tuples dropped by a look-ahead filter.
+        hits: ``pairs`` with equal keys, before any other check.
         part: the tuples that were counted.
     """
 
@@ -59,16 +59,16 @@ class EdgeStatistics(Summed):
         seconds: of CPU.
         pairs: combinations of a probing tuple and a stored row of an earlier batch that the
             probes stood for, whether an index spared looking at them or not.
-        hits: those among ``pairs`` whose keys agree. Rows of the same batch are left out of
-            both, because only some of them arrived before the probing tuple.
-        found: those of ``probes`` that have one or more of ``matches``.
-        calls: how many times tuples were sent, each time any number of them.
-        looked: segments that were looked into, summed over the tuples.
+        hits: ``pairs`` with equal keys. Neither counts rows of the same batch, because only some of
+            them arrived before the probing tuple.
+        found: ``probes`` with at least one match.
+        calls: number of times that tuples were sent, any number at a time.
+        looked: segments read, summed over the tuples.
         made: matches that passed the rule's time bounds and residuals.
-        sent, sent_bytes: tuples that were sent to other hosts in order to be probed with, one that
-            went to several of them as often, and their bytes (Arrow, not compressed).
-        asked, dropped: tuples for which it was asked ahead whether they can come to anything, and
-            those that can't (``ProbeRule.ahead``), which are none of ``probes``.
+        sent, sent_bytes: tuples sent to other hosts for probing, counted once per host, and their
+            bytes (Arrow, not compressed).
+        asked, dropped: tuples tested by a look-ahead filter (``ProbeRule.ahead``), and tuples that
+            it dropped; dropped tuples are not in ``probes``.
     """
 
     probes: int = 0
@@ -111,8 +111,8 @@ class StoreStatistics:
     """One store at the end of an epoch.
 
     Attributes:
-        keys: comma-joined sorted key attributes -> how many distinct values are stored, at most
-            (of what has been stored since the store began, and never more than ``rows``).
+        keys: comma-joined sorted key attributes -> upper limit of the distinct values stored
+            (counted since the store began, and never more than ``rows``).
         reads: index -> its reads during the epoch.
         mir: the relation or intermediate result that it holds.
     """
@@ -132,11 +132,11 @@ class StreamStatistics:
     Attributes:
         input, late, invalid, ahead: tuples (ahead: too far in the future).
         seconds: wall time from the epoch's first batch to the end of its last.
-        event_seconds: by how much the greatest event time grew (in a stream's first epoch: the
-            time between the least and the greatest); None without event time.
-        delays: valid tuples by how far they were behind the greatest event time of earlier batches:
-            entry 0 counts those that were not, entry ``n`` those that were by at least
-            ``2**(n-1)`` and less than ``2**n`` microseconds. Empty without event time.
+        event_seconds: growth of the greatest event time (in a stream's first epoch: from the least
+            to the greatest); None without event time.
+        delays: histogram of valid tuples by delay behind the greatest event time of earlier
+            batches: entry 0 counts tuples without delay, entry ``n`` delays from ``2**(n-1)`` up to
+            less than ``2**n`` microseconds. Empty without event time.
     """
 
     input: int
@@ -205,20 +205,18 @@ class Counts(Message):
 class FrequentValues:
     """Frequent values of one key attribute of a relation (``docs/statistics.md``).
 
-    Hashes, texts and shares have an entry per value, the one with the greatest share of
-    ``arriving`` first. A NULL is no value, but a tuple that has it counts as one of all.
+    Hashes, texts and shares have an entry per value, in descending order of ``arriving``. NULL has
+    no entry, but tuples with NULL count among all tuples.
 
     Attributes:
         hashes: 64-bit hashes, as they are computed where tuples are stored and probe
             (``index.keys`` of the runtime): equal where values of one key type are equal.
-        texts: the values for people, at most 64 characters; "" where one has no text.
-        arriving: share of the relation's tuples that arrive (0..1); those of recent batches count
-            more.
-        stored: share of all its tuples since the key is counted (0..1), each of which counts the
-            same.
-        error: by how much a share may be too low (0..1). So a value that is not listed has no
-            greater share. Shares are not too high.
-        null_arriving, null_stored: the shares of NULL among the same tuples, which no value has.
+        texts: the values for people, at most 64 characters; "" for a value without text.
+        arriving: share of the relation's arriving tuples (0..1); recent batches count more.
+        stored: share of all its tuples since counting of the key began (0..1), equally weighted.
+        error: maximum underestimate of a share (0..1), and so the maximum share of an unlisted
+            value. Shares are never too high.
+        null_arriving, null_stored: the shares of NULL among the same tuples.
     """
 
     hashes: tuple[int, ...] = ()
@@ -314,13 +312,13 @@ Value: TypeAlias = bool | int | float | str | Decimal | None
 
 @dataclass(frozen=True, slots=True)
 class StreamSample(Message):
-    """Tuples drawn uniformly, without replacement, from all that a stream has brought.
+    """Uniform sample, without replacement, of all tuples of a stream.
 
     Attributes:
-        seen: how many it has brought.
-        size: how many were drawn.
-        columns: column -> (type, values). Values are those of ``expressions.Literal``, but decimals
-            and floats are texts; long texts are cut off.
+        seen: number of the stream's tuples.
+        size: number of tuples drawn.
+        columns: column -> (type, values). Values as in ``expressions.Literal``, but decimals and
+            floats as texts; long texts are cut off.
     """
 
     seen: int

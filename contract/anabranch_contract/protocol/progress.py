@@ -97,18 +97,18 @@ class RevisionCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rationing:
-    """How probes are rationed.
+    """Load shedding: how probes are rationed.
 
     Attributes:
-        policy: whether they are.
+        policy: wait, or ration probes.
         budget: the share of rationed probes' CPU time that the next batch may take.
-        needed: the time that everything would take without rations, as a share of what there is;
-            above 1 the machine is too slow for its input. 0: not known.
-        overloaded: whether the last batch withheld something.
-        latency: seconds that are promised; None: nothing is.
-        rations: of the last batch; of goals left out the share is 1.
-        owed: batches of which something is still to be made good.
-        left_rows: outer join -> its left rows whose deadlines have passed.
+        needed: time of all work without rations, as a share of the available time; above 1 the
+            machine is too slow for its input. 0: unknown.
+        overloaded: whether the last batch withheld results.
+        latency: promised seconds; None: no promise.
+        rations: of the last batch; missing goals have ration 1.
+        owed: number of batches with results still to be made good.
+        left_rows: outer join -> counts of its left rows after their deadlines.
     """
 
     policy: Overload = Overload.WAIT
@@ -150,19 +150,19 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What monitoring asks of a run of the runtime. Sums and counts begin with the run.
+    """Monitoring figures of a run of the runtime. Sums and counts begin with the run.
 
     Attributes:
-        batches: that this run has committed. ``seconds``: that these took together.
-        phases: phase -> seconds of them. ``enter`` (choosing rules) and ``commit`` are the
-            driver's, ``spark`` is what its job took beside the tasks' work, the others are the
-            slowest task's (``task_report`` of the runtime).
-        committed_at: when the last one was, seconds since 1970; 0: none was.
-        latencies: of what sources say the arrival of; recordings don't.
+        batches: committed by this run. ``seconds``: their total time.
+        phases: phase -> its seconds. ``enter`` (choosing rules) and ``commit`` are the driver's,
+            ``spark`` is the job's time without the tasks' work, the others are the slowest task's
+            (``task_report`` of the runtime).
+        committed_at: time of the last commit, seconds since 1970; 0: none yet.
+        latencies: of tuples whose source reports their arrival; recordings do not.
         watermarks: stream -> microseconds since 1970, as of the last batch.
         parked: query -> batches whose results wait for its sink.
-        view_lag: view -> committed batches that it has not looked at.
-        merge_bytes: of stored segments that are due to be merged.
+        view_lag: view -> committed batches that it does not include yet.
+        merge_bytes: bytes of segments due to be merged.
     """
 
     batches: int = 0
@@ -186,29 +186,29 @@ class Progress(Message):
         committed: batches committed so far (the next batch's number).
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
-        ruleset_epoch, revision: which published ruleset the running epoch goes by.
+        ruleset_epoch, revision: the published ruleset of the running epoch.
         revisions: of this run.
-        refused_revision: why the last one was refused; empty: none was.
-        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": those that
-            no query which begins now would see.
+        refused_revision: reason of the last rejection; empty: none.
+        streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": tuples
+            that a query beginning now would not see.
         latest_since: stream that keeps the latest per key -> the first batch of the tuples that
             supersede others.
         results: query -> results so far; of a view and of an outer join: joined rows.
-        shown: view -> rows that it has, outer join -> rows that it has given; every one that is
-            active is there, from the first report of a run on.
+        shown: view -> its rows, outer join -> rows that it has emitted; lists every active one from
+            the first report of a run on.
         probes: epoch -> tuples probed so far in it.
         exhausted: whether every recorded source has been read to its end.
-        intake: stream -> how its input stands, for streams that the runtime reads itself or that
+        intake: stream -> state of its input, for streams that the runtime reads itself or that
             can't be read.
         row_limit: rows that the next batch may bring of such streams; None: any number.
-        private_bytes: private memory that the last batch's tasks took together, at most;
-            memory_limit: what it should be less than, None: any number.
-        sinks: query -> why its sink does not take its results.
-        backfill: store whose past is being computed -> the part that is done.
+        private_bytes: peak private memory of the last batch's tasks together; memory_limit: its
+            upper limit, None: no limit.
+        sinks: query -> error of its failing sink.
+        backfill: store whose past is being computed -> the completed share (0..1).
         rationing: how probes are rationed.
         results_home: the results directory.
         telemetry: the figures for monitoring.
-        sites: those of the executors of the last batch; none where tasks share a state directory.
+        sites: of the last batch's executors; none if tasks share a state directory.
         tables: table -> its rows.
     """
 

@@ -9,23 +9,22 @@ from anabranch_contract.protocol.counts import Summed
 
 @dataclass(frozen=True, slots=True)
 class Reads(Summed):
-    """Counts over some time, of a store or of one of its indexes.
+    """Read counts of a store, or of one of its indexes, over some time.
 
-    A tuple that is sent to a store meets each of its segments in one of six ways. The first three
-    cost nothing; ``filtered`` costs a look at a filter, ``looked`` one into the index. (A tuple
-    without a key meets none.)
+    A tuple sent to a store is checked against each of its segments, with one of the outcomes below.
+    The first three cost nothing; ``filtered`` costs a filter test, ``looked`` an index look-up. (A
+    tuple without a key is not checked.)
 
     Attributes:
         probes: tuples sent.
-        found: those of them that found a partner: the same key, arrived before, of the batches
-            that the store was asked for.
+        found: tuples with a partner: the same key, arrived before, in the requested batches.
         matches: partners found.
-        by_batch: segments passed over, summed over the tuples, because they have no rows of the
-            batches asked for.
-        by_partition: because they belong to another partition than the key does.
-        by_time: because no tuple that was sent along could have a partner there, by its event time.
-        filtered: segments whose filter said that the key is not there, or that have no keys.
-        looked: segments looked into.
+        by_batch: segments skipped, summed over the tuples, without rows of the requested batches.
+        by_partition: segments skipped as belonging to another partition than the key.
+        by_time: segments skipped as no tuple of the call can have a partner there, by its event
+            time.
+        filtered: segments excluded by their filter, or without keys.
+        looked: segments read.
 
     >>> some = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)
     >>> some.hit_rate, some.read_amplification, some.filtered_share, some.passed_share
@@ -60,7 +59,7 @@ class Reads(Summed):
 
     @property
     def passed_share(self) -> float | None:
-        """Of all segments, those that were passed over without being asked."""
+        """The share of segments skipped without a filter test."""
         passed = self.by_batch + self.by_partition + self.by_time
         return _share(passed, passed + self.filtered + self.looked)
 

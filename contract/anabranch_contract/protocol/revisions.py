@@ -2,9 +2,9 @@
 
 The runtime appends :class:`~anabranch_contract.protocol.interims.Interim` documents. The service
 may answer the newest with a *revision*: another ruleset over the stores of the one that it revises,
-under ``Keys.ruleset`` by its own id. Before a batch the runtime takes the newest revision of the
-ruleset that it goes by, and never waits for one. In step mode (``replay``) it waits until the
-interim before that batch has been answered, so that a replay repeats.
+under ``Keys.ruleset`` by its own id. Before a batch the runtime takes the newest revision of its
+ruleset, and never waits for one. In step mode (``replay``) it waits until the interim before that
+batch has been answered, so that a replay repeats.
 
 Live, rulesets are published ahead of their epochs. One that was planned before the newest
 measurements may be revised before its epoch begins; the epoch then begins with the revision.

@@ -125,8 +125,8 @@ class EdgeReport:
     """An edge whose probes read a store.
 
     Attributes:
-        queries: those that it serves.
-        fill: the store stands in for an intermediate result where that has gaps.
+        queries: the queries that it serves.
+        fill: the store replaces an intermediate result where that has gaps.
     """
 
     edge: str

@@ -48,15 +48,15 @@ class Stream:
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
         idle_timeout: microseconds of silence after which its watermark moves with the others';
             None: never.
-        keep_late: whether late, invalid and too early tuples are kept aside.
+        keep_late: whether late, invalid and too early tuples are kept in quarantine.
         ttl: microseconds: a window on every alias over the stream, in every query; None: none.
-        latest: key columns: of the tuples that agree in all of them only those with the greatest
-            event time join, as of each batch; empty: all tuples do. Of a table its key: the row
-            that has arrived last joins.
+        latest: key columns: among tuples with equal keys only those with the greatest event time
+            join, as of each batch; empty: all tuples do. Of a table its key: the row that has
+            arrived last joins.
         ahead_of_clock: microseconds by which an event time may exceed the clock, live; None: any.
         ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
         retain: microseconds of event time, behind its watermark, for which all of its tuples stay
-            stored, whatever queries there are; None: for ever; 0: only as long as queries need.
+            stored, with or without queries; None: for ever; 0: only as long as queries need.
         registration: differs from that of a stream of the same name that was deleted before.
         kind: a table has no event time and is retained for ever.
     """
@@ -274,7 +274,7 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class JoinQuery:
-    """A normalised multi-way join query: what the planner optimises.
+    """A normalised multi-way join query: the planner's input.
 
     Attributes:
         members: the aliases in the order of the FROM clause.
@@ -286,9 +286,10 @@ class JoinQuery:
         projection: output columns in order.
         derived: key expressions that are not plain columns: (stream, text) -> expression over
             the stream's columns (``Column.alias`` empty).
-        view: the post-join part; the projection is then what it reads.
-        outer: what is made of this join, ``left``, another, and of look-ups after the first those
-            in ``others``; likewise. A view beside it is over its rows, not over joined ones.
+        view: the post-join part; the projection is then its input.
+        outer: the outer join of this join (its pairs) with ``left``, and with ``others`` for the
+            look-ups after the first; the projection is then its input. A view besides reads its
+            rows, not joined ones.
     """
 
     id: QueryId
@@ -319,7 +320,7 @@ class JoinQuery:
 
     @property
     def shown(self) -> tuple[Output, ...]:
-        """The columns of what the user asked for: of the view, if there is one."""
+        """The columns of the query's results: the view's or outer join's, if there is one."""
         post_join = self.view or self.outer
         return self.projection if post_join is None else post_join.projection
 

@@ -47,7 +47,9 @@ def base_mir(relation: RelationId) -> Mir:
 def restrict_classes(
     classes: tuple[KeyClass, ...], labels: frozenset[Label]
 ) -> tuple[KeyClass, ...]:
-    """The key classes among ``labels``: those that still relate at least two of them."""
+    """The key classes restricted to ``labels``, without classes that relate fewer than two of
+    them.
+    """
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)

@@ -2,16 +2,17 @@
 
 Such a query is two joins to the planner: the *left rows* (everything but the partner), and the
 *pairs* (everything). Both are inner joins over the same stores, planned and shared like any other.
-A left row without a partner is known to have none once no partner can come any more: when the
-watermark of the partner's stream has passed the row's *deadline*, up to which the time bounds let a
-partner be.
+A left row without a partner is final once no partner can arrive any more: when the watermark of the
+partner's stream has passed the row's *deadline*, the latest event time that the time bounds allow a
+partner.
 
-Left rows are identified by the values that the condition and the SELECT list read: rows that agree
-in all of them have the same partners.
+Left rows are identified by the values that the condition and the SELECT list read: rows equal in
+all of them have the same partners.
 
 An outer join with a table is a *look-up*: a left row has all of its partners in its own batch, so
 nothing waits (``semantics.md``, "Tables"). Several look-ups may follow each other. Each has its own
-pairs: left rows with rows of its table, and with those of the look-up that its condition reads.
+pairs: left rows joined with rows of its table, and with rows of the look-up that its condition
+reads.
 """
 
 from __future__ import annotations
@@ -82,16 +83,16 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class OuterJoin:
-    """The rule that makes results of left rows and pairs.
+    """The rule that derives results from left rows and pairs.
 
     Attributes:
         left: (name, type) of the columns of left rows; pairs have them too, by the same names.
         times: (event-time column among ``left``, microseconds): no partner's event time is later
             than any of these sums. The least of them is the deadline.
         partner: the stream whose watermark passes deadlines.
-        projection: over the columns of pairs; those of the partner are NULL where there is none.
-        look_ups: the joins with tables, in order; empty: a join with a stream. Of look-ups the
-            fields ``kind`` and ``partner`` are those of the first, and there are no ``times``.
+        projection: over the columns of pairs; the partner's columns are NULL without a partner.
+        look_ups: the joins with tables, in order; empty: a join with a stream. With look-ups,
+            ``kind`` and ``partner`` are the first one's, and ``times`` is empty.
         where: conditions on results of look-ups, over the columns that ``projection`` may read.
     """
 

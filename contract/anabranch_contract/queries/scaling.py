@@ -1,7 +1,7 @@
-"""What of a view can be scaled where joined rows are missing, and what holds for a part only.
+"""Estimates for a view with withheld rows: scalable columns, and marks for the others.
 
 Rations withhold joined rows (``semantics.md``, "Views over a part"). Counts, sums and averages of
-all rows can be estimated from those that were kept; what else a view shows is that of a part.
+all rows can be estimated from the kept ones; any other column covers the kept rows only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, columns
 from anabranch_contract.queries.types import TypeKind
 from anabranch_contract.queries.views import Aggregate, Function, View
 
-#: The aggregates of which there are estimates.
+#: Aggregates that can be estimated.
 SCALABLE = frozenset({Function.COUNT, Function.SUM, Function.AVG})
 
 _REASONS = {
@@ -54,7 +54,7 @@ def scalable(view: View) -> Mapping[str, Aggregate]:
 
 
 def partial_marks(view: View) -> tuple[PartialMark, ...]:
-    """What holds for a part only, where joined rows are missing: first rows, then columns."""
+    """Marks of rows and columns that cover only the kept rows: first rows, then columns."""
     found = []
     if not view.grouped:
         found.append(PartialMark("", "limit", "the first of the joined rows that were kept"))

@@ -114,7 +114,7 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Whether a change of one group may change what is shown of others."""
+        """Whether a change of one group may change the shown rows of others."""
         return self.limit is not None or bool(self.totals)
 
     @property
@@ -150,8 +150,8 @@ class View:
 
 
 def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
-    """(name, type) of a change: the row's columns, hidden identities, what became of the row, and
-    as of which version.
+    """(name, type) of a change: the row's columns, hidden identities, the kind of change, and the
+    version.
     """
     rank = () if view.grouped else ((RANK, DataType(TypeKind.BIGINT)),)
     return (

@@ -69,7 +69,7 @@ class TokenList(Document):
 
 
 class WhoOut(Document):
-    """Who the caller is."""
+    """Identity and role of the caller."""
 
     token: str | None = Field(description="The token's id; null without a token.")
     name: str

@@ -1,7 +1,7 @@
 """Names of relations and intermediate results for people, in place of the planner's ids.
 
-Epochs are immutable and have the ids; what these mean follows from the queries' aliases, which come
-and go. So names are made by whoever shows a plan: the service's comments, the command line.
+Epochs are immutable and contain the ids; their names follow from the queries' aliases, which come
+and go. So names are made when a plan is shown: by the service's comments and the command line.
 """
 
 from __future__ import annotations

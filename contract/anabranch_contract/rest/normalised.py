@@ -46,9 +46,8 @@ class ViewInfo(Closed):
     Attributes:
         identity: the columns of a change that identify the row of the view; empty: there is
             one row.
-        joined: the columns of the joined rows, and what they are.
-        keys, aggregates: what is grouped by, what is aggregated; empty where joined rows are
-            ranked.
+        joined: the columns of the joined rows, with their expressions.
+        keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
         changes: all columns of a change.
     """
 
@@ -79,11 +78,11 @@ class OuterInfo(Closed):
     """A post-join outer, semi or anti join of a query, or several with tables.
 
     Attributes:
-        kind: ``left``, ``semi`` or ``anti``; of several that of the first.
-        partner: the alias of the right side; likewise.
+        kind: ``left``, ``semi`` or ``anti``; of several the first one's.
+        partner: the alias of the right side; of several the first one's.
         left: the columns that identify left rows.
-        deadline: until when a partner may come, in terms of event times; null for tables, whose
-            rows are looked up in the left row's batch.
+        deadline: the latest event time of a partner, as an expression over event times; null for
+            tables, whose rows are looked up in the left row's batch.
         look_ups: the joins with tables, in order.
         where: conditions on their results.
     """

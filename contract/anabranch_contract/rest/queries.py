@@ -44,7 +44,7 @@ Dialect = Annotated[
 
 SinkOption = Annotated[str, Field(max_length=10_000)]
 
-#: What a query is called, and whose it is.
+#: Title and tags of a query.
 Title = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(printable)]
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/=-]{0,63}$", examples=["team:web"])]
 Tags = Annotated[list[Tag], Field(max_length=32), AfterValidator(distinct)]
@@ -54,8 +54,8 @@ Tags = Annotated[list[Tag], Field(max_length=32), AfterValidator(distinct)]
 Past = Annotated[
     Literal["none", "stored"],
     Field(
-        description="`stored`: when it begins, its results over what is stored already are emitted "
-        "as well, while it runs. `none`: a result's last member arrives after it began.",
+        description="`stored`: its results over tuples stored before it begins are emitted as "
+        "well, while it runs. `none`: a result's last member arrives after it began.",
         examples=["stored"],
     ),
 ]
@@ -122,8 +122,9 @@ class QueryIn(Closed):
     @field_validator("query")
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Refuse lone surrogates, which JSON can spell but nobody can store, and what is longer
-        than SQL may be.
+        """Reject lone surrogates, which JSON can spell but no store can hold, and texts longer than
+        SQL may
+        be.
         """
         try:
             text = json.dumps(value, ensure_ascii=False)
@@ -203,8 +204,7 @@ class ProblemRecord(Closed):
 class ProblemOut(Document):
     """Why a query was rejected.
 
-    ``line`` and ``column`` are those of the statement of an explanation, from 1; null where the
-    problem has no place in it.
+    ``line`` and ``column`` refer to the statement of an explanation, from 1; null: no position.
     """
 
     code: str
@@ -240,9 +240,9 @@ class PartialOut(Document):
 
 
 class ScaledOut(Document):
-    """A count, a sum or an average of all joined rows, estimated from those that were kept.
+    """A count, a sum or an average over all joined rows, estimated from the kept ones.
 
-    95 times out of 100 the true one is within ``error`` of ``value``. Null: not known.
+    The true value is within ``error`` of ``value`` with 95 % confidence. Null: unknown.
     """
 
     value: float | None
@@ -252,9 +252,10 @@ class ScaledOut(Document):
 class ViewRowsOut(Document):
     """The rows of a view. A view without LIMIT is reported as long as it is small.
 
-    ``completeness`` is the share of its joined rows that overload has not withheld, estimated, as
-    of this version: below 1 sums and counts are those of a part. ``withheld``, ``owed`` and
-    ``blind`` are those of ``rationed`` of the query, as of this version.
+    ``completeness`` is the estimated share of its joined rows that overload has not withheld, as of
+    this version: below 1, sums and counts cover only a part. ``withheld``, ``owed`` and ``blind``
+    are
+    as in ``rationed`` of the query, as of this version.
     """
 
     version: int | None = Field(description="Null: it has not been reported yet.")
@@ -269,7 +270,8 @@ class ViewRowsOut(Document):
     owed: float = 0.0
     blind: int = 0
     partial: list[PartialOut] = Field(
-        default=[], description="What holds for a part only; empty where nothing is missing."
+        default=[],
+        description="Rows and columns that cover only a part; empty if nothing is missing.",
     )
     whole: list[bool | None] = Field(
         default=[],
@@ -277,30 +279,32 @@ class ViewRowsOut(Document):
         "Empty where none is missing of any.",
     )
     scaled: list[dict[str, ScaledOut]] | None = Field(
-        default=None, description="Of each row its scaled columns; null: not asked for, or not had."
+        default=None,
+        description="Per row its scaled columns; null: not requested, or not available.",
     )
     unscaled: PartialOut | None = Field(
-        default=None, description="Why there is nothing scaled, where it was asked for."
+        default=None, description="Why there are no requested scaled columns."
     )
 
 
 class RationedOut(Document):
-    """What overload has kept from a query (``docs/semantics.md``, "Rations").
+    """Results that overload has withheld from a query (``docs/semantics.md``, "Rations").
 
-    ``withheld`` estimates the results that were withheld so far, from those that were kept;
-    ``completeness`` is the share that was kept. ``blind`` counts how often an alias was given
-    nothing in a batch: what that withheld is not in the estimate. ``shares`` has of the last batch
-    per alias the share of its tuples that may arrive last, where that is less than 1. ``owed``
-    estimates the results that are still to be made good (they count as not kept); ``caught_up``
-    counts those that have been. ``floor`` is the completeness that the query needs, ``floor_needs``
-    the share of rationed probes' CPU time that it takes to keep all floors of its priority and all
-    that is more important; with a smaller budget ``floor_broken`` is true. Null where it has no
-    floor, or nothing has been measured yet.
+    ``withheld`` estimates the results withheld so far, from the kept ones; ``completeness`` is the
+    share kept. ``blind`` counts how often an alias had ration 0 in a batch; the estimate excludes
+    these. ``shares`` has, for the last batch, the rations below 1 by alias: the share of its tuples
+    that may arrive last. ``owed`` estimates the results still to be made good (they count as not
+    kept); ``caught_up`` counts the results made good. ``floor`` is the required completeness,
+    ``floor_needs`` the share of rationed probes' CPU time needed to keep all floors of its priority
+    and
+    of higher ones; with a smaller budget ``floor_broken`` is true. Null: no floor is set, or
+    nothing
+    has been measured yet.
 
-    Results of an outer join, also below a view, are pairs (of a left join only) and left rows whose
-    deadlines have passed. ``left_withheld`` estimates how many of ``withheld`` are
-    left rows. ``undecided`` counts left rows that nobody was given, since pairs of them may have
-    been withheld.
+    Results of an outer join, also below a view, are pairs (of a left join only) and left rows after
+    their deadlines. ``left_withheld`` estimates how many of ``withheld`` are left rows.
+    ``undecided``
+    counts left rows without a result, since pairs of them may have been withheld.
     """
 
     withheld: float
@@ -317,14 +321,15 @@ class RationedOut(Document):
 
 
 class PastOut(Document):
-    """What has come of a query's results over what was stored before it began.
+    """Progress of a query's results over tuples stored before it began.
 
-    ``pending``: they are being emitted. ``emitted``: all are there. ``given-up``: some are, and no
-    more will come, since what they need is there no more.
+    ``pending``: they are being emitted. ``emitted``: all are emitted. ``given-up``: some are
+    emitted,
+    and the rest is lost, since the stored rows that it needs are gone.
     """
 
     status: Open[Literal["pending", "emitted", "given-up"]]
-    results: int = Field(description="Those so far, which count as results of the query.")
+    results: int = Field(description="Results emitted so far; included in the query's results.")
     rows: int | None = Field(
         description="Stored rows that are still to be looked at; null: not begun yet."
     )
@@ -357,7 +362,7 @@ class QueryOut(Document):
         default=None, description="Where its results are; null: they are counted only."
     )
     input_problems: dict[str, str] = Field(
-        description="Of its streams those that can't be read at present, and why."
+        description="Streams that can't be read at present -> the reason."
     )
     priority: int
     slo: Slo = Slo()
@@ -373,19 +378,19 @@ class QueryOut(Document):
     complete: str | None
     missed: list[MissedOut] = Field(
         default=[],
-        description="Rows that were read before it and that it does not see: before its "
-        "activation those that it would miss, then those without which it is not complete.",
+        description="Rows read before it that it does not see: before its activation, the rows "
+        "that it would miss; then the rows without which it is incomplete.",
     )
     past: Past = "none"
     past_results: PastOut | None = Field(
-        default=None, description="Null where the past was not asked for, or it has not begun."
+        default=None, description="Null: the past was not requested, or emission has not begun."
     )
     earlier: list[ActivationOut] = Field(
         description="Its activations before this one, oldest first."
     )
     results: int = Field(
-        description="What its sink holds: results given so far; of a view its rows now (where they "
-        "have become too many to be kept, as many as it had then)."
+        description="Rows in its sink: results emitted so far; for a view its current rows (if "
+        "these have become too many to be kept, their last known number)."
     )
     joined_rows: int | None = Field(
         default=None,
@@ -454,14 +459,14 @@ class QueryBatchIn(Closed):
 
 
 class QueryBatchItem(Document):
-    """What became of one query of a batch: one of ``query`` and ``problem`` is null."""
+    """Outcome for one query of a batch: one of ``query`` and ``problem`` is null."""
 
     query: QueryOut | None
     problem: ProblemOut | None
 
 
 class QueryBatchOut(Document):
-    """What became of a batch, in the order of its queries; in a dry run, what would."""
+    """Outcome of a batch, in the order of its queries; of a dry run, the expected outcome."""
 
     items: list[QueryBatchItem]
     registered: int
@@ -470,10 +475,12 @@ class QueryBatchOut(Document):
 
 
 class QueryChange(Document):
-    """What a PUT has done, or would do: nothing, a change of settings, a new run, or a new query.
+    """Outcome of a PUT, or of its dry run: no change, a change of settings, a new run, or a new
+    query.
 
-    ``fields`` are those of the body that differ from what is registered. A ``replaced`` query goes
-    on by its present run until the next epoch begins; ``query`` is as it is registered now.
+    ``fields`` are the body's fields that differ from the registered ones. A ``replaced`` query
+    keeps
+    its present run until the next epoch begins; ``query`` is its new registration.
     """
 
     action: Open[Literal["none", "created", "changed", "replaced"]]

@@ -1,4 +1,4 @@
-"""What a query needs: part of its registration, its record and its answers."""
+"""Service-level objectives of a query: part of its registration, its record and its answers."""
 
 from __future__ import annotations
 

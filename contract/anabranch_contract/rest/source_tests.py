@@ -38,7 +38,7 @@ class SourceTestOut(Document):
         "there is, and `limits` say why."
     )
     error: SourceErrorOut | None
-    limits: list[str] = Field(description="What was not looked at, and why.")
+    limits: list[str] = Field(description="Parts of the source that were not read, and the reason.")
     unit: Open[Literal["files", "entries"]] | None
     found: int | None = Field(description="How many files or entries are there; null: unknown.")
     places: list[str] = Field(description="Files or keys that the rows are from.")

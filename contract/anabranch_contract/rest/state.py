@@ -16,8 +16,8 @@ class LevelOut(Document):
 
 
 class IndexOut(Document):
-    """One index of a store: its rows that have the key, its bytes, those of its filters, and what
-    has been asked of it since the store began.
+    """One index of a store: its rows with the key, its bytes, its filters' bytes, and its reads
+    since the store began.
     """
 
     key: str
@@ -30,14 +30,15 @@ class IndexOut(Document):
 class StoreOut(Document):
     """One store as of the newest batch that the runtime has reported; sizes are bytes on disk.
 
-    ``batches`` are the runs of batches (first, last) of which it has all rows; ``growing``: the
-    running epoch adds to it; ``expired_below``: per member, the event time in microseconds below
-    which rows may be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its
-    past is being computed. ``disk_bytes`` is its share of the files that its segments lie in,
-    ``space_amplification`` that over ``bytes``, ``write_amplification`` how often a byte that is
-    stored has been written. ``reads`` is of the last epoch that ended (``probes`` and ``matches``
-    are among it; null where that was not measured), ``life`` of all epochs since the store began,
-    up to now.
+    ``batches`` are the complete ranges of batches (first, last); ``growing``: the running epoch
+    adds to
+    it; ``expired_below``: per member, the event time in microseconds below which rows may be gone;
+    ``ttl``: per member, its stream's in microseconds; ``backfill``: its past is being computed.
+    ``disk_bytes`` is its share of its segments' files, ``space_amplification`` that over ``bytes``,
+    ``write_amplification`` how often each stored byte has been written. ``reads`` is of the last
+    ended
+    epoch (``probes`` and ``matches`` are part of it; null if not measured), ``life`` of all epochs
+    since the store began, up to now.
     """
 
     store: str

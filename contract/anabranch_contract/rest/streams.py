@@ -75,7 +75,7 @@ class RetentionIn(Closed):
 
     ttl: Duration | None = Field(
         default=None,
-        description="A tuple joins with what is at most so much later in event time, in every "
+        description="A tuple joins only tuples at most this much later in event time, in every "
         "query: a window on every alias over the stream.",
         examples=["7 days"],
     )
@@ -153,13 +153,13 @@ class StreamIn(Closed, StreamProperties):
     )
     ahead_of_clock: Duration | None = Field(
         default=None,
-        description="Live, a tuple whose event time exceeds the clock by more is set aside. A "
+        description="Live, a tuple whose event time exceeds the clock by more is rejected. A "
         "duration, or `unbounded`; 1 day where the lateness is bounded.",
     )
     ahead_of_stream: Duration | None = Field(
         default=None,
         description="A tuple whose event time exceeds all earlier ones of the stream by more is "
-        "set aside. A duration, or `unbounded`; 366 days where the lateness is bounded.",
+        "rejected. A duration, or `unbounded`; 366 days where the lateness is bounded.",
     )
     retention: RetentionIn | None = None
     retain: Retain | None = Field(default=None, description="`none` of a stream, `all` of a table.")
@@ -292,8 +292,8 @@ class UnreadOut(Document):
 
 
 class SourceStatusOut(Document):
-    """How a stream's source stands: nobody has opened it yet, it is read, it can't be read and is
-    tried again, or no runtime runs. ``error`` says why it can't be read.
+    """State of a stream's source: not tried yet, being read, failed and retried, or stopped without
+    a runtime. ``error`` says why it can't be read.
     """
 
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]
@@ -370,7 +370,7 @@ class StreamOut(Document):
         description="As of the last batch; null: no event time, no bounded lateness, or no tuple.",
     )
     statistics: StreamStatisticsOut | None = Field(
-        default=None, description="What it did in the last epoch that ended."
+        default=None, description="Statistics of the last ended epoch."
     )
 
 

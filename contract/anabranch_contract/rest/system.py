@@ -16,7 +16,7 @@ class Health(Document):
 
 
 class Ready(Document):
-    """Whether requests are served and epochs planned; ``checks`` says what is missing."""
+    """Whether requests are served and epochs planned; ``checks`` names the missing parts."""
 
     status: Literal["ready"]
     checks: dict[str, str]
@@ -31,7 +31,8 @@ class LeaderOut(Document):
     )
     address: str | None = Field(
         default=None,
-        description="Host name, address and port of who leads, or led last; null: nobody did.",
+        description="Host name, address and port of the present or last leader; null: there was "
+        "none.",
     )
     since: Time | None = Field(default=None, description="When its term began.")
     token: int | None = Field(

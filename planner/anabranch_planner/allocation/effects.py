@@ -1,6 +1,6 @@
-"""What is kept of each query's results with a share of CPU time, by the figures of a plan.
+"""Completeness of each query's results under a CPU budget, estimated from a plan's figures.
 
-Compared are the plans without and with a query, before anything of the second one is measured.
+Compares the plans without and with a query before the second one has run.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def rationed_forest(
     model: CostModel,
     streams: Mapping[StreamName, Stream],
 ) -> Rationed:
-    """The goals of ``plan`` that may be rationed, by the figures of ``model``.
+    """Forest of the goals of ``plan`` that load shedding may ration, priced by ``model``.
 
     Args:
-        queries: the joins that ``plan`` is of.
-        streams: at least those that ``queries`` read.
+        queries: the joins that ``plan`` answers.
+        streams: every stream that ``queries`` read; others are ignored.
 
     Raises:
-        PlanError: ``plan`` is not one of ``queries``.
+        PlanError: ``plan`` does not answer ``queries``.
     """
     goals = rationed_goals(queries, streams)
     named = {goal_name(goal.query, goal.start) for goal in goals}

@@ -1,9 +1,9 @@
-"""The least budget for which every query is complete to its share, and the rations that keep it.
+"""Least CPU budget at which every query reaches its completeness, and its rations.
 
-A linear program: rations of goals and loads of steps, a load being at least every ration behind
-it; each query keeps at least its share of its results. What it costs is convex in the shares, so
-rations between those of two lists of shares may be interpolated. Not in the paper, whose aim of
-most results may leave a selective query with none.
+A linear program over the rations of goals and the loads of steps: a load is at least every ration
+behind it, and each query keeps at least its share of results. The cost is convex in the shares, so
+rations for intermediate shares may be interpolated. The paper lacks this aim: maximising the total
+of results may leave a selective query with none.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ def least_cost(
 ) -> tuple[float, ...]:
     """The cheapest rations with which each query of ``shares`` keeps its share of its results.
 
-    Of a query that is expected to have no results, each goal gets the share.
+    A query without expected results gets the share as the ration of each goal.
 
     Args:
         shares: query -> the least completeness, 0 to 1.
         paid: rations that goals of other queries have already, which they keep.
         tied: queries whose goals all have one ration.
-        worth: what all results of ``shares``' queries together are worth, in units of what all
-            rations of 1 take. What is found then has the least cost minus worth, with its results
-            worth their part of it.
+        worth: value of all results of the queries in ``shares``, in units of the cost of all
+            rations at 1. The program then minimises cost minus the value of the results kept.
 
     Raises:
         PlannerError: the solver breaks (``no-solution``).

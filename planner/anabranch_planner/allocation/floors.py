@@ -1,13 +1,12 @@
 """The most results for every budget, while no query falls below its floor.
 
 With floors, with queries whose goals all have one ration, or with goals of several paths, the sets
-of :mod:`.results` are no answer. What is still true: the most results are a concave function of the
-budget, made of straight pieces, and for a price of CPU time the best rations follow from a linear
-program
+of :mod:`.results` do not apply. The maximum of results remains a concave, piecewise linear function
+of the budget, and for a price of CPU time the best rations follow from a linear program
 (:func:`.fair.least_cost`). The corners are found from their chords (Eisner and Severance, J. ACM
 23(4), 1976): between two known corners the program is solved with the price at which both are worth
-the same. Either nothing is better, and the two are joined by a straight piece; or what is better is
-a corner between them. So each program finds a corner or proves a piece.
+the same. A better solution is a corner between them; without one, a straight piece joins the two.
+So each program finds a corner or proves a piece.
 
 Between corners that are within :data:`NEAR` of each other no more are looked for, which bounds the
 number of programs. Rations in between are interpolated, and hold all floors there too: completeness

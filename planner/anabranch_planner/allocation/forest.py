@@ -94,7 +94,7 @@ class Forest:
 
     @cached_property
     def full(self) -> float:
-        """What all rations of 1 take."""
+        """CPU time of the whole forest with every ration at 1, in the unit of step costs."""
         return self.used([1.0] * len(self.goals))
 
     @cached_property

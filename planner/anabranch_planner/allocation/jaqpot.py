@@ -11,13 +11,13 @@ by falling path productivity (a fractional knapsack, section 4.1). In this model
   Its CPU time is spent once (``Forest.used``), so rations still stay within their budget.
 * The requirements of the cover are floors: the least completeness of a query. The paper's
   requirements are refresh rates of intermediate states. Here the upkeep of intermediate results is
-  never rationed, which is the dearest cover of those, paid ahead of any budget.
+  never rationed, which is their dearest cover, paid before any budget.
 * The cover is the cheapest one, by a linear program (:func:`.fair.least_cost`), and not the paper's
   greedy GH-WMSCP, so a budget breaks a floor only if every allocation does.
 
-Without floors and with paths that share no step the rations are those of :mod:`.results`. Elsewhere
-they keep at most as many results: shared steps make a path look dearer than it is, and the cover
-stays although other rations might hold the floors and bring more. Source: JAQPOT, section 4.3.
+Without floors and shared steps the rations equal the result of :mod:`.results`. Elsewhere they keep
+at most as many results: shared steps make a path look dearer than it is, and the cover stays
+although other rations might hold the floors and bring more. Source: JAQPOT, section 4.3.
 """
 
 from __future__ import annotations

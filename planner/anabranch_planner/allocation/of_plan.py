@@ -15,11 +15,11 @@ from anabranch_planner.cost.validate import step_price
 
 
 def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> float:
-    """What all steps of ``plan`` take, those that keep intermediate results included, in the unit
+    """CPU time of all steps of ``plan``, including the upkeep of intermediate results, in the unit
     of :func:`forest_of_plan`.
 
     Raises:
-        PlanError: ``plan`` is not one of ``queries``.
+        PlanError: ``plan`` does not answer ``queries``.
     """
     mirs = {mir.id: mir for mir in plan.mirs}
     steps = trails(plan, queries).steps.values()

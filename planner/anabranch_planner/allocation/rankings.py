@@ -1,14 +1,14 @@
-"""What ranks the tuples of each goal that may be rationed (``docs/semantics.md``, "Rations").
+"""Ranking of the tuples of each goal that load shedding may ration (``docs/semantics.md``,
+"Rations").
 
 Tuples of a stream are ranked by its join keys, its event time and the batch, alike for all goals,
-so that a step that several goals share takes the largest of their rations and no more. Two members
-of a result may be of one stream: then only the event time ranks, which every intermediate result
-keeps; where there is none, a key class of which every alias has a column; where there is none
-either, the query is not rationed.
+so that a step that several goals share takes the largest of their rations and no more. A self-join
+is ranked by event time alone, which every intermediate result keeps; without event time, by a key
+class with a column in every alias; without either, the query is not rationed.
 
-An outer, semi or anti join is ranked by such a key class, left rows and pairs alike. Where a pair
-is withheld nobody knows whether its left row has a partner; by the row's own key it is known then
-that pairs may have been withheld (``docs/semantics.md``).
+An outer, semi or anti join is ranked by such a key class, left rows and pairs alike. A withheld
+pair leaves it open whether its left row has a partner; the row's own key then shows that pairs may
+have been withheld (``docs/semantics.md``).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def tied_queries(goals: Iterable[RationedGoal]) -> frozenset[str]:
 def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
-    """The key classes of which every alias of ``query`` has a plain column, as rankings by label;
-    none: the query has no such class.
+    """Rankings by label, one for each key class with a plain column in every alias of ``query``;
+    empty without such a class.
     """
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
@@ -125,7 +125,9 @@ def _rankings(
 def _by_batch(
     queries: Sequence[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> Mapping[StreamName, Ranking]:
-    """By what tuples of each stream are ranked, whoever reads it."""
+    """Ranking of each stream by its join keys, its event time and the batch; shared by all
+    readers.
+    """
     keys: dict[StreamName, set[str]] = defaultdict(set)
     for query in queries:
         relation_of = {m.label: m.relation for m in query.members}

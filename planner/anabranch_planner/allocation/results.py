@@ -72,10 +72,9 @@ def increments(
     """Goals in the order in which they get their rations.
 
     Args:
-        forest: one in which each goal has one path at most (``Forest.is_tree``).
-        goals: numbers of those that get any; None: all do.
-        paid: rations that others have already, each 0 or 1: steps before one that has 1 cost
-            nothing.
+        forest: each goal has at most one path (``Forest.is_tree``).
+        goals: numbers of the goals to ration; None: all.
+        paid: rations granted already, each 0 or 1; the steps of a goal with 1 cost nothing more.
     """
     loads = forest.loads(paid or [0.0] * len(forest.goals))
     after: list[_Heap] = [[] for _ in forest.steps]

@@ -116,10 +116,10 @@ def _fair(
 def _points(
     forest: Forest, found: list[Shares], kept: Collection[int]
 ) -> tuple[SchedulePoint, ...]:
-    """``found`` by what they use; of many without what lies between points near each other.
+    """Schedule points of ``found``, ordered by CPU use; long schedules drop points close together.
 
     Args:
-        kept: numbers of those that stay, since other things hold from them on.
+        kept: indices of points to keep at any distance, since constraints change there.
     """
     unit, apart = forest.full, GRAIN if len(found) > MOST else FREE
     if unit <= 0:

@@ -66,7 +66,7 @@ def integer(value: int) -> Literal:
 
 
 def negated(literal: Literal) -> Literal:
-    """Minus a numeric or interval literal; the type is chosen anew, so -2147483648 is an int."""
+    """Minus a numeric or interval literal, with a newly chosen type, so -2147483648 is an int."""
     value = literal.value
     if isinstance(value, int) and literal.type.kind in (TypeKind.INT, TypeKind.BIGINT):
         return integer(-value)

@@ -1,9 +1,9 @@
-"""Outer, semi and anti joins with tables: their conditions, their pairs, and columns.
+"""Outer, semi and anti joins with tables: conditions, pairs and columns.
 
-A look-up is answered in the batch of the left row (``semantics.md``, "Tables"), so there is no
-deadline, and WHERE may read what it has found. The condition of a look-up reads left rows, its own
-table, and at most one look-up before it (with those that this one reads), by an equality with a
-column of it: where that has found nothing, this one finds nothing either.
+A look-up is answered in the batch of the left row (``semantics.md``, "Tables"), so it has no
+deadline, and WHERE may read its columns. The condition of a look-up reads left rows, its own table,
+and at most one earlier look-up (with the look-ups which that one reads), by an equality with one of
+its columns: without a match there, this one has none either.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Chain:
     shown_scope: Scope
 
     def plan(self, shown: Sequence[tuple[str, Expr]], after: Iterable[Node]) -> ChainPlan:
-        """The projections of all joins, and what is made of them.
+        """Plan of the chain: projections of all joins, and expressions over them.
 
         Args:
             shown: the columns of results.

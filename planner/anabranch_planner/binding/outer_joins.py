@@ -45,14 +45,14 @@ def of_those(
 
 
 def refuse_where(query: Unresolved, side: OuterSide, left: Scope, right: Scope) -> None:
-    """Refuse a WHERE that reads the right side: it would see what the outer join has made.
+    """Reject a WHERE on the right side, which would read the NULLs of the outer join.
 
     Args:
         left, right: the scopes of the two sides by themselves.
 
     Raises:
-        QueryError: ``unsupported-sql``; where rows without a partner are asked for, the remedy is
-            the anti join that has them.
+        QueryError: ``unsupported-sql``; for a test that selects rows without a partner the remedy
+            is an anti join.
     """
     for condition in query.conditions:
         if not isinstance(condition.node.parent, exp.Where):

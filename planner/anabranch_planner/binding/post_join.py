@@ -1,12 +1,11 @@
-"""A statement with aggregates, DISTINCT or LIMIT: the columns of its join, and the view over them.
+"""Split of a statement with aggregates, DISTINCT or LIMIT into join columns and post-join part.
 
-The post-join clauses are brought into one language in three steps. Names are resolved first:
-every column becomes a *slot*, one for each expression over the streams that it stands for, and an
-alias of the SELECT list what it names, so that equal terms are equal trees from there on. Then each
-tree is walked from its root: what is grouped by becomes a key, an aggregate becomes a column, and a
-slot that is left is an error. What the joined rows must have is the keys and the aggregates'
-arguments, which are computed there; what is computed after the join is an expression over keys and
-aggregates.
+The post-join clauses are brought into one language in three steps. Names are resolved first: every
+column becomes a *slot*, one for each expression over the streams that it stands for, and an alias
+of the SELECT list its expression, so that equal terms are equal trees from there on. Then each tree
+is walked from its root: a GROUP BY expression becomes a key, an aggregate a column, and a remaining
+slot is an error. The joined rows carry the keys and the aggregates' arguments, computed there;
+post-join expressions read only keys and aggregates.
 """
 
 from __future__ import annotations
@@ -75,14 +74,15 @@ class Split:
 
 
 def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split:
-    """Take ``query`` apart, whose sources show ``scope``.
+    """Split ``query``, whose sources show ``scope``, into its join and its post-join part.
 
     Args:
-        inner: what a query that is a value asks for.
+        inner: binds a scalar subquery to its join.
 
     Raises:
-        QueryError: what is neither grouped nor aggregated, a clause that can't be maintained, or
-            names and types that don't fit.
+        QueryError: a column is neither grouped nor aggregated, a clause can't be maintained, or
+            names
+            and types don't fit.
     """
     splitter = _Splitter(query, scope, inner)
     joined, view = splitter.split()
@@ -389,7 +389,7 @@ class _Splitter:
                     if isinstance(part, exp.Column):
                         self._refuse_ungrouped(part)
                     return part
-                # Errors are to speak of what was written, not of the column that stands for it.
+                # Errors quote the SQL as written, not the generated column.
                 text = as_written(part)
                 if names.setdefault(text, column) != column:
                     names[column.name], text = column, column.name
@@ -513,7 +513,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with parts replaced from the root downwards; what is replaced is not entered."""
+    """``tree`` with parts replaced from the root downwards; replacements are not entered."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 

@@ -1,8 +1,8 @@
 """Queries as values after a join: aggregates of all its rows, computed from the groups'.
 
 ``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the whole. Where the
-inner query joins the same rows as the outer one, the aggregate of all rows follows from those of
-the groups, and the join is done once. Which is found out on canonical forms: names do not matter.
+inner query joins the same rows as the outer one, the aggregate of all rows follows from the groups'
+aggregates, and the join runs once. Canonical forms are compared, so names do not matter.
 """
 
 from __future__ import annotations

@@ -85,9 +85,9 @@ def plan(
     ),
     objective: Annotated[
         Objective | None,
-        typer.Option(help="What is charged; default: the file's, else tuples.", show_default=False),
+        typer.Option(help="Unit of cost; default: the file's, else tuples.", show_default=False),
     ] = None,
-    solver: Annotated[Solver, typer.Option(help="Who solves it.")] = Solver.BRANCH,
+    solver: Annotated[Solver, typer.Option(help="Solver of the integer program.")] = Solver.BRANCH,
     deadline: Annotated[
         float | None, typer.Option(help="Seconds until there has to be a plan.", show_default=False)
     ] = None,
@@ -174,7 +174,7 @@ def plan(
 
 @app.command()
 def _options(problem: Problem, objective: Objective, limits: Limits) -> Options:
-    """By what the joint plan of ``problem`` is made, as far as the problem says."""
+    """Planner options of ``problem``; the rest are defaults."""
     limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))
     return Options(
         objective=objective,

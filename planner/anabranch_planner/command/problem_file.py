@@ -1,8 +1,8 @@
-"""A planning problem as a document: streams, queries, what is known about them, settings.
+"""A planning problem as a document: streams, queries, statistics, settings.
 
-The queries go through the planner's own normaliser, so labels, key classes and bounds are those of
-the running system. What the document leaves out is inferred (columns) or unknown (statistics), and
-what can't be used is refused by one error that names the field.
+The queries go through the planner's own normaliser, so labels, key classes and bounds equal the
+running system's. Omitted columns are inferred, omitted statistics are unknown, and an unusable
+entry is rejected by one error that names the field.
 
 >>> problem = parse_problem(
 ...     {
@@ -86,8 +86,8 @@ class Problem:
     Attributes:
         streams: with columns declared or inferred.
         objective: the document's own; None where it leaves that open.
-        limits: of the joint plan; without any where the document names none.
-        assumed: what had to be assumed to make ``statistics``.
+        limits: of the joint plan; empty if the document has none.
+        assumed: defaults used in ``statistics``, as sentences.
     """
 
     streams: tuple[Stream, ...]
@@ -195,7 +195,7 @@ def parse_problem(document: Any) -> Problem:
 def _values(
     stream: str, entry: Mapping[str, Any], columns: _Columns
 ) -> dict[tuple[str, str], dict[str, float]]:
-    """What ``values`` says: column -> value -> tuples per unit of time."""
+    """Stated frequent values of a stream: column -> value -> tuples per unit of time."""
     at = f"streams.{stream}.values"
     found = {}
     for name, rates in mapping(entry.get("values"), at, None, "write {dest: {a: 50}}").items():
@@ -255,7 +255,9 @@ def _limits(
 
 
 def _columns(entry: Mapping[str, Any], at: str) -> _Columns:
-    """The declared columns, a list of longs or name -> type; else those that will be inferred."""
+    """Declared columns, a list of longs or name -> type; without them, an open set to be
+    inferred.
+    """
     value, event_time = entry.get("columns"), entry.get("event_time")
     if event_time is not None and (
         not isinstance(event_time, str) or not NAME.fullmatch(event_time)
@@ -323,7 +325,7 @@ def _query(
     every_window: int | dict[str, int] | None,
     nodes: dict[str, Node],
 ) -> _Query:
-    """One query; ``nodes`` remembers what has been parsed, since queries repeat predicates."""
+    """Parse one query; ``nodes`` caches parsed predicates, since queries repeat them."""
     at = f"queries.{name}"
     entry = mapping(value, at, _QUERY, "write relations: [...] and predicates: [...]")
     relations = entry.get("relations")

@@ -20,13 +20,13 @@ from anabranch_planner.plans.look_ahead import Question, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, beside what the same queries cost otherwise.
+    """A problem's plan, beside the costs of the same queries without sharing.
 
     Attributes:
-        plan: the plan that was asked for.
+        plan: the requested plan.
         individual: every query planned and run alone.
-        shared: the same plans with what they have in common run once.
-        ahead: what is asked ahead, if that is wanted.
+        shared: the same plans, with equal steps and copies run once.
+        ahead: the look-ahead filters, if requested.
         spent: seconds by phase of making ``plan``. ``seconds``: all of it.
     """
 
@@ -163,7 +163,7 @@ def _told_apart(plan: Plan) -> str:
 
 
 def ahead_of(problem: Problem, plan: Plan) -> tuple[Question, ...]:
-    """What it pays to ask ahead by ``plan``."""
+    """Look-ahead filters that save more than they cost in the rules of ``plan``."""
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
     )
@@ -179,7 +179,7 @@ def ahead_of(problem: Problem, plan: Plan) -> tuple[Question, ...]:
 
 
 def _asked(ahead: tuple[Question, ...]) -> str:
-    """Before which probes what is asked for, and whose share is left."""
+    """Text of the look-ahead filters: store, key, probe, and share of tuples that pass."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} left)"

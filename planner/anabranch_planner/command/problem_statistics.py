@@ -1,4 +1,4 @@
-"""Statistics of relations and labels, from those of streams and predicates in a problem file."""
+"""Statistics of relations and labels, derived from the streams and predicates of a problem file."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def make_statistics(
     selectivity: Any,
     span: int | None,
 ) -> tuple[TableStatistics, tuple[str, ...]]:
-    """Statistics of every relation that a query reads, and what was assumed for them.
+    """Statistics of every relation that a query reads, and the defaults used in them.
 
-    A filtered relation has the rate stated at the alias, else that of its stream, and at most as
-    many distinct values as tuples.
+    A filtered relation has the rate stated at the alias, else its stream's, and at most as many
+    distinct values as tuples.
 
     Args:
         streams: by name.

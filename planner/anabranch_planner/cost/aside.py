@@ -1,10 +1,9 @@
-"""What intermediate results need not keep: values that are set aside (PMJoin's plans per substream,
-for stores).
+"""Key values that intermediate results exclude (PMJoin's plans per substream, applied to stores).
 
 Every tuple that could probe an intermediate result by a key belongs to some label outside it. If
-the tuples of all of these are told apart by that key, and some of their substreams probe no
-intermediate result by it (``Substreams.aside``), then the values that all of them set aside are
-looked for by nobody: the store need not have them, nor be kept up from tuples that have them
+that key splits the tuples of all these labels into substreams, and some of the substreams probe no
+intermediate result by it (``Substreams.aside``), then the values that all of them exclude are never
+probed: the store need not hold them, nor be maintained from tuples with them
 (:mod:`anabranch_contract.plans.partial`).
 """
 
@@ -36,7 +35,7 @@ class SetAside:
 
     def __init__(self, substreams: Iterable[Substreams], users: Users | None) -> None:
         functions = {one.start: one for one in substreams}
-        #: Whether some values are set aside.
+        #: Whether any start excludes values.
         self.any = any(one.aside for one in functions.values())
         self._functions, self._users = functions if self.any else {}, users
         self._known: dict[MirId, LeftOut | None] = {}
@@ -71,7 +70,7 @@ class SetAside:
         return not (inside and Hashes(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
-        """What the store of ``mir`` need not keep; None: it has to keep everything."""
+        """Values that the store of ``mir`` may exclude; None: it must hold all."""
         if not self._functions or mir.is_base or self._users is None:
             return None
         if mir.id not in self._known:
@@ -82,7 +81,7 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """What all labels outside ``mir`` set aside by one of its key classes."""
+        """Values by which all labels outside ``mir`` exclude probes, for one of its key classes."""
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))

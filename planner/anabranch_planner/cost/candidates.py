@@ -42,12 +42,12 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
-    """The candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``.
+    """Candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``.
 
-    Those that join it with a label outside. Where a class relates several labels inside, its
-    attributes are equal in the store, and the first stands for all. Where it has several
-    attributes of one label only, they differ in the store: each is a candidate, because another
-    query may join by any of them.
+    Candidates join the store with a label outside. Where a class relates several labels inside, its
+    attributes are equal in the store, and the first stands for all. Where it has several attributes
+    of one label only, they differ in the store: each is a candidate, because another query may join
+    by any of them.
     """
     found = []
     for key_class in query.classes:

@@ -1,9 +1,9 @@
-"""What crosses hosts: how many tuples, and how many bytes each of them has.
+"""Traffic between hosts: the number of tuples that cross, and the bytes of each.
 
-On ``H`` hosts the partitions of all stores are dealt by hash, a store's and another's alike, so
-equal keys are on one host. A tuple that arrives is on any host, or, where that is measured, as
-often there as others were. One that has probed a store is on the host that has the matching row's
-partition. From there the next step sends
+On ``H`` hosts the partitions of all stores are assigned by hash, equally for every store, so equal
+keys are on one host. A tuple arrives on any host with equal probability, or with the measured one.
+One that has probed a store is on the host that has the matching row's partition. From there the
+next step sends
 
     0          where it is routed by the key by which the tuple got where it is;
     (H-1) / H  where it is routed by another key: it may happen to be there;
@@ -16,7 +16,7 @@ is taken to be anywhere. So a step is charged too much where the one before it w
 rows that are partitioned by the next key, or where the last of several keys comes again.
 
 **Bytes.** A tuple travels with the columns that its users project, filter on, or join by later, and
-eight bytes for its arrival. Arrow's: a text is its bytes and an offset of four.
+eight bytes for its arrival number. Sizes are Arrow's: a text has its bytes and an offset of four.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from anabranch_contract.queries.mirs import Mir
 from anabranch_planner.cost.columns import read_by_query
 from anabranch_planner.cost.timing import Users
 
-#: Bytes of a column whose width nobody knows, and of the arrival of a tuple.
+#: Bytes of a column of unknown width, and of a tuple's arrival number.
 DEFAULT_COLUMN = ARRIVAL = 8.0
-#: Bytes of a relation's tuple of which no column is known.
+#: Bytes of a relation's tuple without known columns.
 DEFAULT_ROW = 100.0
 
 
@@ -103,10 +103,10 @@ class Exchange:
 
 
 class Crossing:
-    """What steps and inserts send between hosts, by the sub-joins alone.
+    """Bytes that steps and inserts send between hosts, per sub-join.
 
     Args:
-        users: the queries of each sub-join; without them all columns travel.
+        users: the queries of each sub-join; None: all columns travel.
     """
 
     def __init__(self, exchange: Exchange, users: Users | None) -> None:

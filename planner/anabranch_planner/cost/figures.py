@@ -1,13 +1,13 @@
 """Statistics made fit for use: stated defaults for what is unknown, sense where they contradict.
 
-What makes no sense at all (NaN, negative, infinite) is refused. What merely contradicts something
-else is put right, each by the rule below, and listed in :attr:`Figures.contradictions`: a plan by
-slightly wrong figures is worth more than none.
+Impossible values (NaN, negative, infinite) are rejected. Contradictions between figures are
+corrected by the rules below and listed in :attr:`Figures.contradictions`: a plan from slightly
+wrong figures is worth more than none.
 
-* a distinct count above the cardinality is taken as the cardinality: both are of the same tuples,
-  those of one unit of time (with those of the next period, where arrivals are forecast). Counts
-  come from sketches: within :data:`TOLERANCE` that is not worth mentioning.
-* no distinct value among tuples that there are (all NULL, or not yet counted) is taken as one: a
+* a distinct count above the cardinality is taken as the cardinality: both count the tuples of one
+  unit of time (and of the next period, where arrivals are forecast). Counts come from sketches, so
+  excesses within :data:`TOLERANCE` are not listed.
+* a distinct count of zero over existing tuples (all NULL, or not yet counted) is taken as one: a
   predicate that nothing has ever matched may still match something.
 * a composite count below one of its parts is taken as that part, one above the product of its
   parts as the product.
@@ -24,7 +24,7 @@ from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationI
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.values import Values
 
-#: Tuples per unit of time of a relation of which nothing is known.
+#: Default tuples per unit of time of a relation without statistics.
 DEFAULT_CARDINALITY = 1000.0
 #: No statistic is greater: products of them have to stay numbers.
 LARGEST = 1e18
@@ -39,7 +39,7 @@ class Figures:
 
     Attributes:
         values: the shares of the values of keys.
-        assumed, contradictions: what had to be assumed and put right so far, in sentences.
+        assumed, contradictions: defaults used and corrections made so far, as sentences.
     """
 
     def __init__(self, statistics: Statistics) -> None:
@@ -67,7 +67,7 @@ class Figures:
         return None if self._ahead is None else self._ahead.length
 
     def arriving(self, relation: RelationId) -> float:
-        """Tuples that the next period brings; without forecasts those of a unit of time."""
+        """Tuples that the next period brings; without forecasts, the tuples of a unit of time."""
         if self._ahead is None:
             return self.cardinality(relation)
         known = self._ahead.arrivals.get(relation)
@@ -101,10 +101,11 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Selectivity of one composite equality between two labels; whether it is stated.
+        """Whether the statistics state one composite equality between two labels, and its
+        selectivity.
 
-        Parts without a stated selectivity together divide by the greater distinct count; where
-        there is one such part and its frequent values are measured, it goes by its values.
+        Parts without a stated selectivity together divide by the greater distinct count; a single
+        such part with measured frequent values is estimated from its values.
         """
         found = self._links.get(keys)
         if found is None:

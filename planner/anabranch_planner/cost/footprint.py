@@ -112,7 +112,7 @@ def unqualified(text: str) -> tuple[str, str]:
 
 
 def copy_rank(copy: Copy) -> tuple[MirId, tuple[str, ...]]:
-    """A sort key for copies, of which some have no partition attribute."""
+    """Sort key of a copy; copies without a partition attribute come first."""
     mir, attribute = copy
     return mir, () if attribute is None else (attribute.label, attribute.attribute)
 

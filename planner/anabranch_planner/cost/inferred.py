@@ -39,17 +39,17 @@ class Inference:
         heads, targets = frozenset(k[0].label for k in keys), frozenset(k[1].label for k in keys)
         if heads | targets == head | target:
             return None
-        # Either side has to be a sub-join by itself, or its pairs are not those of a store's rows.
+        # Both sides have to be sub-joins, or the pairs are not pairs of a store's rows.
         if not all(is_connected(query, part) for part in (heads, targets)):
             return None
         if step.part.substreams and step.part.start not in heads:
-            # Its substreams are told apart where the start is joined.
+            # The step's substreams are defined only where the start is joined.
             return None
         smaller = sub_join(query, heads | targets).id
         return Step(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)
 
     def extend(self, samples: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-        """``samples`` of one time, and those that follow for sub-joins that none of them is of.
+        """``samples`` of one time, completed with inferred samples of smaller, unsampled sub-joins.
 
         Sorted by sub-join, then by head.
         """

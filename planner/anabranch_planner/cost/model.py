@@ -13,8 +13,8 @@ On several hosts both cost what they send between these, too
 (:mod:`anabranch_planner.cost.exchange`): seconds per byte, or as many tuples as could be probed
 with in that time. Under the objective ``paper`` that is free.
 
-**The cardinality** of a sub-join is the number of its combinations of which the last member
-arrives within one unit of time that begins with empty stores:
+**The cardinality** of a sub-join is the number of its combinations whose last member arrives within
+one unit of time that begins with empty stores:
 
     |X| = (product of |j|) * f(X) * (sum over i of v_i)
 
@@ -24,12 +24,12 @@ arrives within one unit of time that begins with empty stores:
   (:mod:`~anabranch_planner.cost.timing`). Over full history each is 1/n and they add up to 1;
   with bounds the 1/n of Eq. 1 becomes ``v_i``, which depends on the start of the step.
 
-What a unit of time is, is for the statistics to say: plans are compared, so only that all figures
-are over the same one matters. It has a length only where there are time bounds (``span``).
+The statistics define the unit of time: plans are compared, so any unit serves that all figures
+share. Its length matters only with time bounds (``span``).
 
-**Ahead.** Where the statistics foresee the next period (:class:`~.statistics.Ahead`), that is the
-unit of probes and inserts: a step costs what it will send in the period, an insert what will be
-added, by rows that are held already and by forecast arrivals
+**Forecast.** Where the statistics forecast the next period (:class:`~.statistics.Ahead`), that is
+the unit of probes and inserts: a step costs the tuples sent in the period, an insert the rows
+added, both from rows already held and forecast arrivals
 (:mod:`~anabranch_planner.cost.statistics.forecast`). :meth:`CostModel.cardinality` and
 :meth:`CostModel.matches` count the tuples of the history, as memory, backfills and the sizes of
 stores depend on them, not on tuples to come.
@@ -60,7 +60,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
 from anabranch_planner.cost.values import SubstreamShares, Values
 
-#: What costs are added up of stays far from infinity, however many relations are joined.
+#: Upper limit of the products that costs sum up, far from infinity for any number of relations.
 LARGEST_PRODUCT = 1e250
 
 __all__ = ["DEFAULT_CARDINALITY", "CostModel"]
@@ -70,16 +70,15 @@ class CostModel:
     """Costs under given statistics; memoised, and a function of its arguments only.
 
     Args:
-        statistics: what is known; everything unknown is replaced by a stated default (below)
-            and listed in :attr:`assumed`.
-        objective: what is charged, and in which unit.
+        statistics: the measured figures; missing ones get a default (below), listed in
+            :attr:`assumed`.
+        objective: the operations charged, and their unit.
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: the time bounds of the queries that are planned; without any, all is full history.
         parts: the sub-joins' parts, where several models of them are made.
-        substreams: how the tuples of some starts are told apart
-            (:mod:`~anabranch_planner.cost.values`).
-        counted: how they were told apart where samples were counted; empty: as ``substreams``.
+        substreams: split of the tuples of some starts (:mod:`~anabranch_planner.cost.values`).
+        counted: the split under which samples were counted; empty: as ``substreams``.
 
     Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
     the relation's cardinality (as if it were a key), which makes an unknown selectivity
@@ -154,7 +153,7 @@ class CostModel:
         return tuple(sorted(self._figures.contradictions))
 
     def substreams_of(self, start: Label) -> int:
-        """How many substreams the tuples of ``start`` are told apart in."""
+        """Number of substreams of ``start``; 1 if it is not split."""
         return self._divided.count(start)
 
     @property
@@ -187,10 +186,9 @@ class CostModel:
         attribute: AttrRef,
         hashes: NDArray[np.uint64],
     ) -> NDArray[np.float64]:
-        """Of the tuples of :meth:`probe_of` those in which ``attribute`` has each of ``hashes``.
+        """Tuples of :meth:`probe_of` for each of ``hashes`` as the value of ``attribute``.
 
-        Where the tuples of ``start`` are told apart by another key, all substreams have the same
-        shares.
+        If another key splits the tuples of ``start``, all substreams have equal shares.
         """
         shares = self.values.shares(head, attribute, start, hashes)
         function = next((one for one in self.substreams if one.start == start), None)
@@ -218,7 +216,7 @@ class CostModel:
         return self._product(head) * parts[start]
 
     def divided(self, substreams: Sequence[Substreams]) -> CostModel:
-        """The same model where the tuples of some starts are told apart."""
+        """Copy of the model in which ``substreams`` split the tuples of some starts."""
         found = copy(self)
         found.substreams = tuple(substreams)
         found._divided = SubstreamShares(self._figures.values, substreams)
@@ -283,7 +281,7 @@ class CostModel:
     def hop(
         self, sent: float, before: Mir, after: Mir, start: Label | None, *, broadcast: bool
     ) -> float:
-        """What it costs to get ``sent`` tuples over ``before`` to the hosts of what they probe."""
+        """Cost of sending ``sent`` tuples over ``before`` to the hosts of the probed partitions."""
         if self._crossing is None:
             return 0.0
         each = self._crossing.step(
@@ -330,8 +328,9 @@ class CostModel:
         return found
 
     def _lifetime(self, mir: Mir) -> float | None:
-        """Batches for which a row of ``mir`` is needed, by the member that is needed longest of
-        those that expire (segments expire by any); None: none does, or spans are unknown.
+        """Batches for which a row of ``mir`` is needed: the maximum over its members that expire,
+        since
+        segments expire by any of them; None: no member expires, or spans are unknown.
         """
         if self._bounds is None:
             return None
@@ -404,7 +403,7 @@ class CostModel:
     def _foreseen(self, mir: Mir, period: float) -> dict[Label, float]:
         bounds, longest = self.bounds(mir), 0.0
         if bounds:
-            # Event time goes on alike for all streams, also those that began late or bring little.
+            # Event time advances equally in all streams, also in late starters and sparse ones.
             longest = max(self._figures.span(relation) or 0.0 for relation in mir.relations)
         supplies = {
             label: self._supply(relation, longest)
@@ -421,7 +420,9 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """The rows of a relation; ``longest``: microseconds of the history, 0: not asked for."""
+        """Rows of a relation. ``longest``: microseconds of history for the age profile; 0: no
+        profile.
+        """
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures

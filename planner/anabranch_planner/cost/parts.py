@@ -1,13 +1,13 @@
-"""Parts of a plan that have no rule in common, which a later plan may have again.
+"""Parts of a plan that share no rule, reused by later plans.
 
 Two goals (queries, and intermediate results that are kept) belong together where an order of one
-probes what the other keeps, or where orders of both begin with the same arriving label and the
-same members: they may share steps then, and names of edges (``plans.compile``). What only base
-stores connect is apart.
+probes the other's store, or where orders of both begin with the same arriving label and the same
+members: they may share steps then, and names of edges (``plans.compile``). Base stores alone
+connect nothing.
 
-What follows from a part alone (its steps, its rules, whether it is valid) is worked out once. A
-plan that is made from the one before (``replan.session``) has the same order wherever nothing has
-changed, and :func:`divide` gives the same part, with what is known of it.
+Consequences of a part alone (its steps, rules and validity) are computed once. A plan that is made
+from the one before (``replan.session``) has the same order wherever nothing has changed, and
+:func:`divide` returns the same part with its computed values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_planner.cost.steps import PlanError, SubJoins, Trails, trails
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
-#: What orders have in common that belong together.
+#: A property of orders that puts them into one part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
 
@@ -37,7 +37,7 @@ class Part:
     Attributes:
         first: the number of its first step; no other part of the plan has one of its numbers.
         plan: the orders, sub-joins and copies of the part, as a plan of ``queries``; its costs are
-            those of the whole. Copies of base stores that several parts use are in each.
+            the costs of the whole plan. Copies of base stores that several parts use are in each.
     """
 
     def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
@@ -73,11 +73,11 @@ class Part:
         self.once("valid", (), lambda: validate_plan(self.plan, self.queries, self.trails))
 
     def once(self, what: str, given: object, make: Callable[[], _T]) -> _T:
-        """What ``make`` gives; the last one again, if it was made of something equal to ``given``.
+        """Result of ``make``, cached until ``given`` changes.
 
         Args:
-            what: names it; one is kept under each name.
-            given: all that it depends on besides the part itself.
+            what: name of the cache entry.
+            given: all that the result depends on besides the part itself.
         """
         known = self._made.get(what)
         if known is None or known[0] != given:
@@ -93,10 +93,10 @@ def whole(plan: Plan, queries: Sequence[JoinQuery]) -> Part:
 def divide(
     plan: Plan, queries: Sequence[JoinQuery], before: Iterable[Part] = ()
 ) -> tuple[Part, ...]:
-    """The parts of ``plan``, those with the first of ``queries`` first.
+    """Split ``plan`` into its parts, in the order of ``queries``.
 
     Args:
-        before: the parts of the plan before; those that occur again are given again.
+        before: the parts of the plan before; unchanged ones are reused.
 
     Raises:
         PlanError: an order has a goal that no query has, and that is not kept.
@@ -124,8 +124,8 @@ def footprint_of_parts(parts: Iterable[Part]) -> Footprint:
 
 
 def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
-    """What parts are the same by. Orders and queries are the same ones, not equal ones, so costs
-    are the same, too, but for those of inserts.
+    """Identity of a part: the same orders and queries, not equal ones, so that all costs but insert
+    costs are the same, too.
     """
     return (
         plan.optimizer,
@@ -176,7 +176,7 @@ def _goal(order: ProbeOrder) -> _Tie:
 
 
 class _Pieces:
-    """Sub-joins and copies of a plan by what uses them."""
+    """Sub-joins and copies of a plan, grouped by their users."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

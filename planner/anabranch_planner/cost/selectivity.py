@@ -1,13 +1,13 @@
-"""The selectivity of a canonical sub-join: estimated, and corrected by what was seen.
+"""The selectivity of a canonical sub-join: an estimate, corrected by measured matches.
 
 **Estimate.** Relations are linked into a maximum spanning tree: pairs that share most key classes
 first (so that a composite key counts as one key, not as independent parts), stated selectivities
 before derived ones, weak ones before strong ones. The last rule makes a class of k attributes
 divide by all but its smallest distinct count (containment of value sets). Where frequent values are
-measured, a class goes by its values instead (:mod:`~anabranch_planner.cost.values`): what is
-frequent on both sides of one pair need not be so in a third relation. Each class is spanned
-exactly once, so equalities that follow from others are not counted twice, and a cycle of classes
-counts every class.
+measured, a class is estimated from them instead (:mod:`~anabranch_planner.cost.values`): a value
+frequent on both sides of one pair need not be so in a third relation. Each class is spanned exactly
+once, so equalities that follow from others are not counted twice, and a cycle of classes counts
+every class.
 
 **Correction.** Predicates are taken as independent; where data are correlated that is wrong, and
 by one factor more with each step. The runtime counts, for each step that it runs, how many pairs
@@ -53,9 +53,9 @@ from anabranch_contract.queries.mirs import Mir, MirId, canonical
 from anabranch_planner.cost.figures import Figures, Keys, sane
 from anabranch_planner.cost.values import Column, SubstreamShares
 
-#: Probes below which what was seen of a step is not used.
+#: Minimum number of probes of a step before its counts correct the estimate.
 MIN_PROBES = 30
-#: How many matches the estimate is worth against those that were seen.
+#: Weight of the estimate, in matches, against measured matches.
 PRIOR_HITS = 10.0
 #: Weight of a probe of some substreams against one of all tuples.
 PART_WEIGHT = 0.1
@@ -177,7 +177,9 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """By what a class of three or more is more selective than ``by_pairs``, its pairs."""
+        """Factor on the selectivity ``by_pairs`` of a class of three or more columns from its
+        frequent values; [] if values are unknown.
+        """
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []

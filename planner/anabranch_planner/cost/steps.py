@@ -21,7 +21,7 @@ Path = tuple[tuple[MirId, tuple[Label, ...], MirId], ...]
 
 
 class Prefix(NamedTuple):
-    """What is executed once: whose it is, which tuples set out, and the steps that they take."""
+    """Identity of a step that runs once: owner, starting label, path so far, and substream."""
 
     owner: str
     start: Label
@@ -109,12 +109,12 @@ class SubJoins:
 def loads(
     plan: Plan, found: Trails, rations: Mapping[tuple[str, Label], float]
 ) -> dict[Prefix, float]:
-    """The share of its tuples that each step of ``plan`` takes: the largest ration of the goals
-    behind it; all where an intermediate result is kept (``docs/semantics.md``, "Rations").
+    """Share of tuples that each step of ``plan`` takes: the largest ration of the goals behind it;
+    1 where it maintains an intermediate result (``docs/semantics.md``, "Rations").
 
     Args:
         found: the trails of ``plan``.
-        rations: (query, label that arrives last) -> its ration; 1 for those that are not named.
+        rations: (query, label that arrives last) -> its ration; default 1.
     """
     taken = dict.fromkeys(found.steps, 0.0)
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
@@ -128,7 +128,7 @@ def trails(plan: Plan, queries: Sequence[JoinQuery], subs: SubJoins | None = Non
     """Every distinct step of ``plan``.
 
     Args:
-        subs: those of ``queries``, where several plans of them are walked.
+        subs: the sub-joins of ``queries``, computed once for several plans.
 
     Raises:
         PlanError: an order has a goal that no query has.

@@ -29,21 +29,21 @@ cardinality is the plain product.
 unfolded: by induction over any join tree ``lambda_X = f * sum over i of lambda_i * product of the
 other W`` and ``W_X = f * product of all W``. So it does not depend on the order. Shares are then
 unequal where windows are, and 1/n would be wrong: the path from the stream with the longest window
-makes the least, because the others' shorter windows are what it meets.
+makes the least, because it meets only the others' shorter windows.
 
 **In between** the integral goes from one to the other without a step; a window as long as the
 history is full history. Equal windows ``T <= 1`` give ``v_i = T^(n-1) - (n-1)/n * T^n``. Where some
 pairs are bounded and others not, the unbounded ones have ``reach = 1``.
 
-**What is approximate.** A pair ``j, k`` of partners may be bounded beyond what their bounds with
-``i`` imply. Such a bound is not counted, so shares are upper bounds then; windows per alias
-(``D[j][i] = W_j`` for all ``i``) imply nothing more, so for them shares are exact. Arrival in order
-of event time is assumed.
+**Approximations.** A pair ``j, k`` of partners may be bounded beyond what their bounds with ``i``
+imply. Such a bound is not counted, so shares are upper bounds then; windows per alias (``D[j][i] =
+W_j`` for all ``i``) imply nothing more, so for them shares are exact. Arrival in order of event
+time is assumed.
 
-**Whose bounds.** Bounds are not part of a sub-join's identity. What is executed for all users of a
-step is the loosest of their bounds (``compile``), so :class:`LoosestBounds` gives a sub-join the
-loosest bounds of all the queries that contain it and might share it; with that the price of a step
-depends on start, sub-joins and target alone, and equal steps are one variable.
+**Whose bounds.** Bounds are not part of a sub-join's identity. A step runs with the loosest of its
+users' bounds (``compile``), so :class:`LoosestBounds` gives a sub-join the loosest bounds of all
+the queries that contain it and might share it; with that the price of a step depends on start,
+sub-joins and target alone, and equal steps are one variable.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Users:
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
-        """Label -> the numbers of its queries; nobody asks where nothing is bounded or travels."""
+        """Label -> the numbers of its queries; read only with time bounds or several hosts."""
         found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self.queries):
             for label in query.labels:

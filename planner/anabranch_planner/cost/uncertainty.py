@@ -32,7 +32,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
 from anabranch_planner.cost.validate import cost_of
 
-#: By which factor an assumed figure may be wrong, either way.
+#: Factor by which an assumed figure may be wrong, in either direction.
 SPREAD = 10.0
 
 
@@ -82,12 +82,12 @@ def cost_range(
 
 @dataclass(frozen=True, slots=True)
 class _Assuming:
-    """``base``, with what it does not know filled in.
+    """``base`` with assumed figures in place of missing ones.
 
     Attributes:
         size: factor on the default cardinality.
         distinct_share: distinct values per tuple.
-        longest: span of what has none; None: unknown.
+        longest: assumed span in microseconds; None: unknown.
     """
 
     base: Statistics

@@ -117,10 +117,10 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
     * one order per query and label, and per owner, kept MIR and member, and of each of these one
       per substream of the label; each covers its goal. An MIR needs none for substreams whose
       values it need not keep
-    * every step can be joined with what is covered, fills labels that are not, and probes the
-      store that holds exactly those
+    * every step can be joined with the labels covered so far, fills uncovered ones, and probes the
+      store of exactly these
     * every probed MIR is maintained (recursively), every probed copy is kept, and each base
-      relation of a query of several has one
+      relation of a join has one
     * equal prefixes of one owner access the same copy
 
     Raises:

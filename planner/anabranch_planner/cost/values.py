@@ -1,4 +1,4 @@
-"""Figures by value of a key: what skew does to a join, and to the tuples of each substream.
+"""Figures per key value: the effect of skew on a join and on each substream.
 
 Source: PMJoin, section 4: rates per value instead of one selectivity. Let ``C`` be the key class of
 an attribute of ``r``, and ``q_j(v)`` the share of value ``v`` among the rows of ``j``, ``p_r(v)``
@@ -7,10 +7,10 @@ complete, those of ``v`` have the weight
 
     w_X(v) = p_r(v) * product of q_j(v) over the other labels j of X that C joins.
 
-What the cost model says of all of them is divided in proportion, so the substreams of a start
-together send what the start sends. Frequent values are measured (``FrequentValues``); all others of
-a relation are alike: what is left of its rows, evenly over what is left of its distinct values, of
-which the smaller sets are contained in the larger ones, as everywhere in the cost model.
+The cost model's totals are divided in proportion, so the substreams of a start together send as
+much as the start. Frequent values are measured (``FrequentValues``); the remaining rows of a
+relation spread evenly over its remaining distinct values. Smaller value sets are contained in
+larger ones, as everywhere in the cost model.
 
 NULL is no value, and equal to none. Rows that have it are neither frequent nor left over, so the
 shares of all values add up to less than 1; they are among what ``r`` sends until ``C`` joins it.
@@ -80,7 +80,7 @@ class Values:
     def weights(
         self, columns: Sequence[Column], hashes: Hashes, *, first_arrives: bool = False
     ) -> Shares:
-        """Of the cross product of ``columns`` the share in which all have one value: for each of
+        """Share of the cross product of ``columns`` in which all are equal: per value of
         ``hashes``, and last for all other values together.
 
         Args:
@@ -95,7 +95,9 @@ class Values:
         )
 
     def nulls(self, columns: Sequence[Column], *, first_arrives: bool = False) -> float:
-        """The share of NULL where :meth:`weights` has those of values: none joins columns."""
+        """Share of NULL, which :meth:`weights` leaves out; 0 for several columns, as NULL joins
+        nothing.
+        """
         if len(columns) > 1:
             return 0.0
         known = self._of(columns[0])
@@ -129,7 +131,7 @@ class Values:
         listed = known.arriving if arriving else known.stored
         nulls = known.null_arriving if arriving else known.null_stored
         left = max(1.0 - float(listed.sum()) - nulls, 0.0)
-        # Of the values that are not frequent here some are among ``hashes``.
+        # Values of ``hashes`` that are not frequent here belong to the evenly spread rest.
         few = max(self._distinct(*column) - len(listed), 1.0)
         named = len(hashes) - len(listed)
         found = np.full(len(hashes) + 1, left / few)
@@ -194,7 +196,7 @@ class SubstreamShares:
         self._known: dict[tuple[MirId, Label], list[float]] = {}
 
     def count(self, start: Label) -> int:
-        """How many substreams the tuples of ``start`` are told apart in."""
+        """Number of substreams of ``start``; 1 if it is not split."""
         found = self._functions.get(start)
         return 1 if found is None else found.count
 
@@ -228,7 +230,7 @@ class SubstreamShares:
 
 
 def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
-    """All values that are told apart, and which group each is in."""
+    """Hashes with a group of their own, and the index of each hash's group."""
     sizes = [len(group) for group in function.groups]
     values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
     return values, np.repeat(np.arange(len(sizes)), sizes)
@@ -246,7 +248,7 @@ def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[
 
 
 def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
-    """The column of ``attribute``, and those of other labels of ``mir`` that are equal to it."""
+    """The column of ``attribute``, and the equal columns of other labels of ``mir``."""
     return list(column_of_each(mir, attribute).values())
 
 

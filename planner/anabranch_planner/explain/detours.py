@@ -22,9 +22,9 @@ Access = tuple[str, MirId, AttrRef | None]
 class Ledger:
     """The additional cost of doing without each store, without making the plans.
 
-    The plan's steps and copies are counted by what uses them. Doing without a store takes some
-    uses away and adds others; whatever is left without a use is no longer paid. That takes time
-    in proportion to the orders that are concerned, not to the plan.
+    Users of the plan's steps and copies are counted. Doing without a store removes some users and
+    adds others; a step or copy without users is no longer paid. The time is proportional to the
+    orders concerned, not to the plan.
     """
 
     def __init__(

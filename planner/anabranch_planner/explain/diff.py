@@ -1,15 +1,15 @@
 """The difference of two plans: steps, store copies, tuples, bytes and cost.
 
-Both sides are priced by one cost model (the new statistics), so the difference is that of the
-plans, not of what has been measured meanwhile. A side may be a plan or only its
-:class:`~anabranch_planner.cost.footprint.Footprint`; a footprint keeps neither broadcasts
-nor predicates, so a step that it holds is taken to be routed wherever some copy that it holds
-allows that (what every optimiser here chooses), and its sub-joins are found among the queries of
-both sides. What can't be found there has no estimate (None), and the report says so.
+Both sides are priced by one cost model (the new statistics), so the difference is due to the plans,
+not to newer measurements. A side may be a plan or only its
+:class:`~anabranch_planner.cost.footprint.Footprint`; a footprint keeps neither broadcasts nor
+predicates, so a step that it holds is taken to be routed wherever some copy that it holds allows
+that (what every optimiser here chooses), and its sub-joins are found among the queries of both
+sides. A sub-join missing there has no estimate (None), and the report says so.
 
 Steps are compared by :class:`~anabranch_planner.cost.footprint.StepKey`, copies by store and
-partition attribute. A store copy that both sides have goes on; the tuples and bytes of one that
-is built are what flows into it per unit of time.
+partition attribute. A store copy that both sides have goes on; a built copy's tuples and bytes are
+its inserts per unit of time.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """A store copy that one side or both have.
+    """A store copy of either side.
 
     Attributes:
         label: for people, such as ``S⋈T[c]``.
-        tuples, bytes: what is inserted into it per unit of time; None: can't be estimated.
-        cost: what that costs under the objective.
+        tuples, bytes: inserts per unit of time; None: can't be estimated.
+        cost: of these inserts, under the objective; None: can't be estimated.
     """
 
     store: MirId
@@ -84,11 +84,11 @@ class PlanDiff:
     Attributes:
         added, removed, kept: steps, in order of their keys.
         built, dropped, retained: store copies, in order of store and attribute.
-        cost_before, cost_after: the whole plans'; None if some part of the plan, of which there is
-            only a footprint, can't be estimated any more.
+        cost_before, cost_after: of the whole plans; None: some part of a footprint can't be
+            estimated any more.
         assumed_widths: relations whose width was not given, so that :data:`DEFAULT_WIDTH` was
             assumed.
-        notes: what the reader has to know, in sentences.
+        notes: remarks for the reader, as sentences.
     """
 
     added: tuple[StepChange, ...]
@@ -159,11 +159,11 @@ def diff(
     """The changes when ``after`` replaces ``before``.
 
     Args:
-        queries: those of ``after``.
+        queries: the queries of ``after``.
         model: prices both sides.
-        before_queries: those of ``before``, as far as they are still known (default: the same).
-        before_model: for ``before``, where it was made for another parallelism; it should have
-            the same statistics and objective.
+        before_queries: the queries of ``before`` that are still known (default: the same).
+        before_model: prices ``before`` if it has another parallelism; must share statistics and
+            objective.
         widths: bytes per tuple of each relation; an intermediate result is as wide as its
             members together.
 
@@ -330,9 +330,9 @@ def _step_label(key: StepKey, head: Labels | None) -> str:
 
 
 def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, Any]:
-    """The difference as JSON: totals of everything, and at most so many entries of each list.
+    """The difference as JSON: totals of everything, and at most ``at_most`` entries of each list.
 
-    Dearest entries come first; what is cut off is counted in ``omitted``.
+    Dearest entries come first; the number cut off is in ``omitted``.
     """
     parts: dict[str, Sequence[Change]] = {
         "added": found.added,

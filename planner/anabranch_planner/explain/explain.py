@@ -50,14 +50,14 @@ def explain(
     """The plan as a JSON document.
 
     ``queries`` and ``maintenance`` list orders with their steps; ``shared_by`` of a step names
-    every goal that uses that step (one is not shared); ``substream`` of an order says which of
-    the start's tuples take it; a step's ``id`` is the same wherever it
-    is the same step, and ``parent`` is the step before it (null after the arriving tuple).
-    ``stores`` lists the copies, ``totals`` adds up.
+    every goal that uses it (a single name: not shared); ``substream`` of an order is the substream
+    of the start that takes it; a step shared by several orders has one ``id``, and ``parent`` is
+    the step before it (null after the arriving tuple). ``stores`` lists the copies, ``totals`` adds
+    up.
 
     Args:
-        parts: those of the plan (:func:`~anabranch_planner.cost.parts.divide`); each is explained
-            once.
+        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), whose explanations
+            are cached; None: computed here.
     """
     parts = divide(plan, queries) if parts is None else parts
     found = [part.once("explained", (), partial(_explain_part, part)) for part in parts]
@@ -104,7 +104,7 @@ _Store = tuple[str, "MirId", "AttrRef | None"]
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """What of the document concerns one part of a plan."""
+    """One part's contribution to the document."""
 
     queries: dict[str, list[dict[str, Any]]]
     maintenance: dict[tuple[str, str], dict[str, Any]]

@@ -1,6 +1,6 @@
-"""Explaining how tuples are told apart: values, shares, orders, and what orders of their own save.
+"""Explanation of substreams: values, shares, orders, and the saving by separate orders.
 
-Data first, for the REST API, the command and the console alike.
+Returns plain data, shared by the REST API, the command and the console.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from anabranch_planner.explain.explain import store_labels
 def explain_substreams(
     plan: Plan, queries: Sequence[JoinQuery], model: CostModel
 ) -> list[dict[str, Any]]:
-    """How the tuples of each start are told apart, as JSON documents sorted by start.
+    """The substreams of each start as JSON documents, sorted by start.
 
     Per substream: ``values`` (text, and share of the arriving tuples), ``others`` (whether it has
     the values that no substream names), ``nulls`` (the share of NULL in the arriving tuples, if it
-    is the one that has these), ``share`` of the arriving tuples, ``cost`` of its steps per
-    unit of time, ``otherwise`` (the same by the first substream's orders), per query the stores
-    of its order, ``same_as``: the first substream that has the same orders, maybe itself, and
-    ``aside``: whether intermediate results need not keep its values.
+    is the one that has these), ``share`` of the arriving tuples, ``cost`` of its steps per unit of
+    time, ``otherwise`` (the same by the first substream's orders), per query the stores of its
+    order, ``same_as``: the first substream with the same orders, possibly itself, and ``aside``:
+    whether intermediate results may exclude its values.
 
     Args:
-        model: that ``plan`` is priced by; it divides the starts as ``plan`` does.
+        model: the prices of ``plan``, with the same substreams.
     """
     alike = _costs(_as_first(plan), queries, model)
     apart = _costs(plan, queries, model)
@@ -99,7 +99,7 @@ def _is(order: ProbeOrder, start: Label, number: int) -> bool:
 
 
 def _steps(order: ProbeOrder) -> list[tuple[object, ...]]:
-    """What ``order`` does, whatever it costs."""
+    """The probes of ``order`` without their costs, for comparison."""
     return [(step.target, step.members, step.partition) for step in order.steps]
 
 

@@ -1,12 +1,12 @@
-"""How far forecasts have missed: a rolling origin over a series' own history.
+"""Forecast errors, measured by a rolling origin over a series' own history.
 
-At each origin only what came before it is used: parameters and path are those that were fitted to
-the values up to the last refit before the origin (:func:`.fitting.refits`), level and trend have
-gone on to the origin. Its forecast is compared with the value ``horizon`` periods later, and so is
-the last value. (L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International
-Journal of Forecasting 16, 2000: rolling origin, recalibrated.) Origins and targets are measured
-values, not filled ones; errors count by the weight of the target. Both methods see cleaned values
-(:mod:`.outliers`), and an outlier is cleaned with its successor known; at the last value it is not.
+Each origin uses only earlier values: parameters and path were fitted to the values up to the last
+refit before the origin (:func:`.fitting.refits`), level and trend are updated up to the origin. Its
+forecast is compared with the value ``horizon`` periods later, and so is the last value. (L. J.
+Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of Forecasting 16,
+2000: rolling origin, recalibrated.) Origins and targets are measured values, not filled ones;
+errors count by the weight of the target. Both methods see cleaned values (:mod:`.outliers`), and an
+outlier is cleaned with its successor known; at the last value it is not.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Parameters of smoothing, fitted to many series at once by least squares.
 
-Fitted are ``alpha``, ``beta``, for a damped trend ``phi``, and the path that a series begins with:
-what minimises the sum of weight times squared one-step error.
+The fit minimises the sum of weight times squared one-step error over ``alpha``, ``beta``, for a
+damped trend ``phi``, and the initial path of a series.
 
 **The path, exactly.** The errors are linear in the values and in the path (:mod:`.holt`): with
 ``r``, ``x1``, ``x2`` the errors, begun at zero, of the series, of the constant 1 and of the path
-that rises by 1, they are ``r - first * x1 - rise * x2``. So for given parameters the best path is
-a weighted regression on two columns, and the least sum follows from six sums of products. Where
-the two columns can't be told apart, the path is that through the first two values.
+that rises by 1, they are ``r - first * x1 - rise * x2``. So for given parameters the best path is a
+weighted regression on two columns, and the least sum follows from six sums of products. Where the
+two columns are collinear, the path goes through the first two values.
 
 **The parameters, by a grid.** All series are smoothed with each pair of :data:`LEVELS` squared,
 closer together near 0, where smoothing changes most; for a damped trend with each pair of
@@ -17,9 +17,9 @@ the path is fitted again at the end. The sum has several valleys for many series
 the valley, the refinement walks in it. Nothing iterates until it converges, and the work is the
 same for every series.
 
-**Refits.** The sums are kept by stretches of time (:func:`refits`), so what the first 4, 8, 16,
-32, 48, ... values alone would have been fitted with comes from the same pass; a rolling origin
-needs it (:mod:`.backtest`). Refits are points of the grid, not refined.
+**Refits.** The sums are kept by stretches of time (:func:`refits`), so one pass also fits the first
+4, 8, 16, 32, 48, ... values alone, as a rolling origin needs (:mod:`.backtest`). Refits are points
+of the grid, not refined.
 
 Every operation is element by element or a sum along time, and none is left to a library of linear
 algebra: what a series gets does not depend on the others of its batch, to the last bit.
@@ -147,7 +147,7 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
 
 
 def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
-    """The best parameters near those of ``coarse``, on its paths."""
+    """The best parameters on a finer grid around ``coarse``, with its paths."""
     best, squares, series = coarse.smoothing, coarse.squares, np.arange(values.shape[1])
     z = differenced(values - paths(len(values), coarse.path, best.phi), best.phi)[:, None, :]
     errors = np.empty((len(values), _WAYS.shape[1], len(series)))

@@ -1,10 +1,10 @@
-"""What a statistic will be, and how far such forecasts have missed so far.
+"""Forecasts of statistics, with the errors of earlier forecasts.
 
-dpPick forecasts what its cost model needs by "quadratic exponential smoothing" (section 4.3): the
-matched records per match by Holt's linear trend, hit ratios by the damped trend. Rates are added
-here, by the linear trend; rows in stores are counted, not forecast. A trend is an assumption, so
-each series says whether it holds: where its forecasts have not missed by less than the last value
-would have (:mod:`.backtest`), the last value is the forecast.
+dpPick forecasts the inputs of its cost model by "quadratic exponential smoothing" (section 4.3):
+the matched records per match by Holt's linear trend, hit ratios by the damped trend. Rates are
+added here, by the linear trend; rows in stores are counted, not forecast. A trend is an assumption,
+checked per series: unless its forecasts have had smaller errors than the last value
+(:mod:`.backtest`), the last value is the forecast.
 
 Per series: :mod:`.grid`, :mod:`.outliers`, :mod:`.fitting`, :mod:`.backtest`, then one
 extrapolation. All series of a kind go through this as one array.
@@ -28,7 +28,7 @@ from anabranch_planner.forecast.series import Series
 
 #: Forecasts that must have been measured before a trend is believed.
 EVIDENCE = 4
-#: What the trend's error must be below, relative to the last value's: rounding is no gain.
+#: Upper limit of the trend's error relative to the last value's: rounding is no gain.
 GAIN = 1 - 1e-9
 
 
@@ -54,7 +54,7 @@ class Kind(StrEnum):
 
 
 class Method(StrEnum):
-    """What a forecast was made by."""
+    """Method of a forecast."""
 
     #: Nothing has been measured.
     NONE = "none"

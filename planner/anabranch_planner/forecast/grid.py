@@ -1,16 +1,15 @@
 """Series with one value per period, many of them as one array.
 
 Periods are counted back from a series' newest measurement. A measurement belongs to the nearest
-period; the value of a period is the mean of its measurements by weight. At most ``length``
-periods are kept, so what is older than that many periods falls away.
+period; the value of a period is the mean of its measurements by weight. At most ``length`` periods
+are kept, older measurements are dropped.
 
-**Gaps** are filled by the straight line between the measured neighbours, with weight 0. Why a
-line: holding a value would show a trend that stops and then jumps, which smoothing takes for a
-shock; along the line a level and a trend arrive at the next measurement with the gap's mean
-slope, and a linear series stays linear. Why weight 0: no error is counted where nothing was
-measured, so a gap speaks neither for nor against any method. The line needs the measurement
-after the gap, and no forecast begins inside of one (:mod:`.backtest`), so nothing is foreseen
-from data that came later.
+**Gaps** are filled by the straight line between the measured neighbours, with weight 0. Why a line:
+holding a value would show a trend that stops and then jumps, which smoothing takes for a shock;
+along the line, level and trend reach the next measurement with the gap's mean slope, and a linear
+series stays linear. Why weight 0: a gap has no measured error, so it supports no method against
+another. The line needs the measurement after the gap, and no forecast begins inside of one
+(:mod:`.backtest`), so nothing is foreseen from data that came later.
 
 **Fading.** A value counts by its weight times ``2^(-age / half_life)``, its age being the time
 from its period to the newest.
@@ -114,10 +113,10 @@ def resample(series: Sequence[Series], period: float) -> Grid:
 
 
 def check_positive(number: float, field: str, unit: str) -> None:
-    """Refuse what is no finite number above 0.
+    """Check that ``number`` is finite and above 0.
 
     Raises:
-        StatisticsError: it names ``field``.
+        StatisticsError: it is not; names ``field``.
     """
     if not 0 < number < math.inf:
         raise StatisticsError(

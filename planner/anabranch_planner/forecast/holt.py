@@ -51,10 +51,10 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What a series without errors would be: its first value and its first increase.
+    """The noise-free path of a series: its first value and its first increase.
 
     With the level ``l`` and the trend ``b`` before the first value, ``first = l + phi * b`` and
-    ``rise = phi^2 * b``: where the forecast of the first value is, and how it goes on from there.
+    ``rise = phi^2 * b``: the forecast of the first value, and the first increase after it.
 
     Attributes:
         first: in the unit of the series; one element per series.

@@ -1,4 +1,4 @@
-"""Outliers are moved towards their neighbours before anything is smoothed.
+"""Cleaning of outliers, which are moved towards their neighbours before smoothing.
 
 Smoothing and its squared errors let one wrong value move level, trend and parameters without
 limit. S. Gelper, R. Fried and C. Croux ("Robust forecasting with exponential and Holt-Winters
@@ -6,17 +6,16 @@ smoothing", Journal of Forecasting 29, 2010) therefore smooth *cleaned* values
 
     y*_t = m_t + psi((y_t - m_t) / s) * s,     psi(x) = min(k, max(-k, x))         (Huber's psi)
 
-where ``m_t`` is what is expected at ``t`` and ``s`` a scale of one-step errors that resists
-outliers. This is done here, with two estimates that need no recursion:
+where ``m_t`` is the expected value at ``t`` and ``s`` a robust scale of one-step errors. This
+module uses two estimates without recursion:
 
 - ``m_t`` is the median of the value and its two neighbours (the identifier of Hampel; see
   R. K. Pearson, "Outliers in process modeling and identification", IEEE Transactions on Control
   Systems Technology 10, 2002). The first and the last value lack a neighbour: theirs are the two
   nearest values, continued by the median of the five nearest differences.
-- ``s`` is the third quartile of the distances of all differences from their median, relative to
-  a normal distribution's. A wrong value makes two differences wrong, so up to an eighth of the
-  values may be; and where more than an eighth of them stand out, they are no outliers but what
-  the series is like, and stay.
+- ``s`` is the third quartile of the distances of all differences from their median, relative to a
+  normal distribution's. A wrong value makes two differences wrong, so up to an eighth of the values
+  may be; if more than an eighth of them stand out, they belong to the series and stay.
 
 ``k`` is 3. A line stays as it is, and so does a step between two constants, once it has lasted
 for two values: a change is believed one period late, when a second value confirms it. The values
@@ -29,7 +28,7 @@ import numpy as np
 
 from anabranch_planner.forecast.grid import Array, Places
 
-#: By how many scales a cleaned value differs from what is expected at most.
+#: Maximum distance of a cleaned value from the expected one, in scales.
 CLIP = 3.0
 #: Values from which on a series tells its scale; a shorter one is left as it is.
 ENOUGH = 6

@@ -1,18 +1,18 @@
-"""How many tuples of each relation a batch will bring.
+"""Forecast of the tuples that a batch brings to each relation.
 
-Rates are per batch, not per second: an epoch is so many batches, what is held is counted in
-batches, too, and a replay has no other clock. The series of a relation is that of
-:mod:`.forecast`, with batches for seconds. Three things are added:
+Rates are per batch, not per second: an epoch and the age of stored rows are counted in batches, and
+a replay has no other clock. Each relation has a series as in :mod:`.forecast`, with batches for
+seconds. Three rules are added:
 
 * **Intermittent** relations bring nothing in some periods between others in which they do (their
   files come every other minute). The last value says nothing about them, and a trend little. Their
-  forecast is the mean of the series, tuples by batches: what J. D. Croston forecasts for such a
+  forecast is the mean of the series, tuples by batches, which is J. D. Croston's forecast of such a
   demand ("Forecasting and stock control for intermittent demands", Operational Research Quarterly
   23, 1972), the mean size over the mean interval, without his smoothing.
-* **A floor.** What has arrived may arrive again: no forecast is below a tenth (:data:`FLOOR`) of
-  the mean. A rate of 0 would make everything that begins with the relation free of charge.
-* **Drift.** Where the runtime has found that a rate has changed at once, its series begins anew
-  with the period that came with the change. One period is enough then.
+* **A floor.** Tuples may resume: no forecast is below a tenth (:data:`FLOOR`) of the mean. A rate
+  of 0 would make everything that begins with the relation free of charge.
+* **Drift.** After the runtime has detected a sudden change of a rate, its series restarts with the
+  period of the change. One period is enough then.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Measurements of one statistic over time: bounded in number, in order of time.
+"""Measurements of one statistic: bounded in number, ordered by time.
 
-A series is a value: appending gives another series. A measurement that can't belong to it is
-refused. One from before the newest begins the series anew: the clock was set back, or its source
-restarted, and the times that are kept no longer tell what is older. :class:`Appended` says which.
+A series is a value: appending gives another series. An invalid measurement is rejected. A
+measurement older than the newest restarts the series: the clock was set back, or its source
+restarted, so the kept times no longer order the values. :class:`Appended` reports the outcome.
 
-Periods may be missing. What fades is decided by time (:mod:`.grid`), so that after a gap what was
-before it counts less.
+Periods may be missing. Weights fade with time (:mod:`.grid`), so values before a gap count less.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LIGHTEST = 1e-100
 
 
 class Outcome(StrEnum):
-    """What became of a measurement that was offered to a series."""
+    """Outcome of appending a measurement to a series."""
 
     #: It is the newest.
     APPENDED = "appended"
@@ -58,10 +57,10 @@ class Series:
     """The newest measurements of one statistic; the three tuples are equally long.
 
     Attributes:
-        length: how many are kept at most, and over how many periods they may be spread.
+        length: maximum number of measurements, and of the periods that they span.
         half_life: seconds after which a measurement counts half; infinite: all count alike.
         times: ends of the measured periods, in seconds since any fixed point; they increase.
-        values: what was measured, in the statistic's unit.
+        values: measurements, in the statistic's unit.
         weights: how much each counts beside the others, e.g. the probes behind a ratio.
 
     Raises:
@@ -159,7 +158,7 @@ class Series:
 
 def _fault(time: float, value: float, weight: float) -> Outcome | None:
     """Why no series can have the measurement; None: one can."""
-    # Comparisons with what is not a number are false.
+    # Comparisons with NaN are false.
     if not (abs(time) <= LARGEST and abs(value) <= LARGEST and abs(weight) <= LARGEST):
         return Outcome.NOT_FINITE
     return None if weight >= LIGHTEST else Outcome.NO_WEIGHT

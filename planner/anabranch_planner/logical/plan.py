@@ -1,7 +1,7 @@
 """The logical plan of a bound query: its joins as binary joins, and the operators after them.
 
-The plan is made of what is planned: relations with their filters, equalities as written, closed
-time bounds. So it needs no reader of SQL of its own, and its joins are those that run.
+The plan is built from the planner's input: relations with their filters, equalities as written,
+closed time bounds. So it needs no SQL parser of its own, and shows the joins that run.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
 
     Args:
         left: the join of left rows.
-        steps: pairs of left rows and a partner, and the kind of join, in order; the join's
-            conditions are those of the pairs that no earlier join has.
+        steps: pairs of left rows and a partner, and the kind of join, in order; a join gets the
+            conditions of its pairs that no earlier join has.
     """
     plan, tables = left.tree(), set(left.alias_of.values())
     known = {c.text for label in left.query.labels for c in left.filters(label)}

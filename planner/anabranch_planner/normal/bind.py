@@ -1,8 +1,8 @@
-"""Names and types of a statement's FROM and WHERE, its conjuncts sorted by what they are.
+"""Names and types of a statement's FROM and WHERE, and its conjuncts sorted by type.
 
-Queries in FROM are resolved from the inside out, so a chain of joins is one join however it was
-cut into queries. Every conjunct becomes an equality, a time bound, a local filter or a residual,
-wherever it stands (ON, WHERE, a query in FROM).
+Queries in FROM are resolved from the inside out, so a chain of joins is one join, with or without
+subqueries. Every conjunct becomes an equality, a time bound, a local filter or a residual, wherever
+it stands (ON, WHERE, a query in FROM).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Bound:
 
 
 def bind(query: Unresolved, given: Registration) -> Bound:
-    """Look up the names of ``query``, but for those of SELECT and of an outer join.
+    """Look up the names of ``query``, except in SELECT and in an outer join.
 
     Raises:
         QueryError: names and types don't fit.

@@ -1,15 +1,15 @@
-"""Order of the aliases of one relation, by what they are joined with.
+"""Order of the aliases of one relation, by the relations that they join.
 
-Labels number the aliases of one relation (``orders``, ``orders#1``). Numbers by place in FROM
-would separate queries that differ in nothing else, and their stores. So aliases are ordered by
-colour refinement: first by relation and key attributes, then repeatedly by the colours of the
-others as seen through key classes, time bounds and residuals. Those of equal colour are numbered
-by the SELECT list, then by place. Aliases that only place separates can nearly always be exchanged
-(for some very regular queries refinement sees too little: they are exact, but may not be shared).
+Labels number the aliases of one relation (``orders``, ``orders#1``). Numbers by place in FROM would
+separate otherwise equal queries, and their stores. So aliases are ordered by colour refinement:
+first by relation and key attributes, then repeatedly by the colours of the others as seen through
+key classes, time bounds and residuals. Aliases of equal colour are numbered by the SELECT list,
+then by place. Aliases that only place separates can nearly always be exchanged (for some very
+regular queries refinement sees too little: they are exact, but may not be shared).
 
-What is seen first counts most in the order, so that a part that two queries have in common is often
-numbered alike in both: in ``x.a = y.a`` and ``x.a = y.a AND y.b = z.b`` over one stream ``x`` is
-the first and ``y`` the second.
+Early colours weigh most in the order, so a common part of two queries often gets equal numbers in
+both: in ``x.a = y.a`` and ``x.a = y.a AND y.b = z.b`` over one stream ``x`` is the first and ``y``
+the second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether the past of an intermediate result is computed, or answered by its parts for ever.
+"""Choice between backfilling an intermediate result's past and answering it from its parts.
 
-**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. What its members had
-brought before is its *gap*: a probe of ``X`` answers the gap by probing the members one after
-the other (``semantics.md``, coverage rule), in addition to probing ``X`` itself. Instead, the
-gap's combinations can be computed once, in the background, and then belong to ``X``.
+**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. Earlier tuples of its
+members are its *gap*: a probe of ``X`` answers the gap by probing the members one after the other
+(``semantics.md``, coverage rule), in addition to probing ``X`` itself. Instead, the gap's
+combinations can be computed once, in the background, and then belong to ``X``.
 
 Time is measured in units of the statistics: the tuples that they count have arrived in [0, 1],
 which is the gap, and ``u`` is the time since. Tuples of ``j`` go on arriving at rate ``|j|``.
@@ -35,14 +35,13 @@ query on that relation; 1 without one). The start is the member from which this 
 next member is always the one with which the fewest combinations arise.
 
 **Decision.** A new MIR is backfilled if that costs less than coverage. A decision for backfill
-stands for as long as plans keep the MIR. One against it is looked at again with every plan, and
-turned only where coverage costs more than twice as much (:data:`RECONSIDERED`): the figures of two
-epochs differ, and what has not been introduced just now has lived part of its life.
+stands for as long as plans keep the MIR. A decision against it is reviewed with every plan, and
+reversed only if coverage costs more than twice as much (:data:`RECONSIDERED`): the figures of two
+epochs differ, and an older MIR has spent part of its life.
 
-**The horizon** is how long a plan is expected to go on using the MIR, in units of the statistics.
-A running pipeline counts the history so far, so 1, the default, says: as long again as the
-pipeline has been running, which is what is known about the life of something whose age alone is
-known.
+**The horizon** is how long a plan is expected to go on using the MIR, in units of the statistics. A
+running pipeline counts the history so far, so the default 1 means as long again as the pipeline has
+been running: the usual estimate of a remaining life from an age alone.
 """
 
 from __future__ import annotations
@@ -104,11 +103,12 @@ def decide(
     Args:
         plan: for ``queries``, made under ``model``.
         horizon: units of the statistics, see the module.
-        running: what the running plan has; an MIR that it has is not new. None: nothing.
+        running: the running plan's steps and copies; an MIR among them is not new. None: no plan
+            runs.
         earlier: the running plan's decisions.
-        parts: those of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). The figures of one
-            that the plan before had stand, also where the windows of other queries have changed
-            how many combinations of its members there are thought to be.
+        parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
+            from the previous plan keeps its figures, even if the windows of other queries have
+            changed the estimated combinations of its members.
 
     Raises:
         PlannerError: the horizon is negative or no number.
@@ -149,7 +149,7 @@ def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
 
 
 def _figures(part: Part, costs: _Costs, horizon: float) -> list[Backfill]:
-    """What either way costs, for every MIR that ``part`` keeps; nothing is chosen."""
+    """Costs of coverage and backfill for every MIR that ``part`` keeps; none is chosen yet."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
         probing.setdefault((trail.owner, trail.step.target), []).append(trail)
@@ -253,7 +253,7 @@ class _Costs:
         *,
         broadcast: bool,
     ) -> float:
-        """What it costs to send tuples over ``head`` to the hosts of ``label``'s store."""
+        """Cost of sending tuples over ``head`` to the hosts of ``label``'s store."""
         before, after = (
             canonical(joined.classes, relation_of, labels) for labels in (head, head | {label})
         )
@@ -320,7 +320,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units for which a tuple of ``label`` can join with what is still to arrive."""
+        """Units for which a tuple of ``label`` can join future tuples; infinite without bounds."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf

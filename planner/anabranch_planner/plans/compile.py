@@ -96,7 +96,7 @@ class _Node:
     """A node of a probe tree under construction: the partial result over ``labels``.
 
     Attributes:
-        substreams: of the start's tuples those that get to it; empty: all.
+        substreams: the start's substreams that reach the node; empty: all.
     """
 
     edge: Edge
@@ -109,7 +109,7 @@ class _Node:
 
     @property
     def shape(self) -> object:
-        """What two trees are alike by, whatever their edges are called."""
+        """Structural key of a probe tree, ignoring edge names."""
         ends = [(goal.order.goal, goal.order.maintains) for goal in self.ends]
         partition = None if self.step is None else self.step.partition
         return ends, partition, [(key, c.shape) for key, c in sorted(self.children.items())]
@@ -128,7 +128,7 @@ def compile_ruleset(
     past: Collection[str] = (),
     parts: Sequence[Part] | None = None,
 ) -> Ruleset:
-    """The ruleset by which ``epoch`` runs ``plan``.
+    """Compile ``plan`` to the ruleset of ``epoch``.
 
     Args:
         plan: a valid plan for exactly ``queries``.
@@ -137,12 +137,12 @@ def compile_ruleset(
         epoch: the epoch's number.
         parallelism: partitions per store.
         sinks: query id -> where its results go (Parquet files where missing).
-        backfills: how the past of new MIRs is answered (``plans.backfill``): those that are
-            chosen become rules for every copy of the MIR.
-        freshness: query id -> alias -> how old its members of results may be (microseconds).
+        backfills: decisions on the past of new MIRs (``plans.backfill``); each chosen one becomes a
+            rule for every copy of the MIR.
+        freshness: query id -> alias -> maximum age of its members of results (microseconds).
         past: the queries that emit results of the past as well.
-        parts: those of the plan (:func:`~anabranch_planner.cost.parts.divide`); the rules of each
-            are made once.
+        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), whose rules are
+            cached; None: computed here.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
@@ -159,28 +159,28 @@ def compile_revision(
     revision: int,
     subs: SubJoins | None = None,
 ) -> Ruleset:
-    """The ``revision`` of ``running`` that goes by ``plan``.
+    """Compile ``plan`` to a ``revision`` of ``running``.
 
     Args:
-        plan: a valid plan for exactly ``queries``, over stores of ``running``
-            (:func:`~anabranch_planner.replan.revise.fits` says who may use which).
-        queries: those of ``running``.
-        subs: theirs, where several revisions are compiled.
+        plan: a valid plan for exactly ``queries``, over stores of ``running`` (checked by
+            :func:`~anabranch_planner.replan.revise.fits`).
+        queries: the queries of ``running``.
+        subs: their sub-joins, computed once for several revisions.
 
     Returns:
-        ``running`` with other routes. It has the stores that ``running`` has, but for those of
-        intermediate results that the plan does not keep; each with its former indexes, and those
-        that the plan's probes use.
+        ``running`` with other routes. It has the stores of ``running``, except intermediate results
+        that the plan does not keep; each with its former indexes and the indexes of the plan's
+        probes.
 
     Raises:
-        RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.
+        RulesetError: the plan has a store missing in ``running``, or contradicts ``queries``.
     """
     return _Reviser(whole(plan, queries), running, subs).revise(revision)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What rules depend on besides plan and queries; arguments of :func:`compile_ruleset`."""
+    """Inputs of rules besides plan and queries; arguments of :func:`compile_ruleset`."""
 
     streams: Sequence[Stream]
     parallelism: int
@@ -189,7 +189,7 @@ class Terms:
     past: frozenset[str]
 
     def of(self, query: JoinQuery) -> tuple[object, ...]:
-        """What concerns one query."""
+        """The terms of one query: sink, freshness limits, and whether it emits the past."""
         limits = self.freshness.get(query.id, {})
         sink = self.sinks.get(query.id, _NO_SINK)
         return sink, tuple(sorted(limits.items())), query.id in self.past
@@ -217,10 +217,11 @@ _NO_TERMS = Terms((), 1, {}, {}, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class _PartRules:
-    """The rules of a part of a plan, but for those of base stores.
+    """The rules of a part of a plan, except the insert rules and specs of base stores.
 
     Attributes:
-        stores: of intermediate results. ``fed``: by what. ``indexes``: of all stores.
+        fed: insert rules of the intermediate results in ``stores``.
+        indexes: of all stores, base stores included.
         sketches: see :func:`_sketches`.
     """
 
@@ -304,7 +305,7 @@ def _rules(part: Part, given: _Given, terms: Terms, backfills: Sequence[Backfill
 
 
 def _place(copy: StoreCopy) -> _Place:
-    """What a copy is the same by, whatever its inserts cost."""
+    """Identity of a copy, ignoring its insert cost."""
     return copy.owner, copy.mir, copy.partition
 
 
@@ -319,7 +320,7 @@ class _Kinds:
 
     @staticmethod
     def of(parts: Iterable[Part]) -> _Kinds:
-        """Those of all queries of ``parts``."""
+        """The union over the queries of ``parts``."""
         found = _Kinds(defaultdict(set), defaultdict(set))
         for part in parts:
             known = part.once("kinds", (), partial(_Kinds._of_part, part))
@@ -448,12 +449,12 @@ def _latest(
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """All that the rules of a part depend on besides the part.
+    """Inputs of a part's rules besides the part: the cache key.
 
     Attributes:
-        streams: those that it reads.
-        bases: its copies of base stores. ``types``: of the attributes that others are partitioned
-            by, which may be only other parts' queries'. ``derived``: expressions behind these.
+        streams: the streams that it reads.
+        bases: its copies of base stores. ``types``: of their partition attributes, which may occur
+            in other parts' queries only. ``derived``: the expressions behind these.
         past: the (owner, store, order) of backfills. ``terms``: of each query.
     """
 
@@ -578,7 +579,7 @@ class _Compiler:
         )
         for (owner, start, substream), (_, root) in sorted(roots.items(), key=_first):
             if start in counts:
-                # Whatever takes no probe is the same for all of them.
+                # Probes that no substream splits are equal for all substreams.
                 root.ends = root.ends if substream == 0 else []
                 for key, child in root.children.items():
                     shape = owner, start, key, repr(child.shape)
@@ -784,8 +785,8 @@ class _Compiler:
         ]
 
     def _unordered(self, backfill: Backfill) -> tuple[FillStep, ...]:
-        """Base probes from the first member to all others. No index is kept for them: they read
-        what is stored already, once.
+        """Base probes from the first member to all others. They need no index, as they read the
+        stored rows once.
         """
         mir = self.mirs[backfill.mir]
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
@@ -829,8 +830,8 @@ class _Compiler:
         return _store_spec(copy.owner, mir, partition, self.given.parallelism, kept, bounds)
 
     def _kept_columns(self, copy: StoreCopy, mir: Mir) -> tuple[tuple[Label, str], ...]:
-        """The columns of an MIR store: those that its users project, filter on or join by, its
-        own partition attribute, and what the larger MIRs made from it keep of its members.
+        """Columns of an MIR store: projected, filtered or joined by its users, its own partition
+        attribute, and the columns that larger MIRs made from it keep of its members.
         """
         members = frozenset(mir.members)
         stream_of = {r: self.relations[r].stream for r in mir.relations}

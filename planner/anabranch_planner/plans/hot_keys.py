@@ -1,31 +1,31 @@
-"""Hot values: of which values of a key new rows are dealt to several hosts, and to how many.
+"""Hot values: key values whose new rows are spread over several hosts, and the number of hosts.
 
-On ``H`` hosts a value's rows are where its partition is, and so are its probes and matches. What a
-frequent value makes of these there, one host has to do. Where its new rows are dealt to ``W`` hosts
-each of them stores and matches a part, and every probe of the value goes to all of them.
+On ``H`` hosts the rows, probes and matches of a value are on the host of its partition, which
+carries the whole load of a frequent value. If its new rows are spread over ``W`` hosts, each of
+them stores and matches a part, and every probe of the value goes to all of them.
 
-**The busiest host.** Let ``L`` be what all hosts do together, and ``e_p`` what the frequent values
-at home in partition ``p`` make of it. Which partitions a host has is the runtime's to say. Taken
-that nobody looks at ``e`` when these are dealt, the busiest host is expected to do
+**The busiest host.** Let ``L`` be the load of all hosts together, and ``e_p`` the part caused by
+the frequent values at home in partition ``p``. The runtime assigns partitions to hosts. If it
+ignores ``e``, the expected load of the busiest host is
 
     L / H  +  (1 - 1/H) * sqrt(sum of e_p ** 2)
 
 which is exact for one such partition (its host does ``e_p`` and its share of the rest), and at most
-what it would be if one host had all of them. The runtime weighs partitions, so it may do better
-where no partition has more than a host's share, not where one has. A value that is dealt to all
-hosts is in no ``e_p``; one that is dealt to fewer adds a part to ``W`` of them.
+the load if one host had all of them. The runtime weighs partitions, so it may do better as long as
+no partition exceeds a host's share. A value spread over all hosts is in no ``e_p``; one spread over
+fewer adds a part to ``W`` of them.
 
-**The choice.** Store by store and value by value, the one is taken for which the load that the
-busiest host is spared exceeds the price by most: the price are the additional probes of all
-hosts, the bytes that they and what they find send, and it counts as load as well. It goes on until
-nothing spares :data:`WORTH` of a host's mean load or more than its price, or :data:`MOST` values
-are hot.
+**The choice.** Greedily over stores and values: the next hot value is the one whose relief of the
+busiest host exceeds its price by most. The price is the additional probes of all hosts and the
+bytes of these probes and of their matches; it counts as load as well. The choice ends when no value
+relieves the busiest host by :data:`WORTH` of a host's mean load and by more than its price, or when
+:data:`MOST` values are hot.
 
 **Steady.** Shares of frequent values are never too high (``FrequentValues``), so nothing becomes
-hot by their errors. A value that is hot already stays so until it spares less than half as much.
+hot by their errors. A hot value stays hot until its relief is below half of that.
 
-Left out: values of different keys are taken to be independent, and what is stored already stays
-where it is until it expires. A store of a stream that keeps the latest per key is not dealt.
+Simplifications: values of different keys are taken to be independent, and stored rows stay in place
+until they expire. A store of a stream that keeps the latest per key is not spread.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ Hashes = NDArray[np.uint64]
 MOST = 128
 #: The part of a host's mean load that a value's dealing has to spare the busiest host.
 WORTH = 0.01
-#: By what part of that, and of its price, a value stays hot.
+#: Factor on WORTH and on the price below which a hot value stops being hot.
 STAYS = 0.5
 
 
@@ -107,7 +107,7 @@ class HotKeys:
     after: float = 1.0
 
     def of(self, store: StoreId) -> tuple[HotValue, ...]:
-        """Those of one store, sorted."""
+        """The hot values of one store, sorted."""
         return tuple(sorted(one.value for one in self.values if one.store == store))
 
 
@@ -120,7 +120,7 @@ def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
 
 
 def hot_document(found: HotKeys) -> dict[str, Any]:
-    """What is dealt and what that is expected to bring, as JSON; by load, the greatest first."""
+    """Hot values and their expected relief as JSON, the greatest load first."""
     return {
         "hosts": found.hosts,
         "before": found.before,
@@ -150,12 +150,12 @@ def hot_keys(
     constants: CostConstants | None = None,
     earlier: Mapping[str, Sequence[HotValue]] | None = None,
 ) -> HotKeys:
-    """The values that it pays to deal to several hosts.
+    """Choose the values whose new rows pay to be spread over several hosts.
 
     Args:
-        queries: those of ``ruleset``.
-        model: says how many tuples probe, and how many they find.
-        exchange: the hosts, and the widths of columns; None: there is one host.
+        queries: the queries of ``ruleset``.
+        model: estimates probing tuples and their matches.
+        exchange: the hosts, and the widths of columns; None: one host.
         constants: prices, in seconds; None: the defaults.
         earlier: store -> the values that are hot now.
     """
@@ -167,13 +167,13 @@ def hot_keys(
 
 @dataclass(slots=True)
 class _Store:
-    """The frequent values of one store, an entry of each array per value.
+    """Loads of the frequent values of one store; each array has an entry per value.
 
     Attributes:
-        parts: seconds for its rows and for what is found of it: what is divided.
-        probes: seconds for its probes: what each host does.
-        crossing: seconds for the bytes that one copy more of its probes sends. ``behind``: for
-            those that what is found sends if it is not at home.
+        parts: seconds for its rows and matches, which spreading divides.
+        probes: seconds for its probes, which each host repeats.
+        crossing: seconds for the bytes of one more copy of its probes. ``behind``: for the bytes of
+            matches found away from home.
     """
 
     spec: StoreSpec
@@ -188,7 +188,7 @@ class _Store:
 
 
 class _Loads:
-    """What rows, probes and matches take, per unit of time, by store and value."""
+    """Seconds per unit of time that rows, probes and matches take, by store and value."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class _Loads:
         return [] if mir is None else joined_columns(mir, spec.partition[0])
 
     def _mir(self, spec: StoreSpec) -> Mir | None:
-        """What a store's rows are; None: no query has it."""
+        """The sub-join of a store's rows; None: no query has it."""
         if len(spec.members) == 1:
             return base_mir(spec.relations[0])
         query = self.subs.containing(frozenset(spec.members), spec.mir)
@@ -337,11 +337,11 @@ class _Chooser:
         #: Of each partition what frequent values that are not dealt make of the load.
         self.excess = np.zeros(len(places))
         np.add.at(self.excess, self.homes, self.parts + self.probes)
-        #: What dealt ones have added to squares of these, and to all load.
+        #: Additions by spread values to the sum of squares and to the total load.
         self.squares, self.more = 0.0, 0.0
 
     def chosen(self) -> HotKeys:
-        """What is dealt."""
+        """Choose the hot values."""
         before, found = self._busiest(), dict[int, tuple[int, float, float]]()
         options = sorted({self.hosts, *(2**n for n in range(1, self.hosts.bit_length()))})
         options = [ways for ways in options if ways <= self.hosts]
@@ -372,8 +372,8 @@ class _Chooser:
         return (self.loads.total + self.more) / self.hosts + apart
 
     def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
-        """What is gained most by dealing one more value to so many hosts: beyond its price, which
-        one, to how many, what is spared and the price.
+        """The best next value to spread over ``ways`` hosts: gain beyond its price, index of the
+        pair, ``ways``, relief of the busiest host, and price.
         """
         own = self.parts + self.probes
         price = self._price(ways)

@@ -39,12 +39,12 @@ MARGIN = 1.1
 
 
 class Question(NamedTuple):
-    """A question that pays.
+    """A look-ahead filter that pays.
 
     Attributes:
-        edge: of the probe before which it is asked.
-        asked: what for.
-        share: of the tuples that get there, those that are left.
+        edge: of the probe behind the filter.
+        asked: the store and key to test.
+        share: of the incoming tuples that pass.
         saved, price: seconds per unit of time.
     """
 
@@ -104,11 +104,11 @@ def questions(
     model: CostModel,
     constants: CostConstants | None = None,
 ) -> tuple[Question, ...]:
-    """The questions that pay, in the order of paths.
+    """Choose the look-ahead filters that pay, in the order of paths.
 
     Args:
-        queries: those of ``ruleset``.
-        model: says how many tuples probe, and how many find something.
+        queries: the queries of ``ruleset``.
+        model: estimates probing tuples and the share with a match.
         constants: prices, in seconds; None: the defaults.
     """
     if not model.on_one_host:
@@ -121,7 +121,7 @@ def questions(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a step takes, but for its calls: its tuples, and what they make."""
+    """CPU time of a step except its calls: looking up its tuples, and making their matches."""
 
     look: float
     make: float
@@ -148,7 +148,7 @@ class _Chooser:
     def chosen(self) -> tuple[Question, ...]:
         """The questions that pay."""
         found: list[Question] = []
-        #: Edge -> the share of its tuples that is left, and what has been asked of them.
+        #: Edge -> share of its tuples that passes, and names of the filters passed.
         left: dict[Edge, float] = {}
         told: dict[Edge, frozenset[object]] = {}
         for rule in self.paths:
@@ -170,7 +170,9 @@ class _Chooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> Question:
-        """What ``asked`` is worth before ``rule``, of whose tuples a ``share`` is left."""
+        """Look-ahead filter ``asked`` before ``rule`` with its saving and price, for a ``share`` of
+        tuples.
+        """
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
@@ -178,7 +180,7 @@ class _Chooser:
         return Question(rule.out, asked, kept, saved, price)
 
     def _before(self, rule: ProbeRule, asked: Presence) -> float:
-        """What ``rule`` and all behind it take up to the probe that looks for ``asked``."""
+        """Seconds of ``rule`` and all steps behind it, up to the probe that ``asked`` tests."""
         total, pending = 0.0, [rule]
         while pending:
             step = pending.pop()
@@ -235,5 +237,5 @@ class _Chooser:
 
 
 def _name(step: ProbeRule | Presence) -> tuple[object, frozenset[tuple[AttrRef, str]]]:
-    """What is looked for, whichever of equal attributes it is known by."""
+    """Store and key of a probe or filter, equal for equal attributes of either side."""
     return step.store, frozenset((k.build, k.type) for k in step.key)

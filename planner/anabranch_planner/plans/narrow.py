@@ -1,9 +1,9 @@
-"""Which values intermediate results keep: a pass over a ruleset that leaves out what no probe of
-theirs can find (:mod:`anabranch_contract.plans.partial`).
+"""Narrowing of intermediate results: a pass over a ruleset that excludes the values that no probe
+can match (:mod:`anabranch_contract.plans.partial`).
 
-A store is narrowed where all probes of it and of its copies are taken by some substreams only,
-which are told apart by one attribute that it is probed by. Its id says so: a store that keeps other
-values is another one, whose past the former one may answer.
+A store is narrowed if only some substreams probe it and its copies, and one of its probe attributes
+defines these substreams. The values are part of its id: a store with other values is a new store,
+whose past the former one may answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` whose stores of intermediate results keep what is probed for."""
+    """``ruleset`` with intermediate results narrowed to the values that are probed."""
     kept = _wanted(ruleset)
     if not kept:
         return ruleset

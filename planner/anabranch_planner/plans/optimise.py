@@ -1,9 +1,9 @@
 """The optimisers as passes over one problem: queries to graph, graph to routes, routes to plan.
 
-* ``clash``: one integer program over all queries, taken apart where they can share nothing.
+* ``clash``: one integer program over all queries, split into components that can share nothing.
 * ``individual``: each query's own optimum; nothing is shared, everything carries its owner.
-* ``shared``: each query's own optimum; then equal prefixes run once and equal copies are kept
-  once, without choosing anything anew.
+* ``shared``: each query's own optimum; then equal prefixes run once and equal copies are kept once,
+  without new choices.
 * ``dppick``: each query's orders by dpPick (:mod:`~anabranch_planner.search.dppick`); nothing is
   shared, and there are no intermediate results.
 
@@ -51,7 +51,7 @@ class Options:
 
     Attributes:
         optimizer: which of the optimisers of this module.
-        objective: whether inserts into store copies are charged.
+        objective: the unit of cost, and whether inserts into store copies are charged.
         formulation: which integer program is solved for all queries together (single queries
             are always solved by the tight one).
         solver: which solver solves it.
@@ -63,12 +63,12 @@ class Options:
         seed: of the solver's tie-breaking.
         threads: how many the solver may use.
         max_flows: beyond it the integer program is not built and local search decides.
-        substreams: into how many substreams the tuples of one start are told apart at most, where
-            that saves seconds (:mod:`~anabranch_planner.skew.substreams`); by ``clash`` only,
-            and not by the printed program.
-        told_apart: how the tuples of starts are told apart now; that changes where much is saved.
-            By it samples of substreams were counted.
-        look_ahead: whether the rules of revisions ask ahead where that pays
+        substreams: maximum number of substreams of one start, split where that saves seconds
+            (:mod:`~anabranch_planner.skew.substreams`); by ``clash`` only, and not by the printed
+            program.
+        told_apart: the substreams in use, by which samples were counted; they change only where
+            much is saved.
+        look_ahead: whether revisions get look-ahead filters where these pay
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
             the other optimisers are there for comparison and know neither.
@@ -118,10 +118,10 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Plans that choose for every query by itself, to compare a joint one with.
+    """Standalone plans of every query, for comparison with a joint one.
 
     Attributes:
-        individual: nothing is shared. ``shared``: what is equal in them is done once.
+        individual: nothing is shared. ``shared``: equal steps and copies run once.
     """
 
     individual: Plan
@@ -139,8 +139,8 @@ def plan_apart(problem: Problem, request: PlanRequest) -> Apart:
 
 
 def apart_of(plan: Plan, options: Options) -> Apart | None:
-    """The same from a joint ``plan``, where that has been chosen as one made alone is: of one
-    query whose tuples are not told apart, without limits and charges. None: it has not.
+    """Standalone plans derived from a joint ``plan`` of one query without substreams, limits and
+    charges, which equals the standalone one; None: the plan is not of this form.
     """
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
     if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):
@@ -177,10 +177,10 @@ def cost_model(
     request: PlanRequest,
     substreams: Sequence[Substreams] | None = None,
 ) -> CostModel:
-    """The model by which ``queries`` are planned.
+    """Cost model for planning ``queries``.
 
     Args:
-        substreams: how starts are told apart; None: as saves most.
+        substreams: the split of starts; None: the split that saves most.
     """
     options = request.options
     model = CostModel(

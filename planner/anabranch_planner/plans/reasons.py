@@ -8,15 +8,14 @@ plan* jointly. It is not the saving against each query's own optimum, which may 
 (queries choose dearer orders in order to share them); for that compare the plan's cost with the
 sum of ``standalone``.
 
-**A kept intermediate result** ``M`` is compared with a plan that does without it, made as
-follows (:mod:`anabranch_planner.explain.detours`): wherever ``M`` is probed, the cheapest
-sequence of probes of other stores that the plan keeps takes that probe's place (so the order goes
-on from the same sub-join); then whatever only ``M`` needed is left out. ``saved`` is that plan's
-cost minus this one's. Both are valid plans for the same queries, so for a plan that is proven
-optimal ``saved`` is never negative. It is an upper bound of what ``M`` is worth: planning anew
-without ``M`` may find something cheaper than these detours. ``saved = detours - upkeep``: what
-the probes would cost in addition, and what maintaining ``M`` costs (its inserts, and steps that
-nothing else needs).
+**A kept intermediate result** ``M`` is compared with a plan that does without it, made as follows
+(:mod:`anabranch_planner.explain.detours`): wherever ``M`` is probed, the cheapest sequence of
+probes of other stores that the plan keeps takes that probe's place (so the order goes on from the
+same sub-join); then whatever only ``M`` needed is left out. ``saved`` is that plan's cost minus
+this one's. Both are valid plans for the same queries, so for a plan that is proven optimal
+``saved`` is never negative. It is an upper bound of what ``M`` is worth: replanning without ``M``
+may find something cheaper than these detours. ``saved = detours - upkeep``: the additional cost of
+the probes, minus the maintenance of ``M`` (its inserts, and steps that nothing else needs).
 """
 
 from __future__ import annotations
@@ -94,11 +93,11 @@ def reasons(
     found: Trails | None = None,
     played: Game | None = None,
 ) -> Reasons:
-    """The reasons for ``plan``, which is for ``queries`` and was made under ``model``.
+    """Explain ``plan``, made for ``queries`` under ``model``.
 
     Args:
-        at_most: intermediate results to look at, those of most users first (each takes time
-            in proportion to the whole plan).
+        at_most: number of intermediate results to examine, most users first (each takes time
+            proportional to the whole plan).
         found, played: the plan's trails and game, if they are at hand.
     """
     found = found or trails(plan, queries)

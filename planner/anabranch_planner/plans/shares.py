@@ -9,22 +9,22 @@ stores (their inserts). A query *needs* an element if it is
   down to base relations: sizes decrease), or
 * the first copy of a base relation that it reads but never probes (a relation is stored as soon
   as a query of several reads it), or
-* a copy that nothing probes, of a store of which it needs another copy.
+* an unprobed copy of a store that it needs in another copy.
 
 The plan's *cost-sharing game* is ``c(S)``: the cost of all elements that some query of ``S``
 needs. ``c`` of all queries is the plan's cost. With ``c_e`` the cost of an element and ``N_e``
 the queries that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
 
-* ``part`` of a query ``q`` is ``c({q})``: what the plan would cost for it alone.
-* ``marginal`` is ``c(N) - c(N \ {q})``: what the plan costs less once what only ``q`` needs is
-  removed, i.e. the sum of the ``c_e`` with ``N_e = {q}``.
-* ``shapley`` is ``sum of c_e / |N_e| over the e that q needs``. *This is the game's Shapley
-  value*: the value of a sum of games is the sum of their values, and ``c`` is the sum over ``e``
-  of the games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these, queries outside ``N_e``
-  never change anything (null players: 0), those inside are interchangeable (symmetry: equal
-  values), and the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` has
-  ``c_e / |N_e|``. (Littlechild & Owen, 1973, for the airport game, argue alike.) The game is
-  submodular, so the Shapley value is in its core: nobody pays more than ``part``.
+* ``part`` of a query ``q`` is ``c({q})``: the plan's cost for it alone.
+* ``marginal`` is ``c(N) - c(N \ {q})``: the saving if the elements of ``q`` alone are removed, i.e.
+  the sum of the ``c_e`` with ``N_e = {q}``.
+* ``shapley`` is ``sum of c_e / |N_e| over the e that q needs``. *This is the game's Shapley value*:
+  the value of a sum of games is the sum of their values, and ``c`` is the sum over ``e`` of the
+  games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these, queries outside ``N_e`` never
+  change anything (null players: 0), those inside are interchangeable (symmetry: equal values), and
+  the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` has ``c_e / |N_e|``.
+  (Littlechild & Owen, 1973, prove it so for the airport game.) The game is submodular, so the
+  Shapley value is in its core: no query pays more than ``part``.
 * ``standalone`` is the cost of the query's own optimum, planned alone: it does not depend on the
   plan. A plan proven optimal costs at most the sum of these.
 * ``proportional`` splits the plan's cost in the ratio of ``standalone``.
@@ -173,7 +173,7 @@ def marginal(found: Game) -> dict[QueryId, float]:
 
 
 def shapley(found: Game) -> dict[QueryId, float]:
-    """The Shapley value: every element's cost split equally among those that need it."""
+    """The Shapley value: every element's cost split equally among the queries that need it."""
     return _collect(found, lambda e: e.cost / len(e.users))
 
 

@@ -1,14 +1,13 @@
-"""What the rules of an epoch will send between hosts, edge by edge.
+"""Expected traffic between hosts under the rules of an epoch, per edge.
 
-Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). Once there are rules, it
-is known which copy each step asks, so where its tuples are: after a probe they are with the row
-that they have found, on the host of that row's partition, or on one of those to which rows of a hot
-value are dealt. And it is known what travels (:mod:`anabranch_contract.plans.needs`).
+Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). The rules determine the
+copy that each step probes, and so the place of its tuples: after a probe, a tuple is on the host of
+the matching row's partition, or on one of the hosts over which rows of a hot value are spread. They
+also determine the columns sent (:mod:`anabranch_contract.plans.needs`).
 
-Left out: what rations withhold, what conditions of a query leave out before the last step, steps
-that replace an intermediate result where that is not complete, backfills, and rows that are dealt
-when they are stored (as many as others). Hot values are taken to be dealt to as many hosts as the
-rules say, all that is stored of them.
+Ignored: load shedding, conditions of a query that filter before the last step, steps that replace
+an incomplete intermediate result, backfills, and the spreading of rows on insert (as many as
+others). All stored rows of a hot value are taken to be spread over as many hosts as the rules say.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ _Place = AttrRef | bool | None
 
 
 class Traffic(NamedTuple):
-    """What a step sends to other hosts per unit of time.
+    """Traffic of a step to other hosts, per unit of time.
 
     Attributes:
-        probes: tuples that probe. ``tuples``: that are sent, each as often as it is. ``bytes``:
-            of these.
+        probes: tuples that probe.
+        tuples: copies sent to other hosts; a broadcast sends several.
+        bytes: of the copies sent.
     """
 
     probes: float
@@ -47,15 +47,15 @@ class Traffic(NamedTuple):
 def traffic(
     ruleset: Ruleset, queries: Sequence[JoinQuery], model: CostModel, exchange: Exchange
 ) -> dict[Edge, Traffic]:
-    """Edge -> what the step that leads to it sends.
+    """Edge -> traffic of the step that leads to it.
 
     Args:
-        queries: those of ``ruleset``.
-        model: says how many tuples probe.
+        queries: the queries of ``ruleset``.
+        model: estimates the probing tuples.
         exchange: the hosts, and the widths of columns.
 
     Raises:
-        PlanError: the ruleset is not one of ``queries``.
+        PlanError: the ruleset does not answer ``queries``.
     """
     routes, subs = Routes(ruleset), SubJoins(queries)
     needs, paths = Needs(routes), ruleset.paths
@@ -63,7 +63,7 @@ def traffic(
     users = users_of(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
-    #: What is hot in the store by which tuples have got where they are.
+    #: Hot values of the store that placed the tuples: hash -> number of hosts.
     hot: dict[Edge, dict[int, int]] = {}
     found = {}
     for rule in paths:
@@ -117,10 +117,10 @@ def _hop(
     exchange: Exchange,
     away: float,
 ) -> tuple[float, _Place]:
-    """How many other hosts a tuple is sent to, and where what it finds is.
+    """Expected copies of a tuple sent to other hosts, and the place of its matches.
 
     Args:
-        away: how likely it is on another host than a partition of which ``place`` says nothing.
+        away: probability that the tuple is on another host than a partition unrelated to ``place``.
     """
     if spec.partitions == 1:
         return (0.0 if place is True else exchange.elsewhere), True
@@ -150,7 +150,7 @@ def _more_copies(
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
     found = {}
     for value in {*hot, *before}:
-        # It is on one of these, and those of the store with fewer are among them.
+        # The tuple is on one of these hosts, and the host set of the less spread store is a subset.
         ways, there = hot.get(value, 1), before.get(value, 1)
         found[value] = ways - min(1.0, ways / there)
     return found
@@ -169,7 +169,9 @@ def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
 def width_of(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
 ) -> float:
-    """Bytes of a tuple over ``head``, of which that is ``needed``."""
+    """Bytes of a tuple over ``head`` with its ``needed`` columns, event times and arrival
+    numbers.
+    """
     read = needed.columns_of(start, routes.stream)
     times = sum(1 for label in needed.taus & head if routes.has_event_time(label))
     arrivals = len((needed.sigmas | {start}) & head)

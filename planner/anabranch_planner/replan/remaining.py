@@ -1,9 +1,9 @@
-"""The plan that runs, for those of its queries that remain: nobody's order changes.
+"""The running plan restricted to its remaining queries; their orders do not change.
 
-What a ruleset has for other queries alone goes: their orders, the intermediate results that nothing
-else probes, and copies likewise. Everything else stays as it is, with one exception. A copy that
-was partitioned by an attribute which only queries that are gone compare can't be filled by it any
-more, so it is partitioned by the first that a query which remains compares.
+Elements of dropped queries alone are removed: their orders, and the intermediate results and copies
+that nothing else probes. Everything else stays, with one exception. A copy partitioned by an
+attribute that only dropped queries compare can't be filled by it any more, so it is partitioned by
+the first attribute that a remaining query compares.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def plan_of_remaining(
 
 
 def choices(plan: Plan) -> dict[str, Any]:
-    """What ``plan`` does, as JSON: its orders and copies. Two plans with equal choices for the same
-    queries run alike, whatever they were thought to cost.
+    """The orders and copies of ``plan`` as JSON. Plans with equal choices for the same queries run
+    identically, whatever their estimated costs.
     """
     orders = [
         [
@@ -69,7 +69,7 @@ def choices(plan: Plan) -> dict[str, Any]:
             [[s.target, list(s.members), _written(s.partition)] for s in order.steps],
             *([order.substream] if order.substream else []),
         ]
-        # Whatever arrives of a query over one relation is a result: there is nothing to choose.
+        # Every arriving tuple of a query over one relation is a result: nothing to choose.
         for order in plan.orders
         if order.steps
     ]
@@ -128,7 +128,7 @@ def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
 def _of_relations(
     ruleset: Ruleset, queries: Collection[QueryId], kept: Collection[StoreSpec]
 ) -> set[StoreId]:
-    """One store of each relation that ``queries`` join and of which none is ``kept``."""
+    """One store for each relation that ``queries`` join and that has no ``kept`` store."""
     owner_of = owners(ruleset)
     there = {(s.owner, s.relations[0]) for s in kept if len(s.members) == 1}
     found: dict[tuple[str, RelationId], StoreId] = {}
@@ -149,7 +149,7 @@ def _of_relations(
 
 
 def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
-    """``plan`` with copies that are partitioned by what ``queries`` compare."""
+    """``plan`` with copies partitioned by attributes that ``queries`` compare."""
     mirs = {mir.id: mir for mir in plan.mirs}
     compared = _compared(queries)
     moved: dict[tuple[str, MirId, AttrRef | None], AttrRef | None] = {}
@@ -178,8 +178,8 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
-    """(label, False) -> the attributes of it that key classes have; (relation, True) likewise, in
-    the namespace of its store.
+    """Attributes of key classes: by (label, False), and by (relation, True) in the namespace of the
+    relation's store.
     """
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)
     for query in queries:

@@ -1,17 +1,17 @@
-"""Revisions: another plan over the stores that are there, for the statistics of now.
+"""Revisions: a new plan over the running stores, under the newest statistics.
 
-The queries of a running epoch are planned anew under the newest statistics, jointly, by the same
+The queries of a running epoch are replanned under the newest statistics, jointly, by the same
 program as an epoch's plan, but over the stores of the running ruleset only: no store is opened, and
-copies of stores are as they are. An intermediate result that no order needs any more is closed.
-What arrives goes on being kept as before, so its insertion is the same for all of these plans.
-A plan by dpPick is revised by dpPick, each query by itself; it, too, has to cost less by the
-pipeline's objective than what runs.
+copies of stores stay. An intermediate result that no order needs any more is closed. Arriving
+tuples are stored as before, so their insertion costs the same in all of these plans. A plan by
+dpPick is revised by dpPick, each query by itself; it, too, has to cost less by the pipeline's
+objective than the running plan.
 
-Under rations the steps of queries cost what the tuples take that are probed with; keeping what is
-kept costs what it did. So an intermediate result that pays for all tuples may be closed then.
+Under rations the steps of queries cost only their share of tuples; maintenance costs as much as
+before. So an intermediate result that pays for all tuples may be closed then.
 
-An order that probes a store by a key that it has no index for makes every worker index what is
-stored, once. That is charged like inserting the stored rows once more (:attr:`Revised.indexing`).
+An order that probes a store by a key without an index makes every worker index the stored rows,
+once. That is charged like inserting the stored rows once more (:attr:`Revised.indexing`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class RevisionRequest:
     Attributes:
         running: the newest ruleset of the epoch.
         number: of the revision.
-        options: by which its plan was made; limits of memory and copies can only be kept better by
-            fewer stores, so they are not read.
-        switching: how many times its cost a step is charged that does not run.
-        counted: substreams by which samples were counted, beside those of ``running``.
-        rations: (query, label that arrives last) -> the share of its tuples that is probed with at
-            present; 1 for those that are not named. Costs are those under rations then.
+        options: of its plan. Limits of memory and copies are ignored: fewer stores can't break
+            them.
+        switching: penalty of a step that does not run, as a fraction of its cost.
+        counted: substreams by which samples were counted, besides the substreams of ``running``.
+        rations: (query, label that arrives last) -> the share of its tuples that probe at present;
+            default 1. Costs are under these rations.
     """
 
     statistics: Statistics

@@ -1,7 +1,7 @@
 """The plan that a ruleset runs: its orders, intermediate results and store copies, read from rules.
 
 A ruleset is compiled from a plan (:mod:`~anabranch_planner.plans.compile`); this is the inverse. So
-what runs can be priced under new statistics, compared and revised by whoever has the ruleset alone.
+the ruleset alone suffices to price the running plan under new statistics, compare it and revise it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from anabranch_planner.search.problem import Builder
 
 @dataclass(frozen=True, slots=True)
 class RunningPlan:
-    """What follows from a ruleset alone: worked out once, for every revision of it.
+    """The values derived from a ruleset alone, computed once for all its revisions.
 
     Attributes:
         plan: without costs. ``trails``, ``footprint``: its own.
@@ -75,7 +75,9 @@ def running_plan(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> RunningPlan:
-    """What revisions of ``ruleset`` have in common; arguments and errors as for :func:`plan_of`."""
+    """The common part of all revisions of ``ruleset``; arguments and errors as for
+    :func:`plan_of`.
+    """
     plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
     found = trails(plan, queries, subs)
     owner_of = owners(ruleset)
@@ -116,8 +118,8 @@ def plan_of(
     """The plan that ``ruleset`` was compiled from, without costs (``cost.validate`` has them).
 
     Args:
-        queries: those of the ruleset.
-        optimizer, objective: by which the plan was made; rules do not say so.
+        queries: the queries of the ruleset.
+        optimizer, objective: of the plan; rules do not record them.
 
     Raises:
         RulesetError: the ruleset has a store or a query that ``queries`` do not explain.
@@ -154,7 +156,7 @@ class _Reader:
         self.mirs: dict[MirId, Mir] = {s.mir: self._mir(s) for s in self.stores()}
 
     def stores(self) -> list[StoreSpec]:
-        """Those that queries need: not those that only find the latest per key."""
+        """Stores that queries need, without those kept only to find the latest per key."""
         read = {r.id for q in self._queries.values() for r in q.relations}
         return [s for s in self._ruleset.stores if len(s.members) > 1 or s.relations[0] in read]
 

@@ -1,25 +1,25 @@
-"""Plans that follow their queries: each is made from the one before, where little has changed.
+"""Incremental planning: each plan is made from the one before if little has changed.
 
 A :class:`Session` keeps the graph of states of all queries, the routes of the last plan and its
 bound. The next plan is of almost the same queries, under almost the same statistics
 (:class:`~anabranch_planner.cost.statistics.steady.Steady` says which have moved). Then
 
-* what has neither moved nor is new keeps its routes;
-* the other queries are planned again beside those that can share most with them
-  (:mod:`~anabranch_planner.search.neighbourhood`); what the rest pays for is free to them;
-* where much has moved, or the bound has become loose, all is planned anew; if the time is too
-  short for a better plan than the last one, whose routes are priced by the new figures, then that
-  goes on.
+* queries that have neither moved nor are new keep their routes;
+* the other queries are replanned together with their best partners for sharing
+  (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free to
+  them;
+* if much has moved, or the bound has become loose, everything is replanned; the last plan, priced
+  by the new figures, stays unless a better one is found in time.
 
 **Bounds** survive changes. Let ``b`` bound the optimum so far, of costs with the charge for
 switching from the plan before. A plan that is charged for switching from the *last* plan instead
-costs at least ``b`` less what switching to the last plan was charged, since whatever it has that
-the plan before had not is new to both, or was charged in the last plan. Without some queries the
-optimum falls by at most what their parts of the last plan cost: these parts beside any plan of the
-others are a plan of all, and are not charged. Where a step becomes cheaper, a plan that uses it
-falls by that much. And a plan of more queries pays for a plan of the others, which uses nothing
-that only the new ones can use; so the optimum of the new ones alone may be added, if all that the
-others can use is free to it.
+costs at least ``b`` minus the last plan's switching charge, since each of its elements that the
+plan before lacked is new to both, or was charged in the last plan. Without some queries the optimum
+falls by at most the cost of their parts of the last plan: these parts beside any plan of the others
+are a plan of all, and are not charged. Where a step becomes cheaper, a plan that uses it falls by
+that much. And a plan of more queries contains a plan of the old ones, without elements that only
+new ones can use; so the optimum of the new ones alone may be added, with all elements that the old
+ones can use free.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import Builder, EdgeId, GoalKey, Problem, Sub
 from anabranch_planner.search.routes import Routing, finish
 
-#: Of all queries, the part that may be planned again without planning all anew.
+#: Share of the queries up to which only these are replanned, not all.
 PART = 0.25
-#: By how much the gap may grow until all is planned anew.
+#: Growth of the gap beyond which all queries are replanned.
 LOOSER = 0.01
 #: By how much sums of the same costs in other orders differ.
 ROUNDING = 1e-9
@@ -62,14 +62,14 @@ ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class _Last:
-    """The last plan, and what it was made from.
+    """The last plan and its inputs.
 
     Attributes:
-        routes: by what they are for. ``accesses``: of their steps. ``copies``: of stores.
+        routes: by goal. ``accesses``: of their steps. ``copies``: of stores.
         bound: of plans that are charged for switching from this one.
-        gap: when all was planned anew.
-        gone: queries that have been dropped since, which the graph still has.
-        settled: whether the gap is small, or planning the same anew has brought nothing.
+        gap: at the last full replanning.
+        gone: number of dropped queries that are still in the graph.
+        settled: whether the gap is small, or replanning has brought no gain.
     """
 
     settings: tuple[object, ...]
@@ -103,16 +103,16 @@ class _Change:
 
     @property
     def new(self) -> frozenset[QueryId]:
-        """Those that have no routes yet."""
+        """Queries without routes."""
         return frozenset(q.id for q in self.added)
 
     @property
     def names(self) -> frozenset[QueryId]:
-        """Those to plan again."""
+        """Queries to replan: new and moved ones."""
         return self.new.union(self.moved)
 
     def is_large(self, queries: int) -> bool:
-        """Whether so much has changed that all of so many ``queries`` are planned anew."""
+        """Whether the change is too large, among ``queries`` queries, to keep any routes."""
         return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
 
 
@@ -133,14 +133,14 @@ class Session:
 
         Args:
             options: the first plan is charged for ``options.switching``.
-            weight: what later ones are charged for switching from the plan before, as a share of
-                what they change (:class:`~anabranch_planner.search.demands.Switching`).
-            statistics: ``Steady`` ones that go on from those of
-                the last plan, or the same; otherwise all is planned anew.
+            weight: switching penalty of later plans, as a fraction of the cost of their new
+                elements (:class:`~anabranch_planner.search.demands.Switching`).
+            statistics: the last plan's, or ``Steady`` ones that continue them; others cause a full
+                replanning.
 
         Raises:
             QueryError: two queries have one id, or a query is a cross product.
-            PlannerError: the limits can't be met. The session begins anew then.
+            PlannerError: the limits can't be met. The session is reset.
         """
         last, self._last = self._last, None
         if last is None:
@@ -254,7 +254,7 @@ def _settings(options: Options) -> tuple[object, ...]:
 def _change(
     last: _Last, queries: Sequence[JoinQuery], statistics: Statistics, options: Options
 ) -> _Change | None:
-    """What has changed since the last plan; None: it can't be said."""
+    """The changes since the last plan; None: unknown, so all must be replanned."""
     moved: frozenset[str] | None = frozenset()
     if statistics is not last.statistics:
         goes_on = isinstance(statistics, Steady) and statistics.before is last.statistics
@@ -268,7 +268,7 @@ def _change(
     new = {q.id for q in added}
     dropped = tuple(name for name in last.queries if name not in there or name in new)
     if (added or dropped) and last.builder.model.aside.any:
-        # What intermediate results leave out depends on all who probe them.
+        # Exclusions of intermediate results depend on all their probers.
         return None
     return _Change(
         added,
@@ -296,13 +296,14 @@ def _follow(
     weight: float,
     anew: Plan | None = None,
 ) -> _Last | None:
-    """The plan after ``change``. What stays keeps its routes.
+    """Plan ``change`` incrementally; unchanged queries keep their routes.
 
     Args:
-        anew: a plan of the same, whose bound holds. Only queries that have no routes are planned.
+        anew: a full plan of the same queries, whose bound holds; only queries without routes are
+            planned then.
 
     Returns:
-        None: a store that stays may be partitioned by what no query joins by any more.
+        None: a remaining store may be partitioned by an attribute that no query joins by any more.
     """
     again = change.names if anew is None else change.new
     deadline, builder = options.deadline, last.builder
@@ -314,7 +315,7 @@ def _follow(
         for name in change.dropped:
             builder.drop(name)
         request = PlanRequest(tuple(queries), statistics, options)
-        # How tuples are told apart is chosen where all is planned anew.
+        # Substreams are chosen only in a full replanning.
         builder.model = cost_model(queries, request, builder.model.substreams)
         builder.add(change.added)
         for query in change.added:
@@ -375,7 +376,7 @@ def _follow(
 
 
 def _spent(last: _Last, names: Iterable[QueryId]) -> float:
-    """What the parts of ``names`` cost in the last plan, with the upkeep that they need."""
+    """Cost of the parts of ``names`` in the last plan, including the maintenance that they need."""
     graph, builder = last.builder.graph, last.builder
     pending = [goal.key for name in names for goal in builder.query_goals(name)]
     stores: set[Sub] = set()
@@ -405,7 +406,7 @@ class Reach:
 
 
 def reach(problem: Problem, names: Iterable[str]) -> Reach:
-    """What the queries ``names`` can use."""
+    """Edges and stores that the queries ``names`` can use."""
     wanted, target, mirs = set(names), problem.graph.target, problem.mirs
     pending = [goal for goal in problem.goals if goal.mir is None and goal.name in wanted]
     edges: set[EdgeId] = set()
@@ -420,7 +421,7 @@ def reach(problem: Problem, names: Iterable[str]) -> Reach:
 
 
 def around(problem: Problem, names: Collection[str], flows: int) -> list[str]:
-    """``names``, and those that can share most with them, up to so many flows together."""
+    """``names`` and their best partners for sharing, with at most ``flows`` flows together."""
     goals = [goal for goal in problem.goals if goal.mir is None]
     mine = {e for goal in goals if goal.name in names for e in goal.edges}
     shared: dict[str, int] = defaultdict(int)
@@ -457,7 +458,9 @@ def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float
 
 
 def exclusive(problem: Problem, names: Collection[str], others: Reach, options: Options) -> float:
-    """What ``names`` cost at least beyond any plan of the other queries; see the module."""
+    """Lower bound of the additional cost of ``names`` beyond any plan of the others; see the
+    module.
+    """
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

@@ -1,9 +1,9 @@
 """The stores that a running ruleset has, and which goals may probe them.
 
-A revision opens no store, so an intermediate result can be probed only by what its store was made
-for: it has to keep the columns that a query reads of it, and combinations as far apart in time as
-the query's bounds allow. The same holds for a larger intermediate result that is made from it. And
-tuples may look only for values that it keeps (:mod:`anabranch_contract.plans.partial`).
+A revision opens no store, so an intermediate result can serve a query only if its store has the
+columns that the query reads, and combinations as far apart in time as the query's bounds allow. The
+same holds for a larger intermediate result that is made from it. And tuples may probe only for
+values that it keeps (:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Solving a problem within a time: always a valid plan, a proven bound, and how it was found.
+"""Anytime solving: always returns a valid plan, a proven bound, and the method.
 
 The passes, each of which may be the last if time runs out:
 
@@ -6,12 +6,12 @@ The passes, each of which may be the last if time runs out:
 2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).
 3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
 4. *Root relaxation* of each: its bound, and a plan rounded from it.
-5. *Neighbourhood of the relaxation*: the component restricted to what the relaxation uses at all,
-   solved exactly (relaxation enforced neighbourhood search); far smaller, and nearly always within
-   half a per cent.
+5. *Neighbourhood of the relaxation*: the component restricted to edges and stores with a positive
+   value in the relaxation, solved exactly (relaxation enforced neighbourhood search); far smaller,
+   and nearly always within half a per cent.
 6. *Branch and bound* (:mod:`branch`), components with small gaps first.
 
-A general solver can be asked for instead of the last three; it gets one program per component.
+A general solver can replace the last three passes; it gets one program per component.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ CHECK_NODES, SLOW = 50, 0.9
 GENERAL_NODES = 500
 #: Nodes that one restricted problem may take.
 RESTRICTED_NODES = 40
-#: What a solver in this process may raise: it is missing, its binding complains, no memory is left.
+#: Failures of a solver in this process: it is missing, its binding complains, no memory is left.
 BROKEN = (ImportError, RuntimeError, MemoryError)
 #: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
 #: machine. Where copies are charged, each counts for one more with every so many flows: such a
 #: problem does not fall apart, and its relaxation takes longer than in proportion.
 REACH, TIED = 40_000, 15_000
-#: Where it is not: part of the time that goes into the bound, or into copies apart from routes; and
-#: of what is left into one neighbourhood.
+#: Beyond these: shares of the time for the bound, for copies without routes, and of the rest for
+#: one neighbourhood.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
@@ -97,7 +97,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # Goals of the reduced problem are those of the whole one, less some MIRs'.
+        # Goals of the reduced problem are goals of the whole one, without some MIRs' goals.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
@@ -191,8 +191,8 @@ def _branch(
 
     Args:
         parts: the components of ``problem``.
-        nodes: relaxations that each may take; with a limit, the neighbourhood of the
-            relaxation is not searched before (it is what is being searched).
+        nodes: limit of relaxations per component; with a limit, the neighbourhood of the relaxation
+            is not searched first (this call searches it).
         warm: a plan of ``problem`` to begin from.
     """
     routes: Routes = {}
@@ -229,7 +229,7 @@ def _branch(
         else:
             advance(search, share, nodes)
     for _, search in hard if nodes is None else ():
-        # What others left of their time.
+        # Time that the other components have not used.
         advance(search, deadline)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}

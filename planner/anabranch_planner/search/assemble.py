@@ -33,7 +33,7 @@ class Reused:
     candidates: dict[int, tuple[Goal, int]] = field(default_factory=dict)
 
     def without(self, subs: Collection[Sub], graph: Graph) -> Reused:
-        """Those of which no price depends on ``subs``."""
+        """A copy without prices that depend on ``subs``."""
         before, after = graph.before, graph.after
         steps = {
             key: step
@@ -78,12 +78,12 @@ def assemble(
 def merge_prefixes(
     parts: Sequence[tuple[Problem, Routing]],
 ) -> tuple[list[ProbeOrder], list[StoreCopy], float]:
-    """Share what plans made alone have in common, without choosing anything anew.
+    """Merge equal elements of standalone plans, without new choices.
 
-    Equal prefixes run once: where they access different copies, by the one that needs no
-    broadcast. An MIR that several plans keep is maintained by the cheaper of their orders per
-    member, and equal copies are kept once. What nothing needs any more is left out, so the
-    result never costs more than the parts. The last value returned is that cost.
+    Equal prefixes run once: where they access different copies, by the one that needs no broadcast.
+    An MIR that several plans keep is maintained by the cheaper of their orders per member, and
+    equal copies are kept once. Unneeded elements are left out, so the result never costs more than
+    the parts. The last value returned is its cost.
 
     Args:
         parts: problems over one graph, so that equal edges have equal indices.

@@ -1,9 +1,9 @@
 """Branch and bound over the linear relaxations of one component.
 
-Written for this program rather than left to a general solver, because of what was measured: its
-relaxation is tight and a handful of decisions (which MIRs are kept, which copies) make it integral,
-so that ten to a hundred re-solves from the last basis prove an optimum that general branch and cut
-spends most of its time on separating cuts for.
+Written for this program instead of using a general solver, because measurements show that its
+relaxation is tight and a handful of decisions (which MIRs are kept, which copies) make it integral:
+ten to a hundred re-solves from the last basis prove the optimum, while general branch and cut
+spends most of its time on separating cuts.
 
 **Cuts.** Where copies are charged a component is large, and has fractional spots that have nothing
 to do with each other: branching would multiply them. Rows that the root relaxation breaks close
@@ -60,7 +60,7 @@ ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 TIGHTEN_SHARE = 0.3
 #: Rows of one kind below which the other kind is looked for, and how many of that are added.
 FEW, MOST_ROWS = 10, 200
-#: What an unpaid edge counts for, at least, when rounding (so that shorter paths win ties).
+#: Minimum weight of an unpaid edge when rounding (so that shorter paths win ties).
 LEAST = 1e-3
 
 
@@ -110,9 +110,10 @@ class Search:
 
 
 def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor: float) -> Search:
-    """Solve the root relaxation of a component of which the plan ``known`` is known.
+    """Solve the root relaxation of a component.
 
     Args:
+        known: a plan of the component.
         floor: a lower bound that needs no solver.
     """
     made = formulate(problem, known.cost)
@@ -163,7 +164,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # What was found without the rows still holds.
+            # The solution without the rows still holds.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1

@@ -85,7 +85,7 @@ def join(problem: Problem, parts: Sequence[Part]) -> Part:
 
 
 def _ranks(problem: Problem) -> dict[Sub, int]:
-    """Where each base store is among those that are kept in any case."""
+    """Rank of each base store among the required stores."""
     return {store: rank for rank, store in enumerate(problem.required)}
 
 
@@ -125,8 +125,8 @@ def restrict(
 
     Args:
         allowed: whether a goal (by its index) may use an edge.
-        alive: the MIRs that may be kept. One of which some goal has no path any more is
-            dropped as well, and what probes it.
+        alive: the MIRs that may be kept. An MIR with a goal that has no path any more is dropped as
+            well, and all edges that probe it.
 
     Returns:
         None if a query goal has no path left.

@@ -49,8 +49,7 @@ def choose_copies(
     choice is the integer program's, see :func:`decided`).
 
     Args:
-        given: the copies of these stores, instead of choosing; those that no step uses are
-            left out.
+        given: fixed copies of these stores; unused ones are left out.
     """
     target = problem.graph.target
     probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
@@ -113,10 +112,11 @@ def fits(problem: Problem, copies: Mapping[Sub, Kept]) -> bool:
 
 
 def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
-    """The copies of an optimum that :func:`choose_copies` might miss.
+    """Copies of an optimum that :func:`choose_copies` might miss.
 
-    These are all of them where they share a memory, else those of stores with too many
-    attributes to try every subset.
+    With a memory budget: all copies. Otherwise: the copies of stores with too many attributes to
+    try
+    every subset.
     """
     if problem.memory is not None:
         return dict(copies)
@@ -137,7 +137,7 @@ def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:
 
 
 def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
-    """The access of ``edge`` to a store of which the copies ``kept`` exist (at least one)."""
+    """The access of ``edge`` to a store with the copies ``kept`` (at least one)."""
     if kept == (None,):
         return Access(False, None)
     known = problem.graph.known[edge]

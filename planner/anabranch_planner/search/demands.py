@@ -1,14 +1,14 @@
 """Limits of a plan, and charges for changing the running plan.
 
 **Limits** hold for the joint plan. A budget of memory counts the tuples that all store copies hold
-per unit of time, times their widths. A cap on intermediate results counts those that the plan
-keeps, whatever their copies; with 0 every path goes over the stores of relations.
+per unit of time, times their widths. A cap on intermediate results counts results, not copies; with
+0 every path probes only the stores of relations.
 
-**Switching.** A plan that is cheaper by next to nothing should not rewire an epoch. Every step and
-every store copy that the running plan does not have is charged once: a step ``weight`` times its
-cost, a copy ``weight`` times the tuples that it takes in per unit of time. So a step is replaced
-only where the replacement saves more than ``weight`` of what it changes, and nothing is charged for
-what stays or goes away. With weight 0 the running plan makes no difference.
+**Switching.** A negligible saving should not rewire an epoch. Every step and every store copy that
+the running plan lacks is charged once: a step ``weight`` times its cost, a copy ``weight`` times
+the tuples that it takes in per unit of time. So a step is replaced only where the replacement saves
+more than ``weight`` times the cost of the new elements; kept and removed elements are free. With
+weight 0 the running plan has no effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch_planner.cost.footprint import Footprint, StepKey
 from anabranch_planner.search.copies import ROUNDING
 from anabranch_planner.search.problem import EdgeId, Problem, Sub
 
-#: Bytes per tuple of a relation of which no width is given.
+#: Default bytes per tuple of a relation.
 DEFAULT_WIDTH = 100.0
 
 

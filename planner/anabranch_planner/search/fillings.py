@@ -21,8 +21,8 @@ Place = tuple["Sub", "Label | None"]
 
 
 class Need(NamedTuple):
-    """What it takes to fill a place: a copy of its store by an attribute in the mask ``known``, or
-    that one of ``steps`` is broadcast.
+    """Requirement of filling a place: a copy of its store by an attribute in the mask ``known``, or
+    a broadcast of one of ``steps``.
     """
 
     known: int
@@ -35,7 +35,7 @@ NO_STEPS: frozenset[EdgeId] = frozenset()
 
 
 def needs(problem: Problem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
-    """What the upkeep of every MIR needs for certain.
+    """Requirements that the upkeep of every MIR has in any case.
 
     Args:
         broadcast: the steps that may be broadcast.
@@ -79,7 +79,7 @@ def fillings(
 
 
 def either(ways: Iterable[Need]) -> Need:
-    """What it takes if only one of ``ways`` is known to be gone."""
+    """Requirement that holds whichever of ``ways`` is taken: the union of their alternatives."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

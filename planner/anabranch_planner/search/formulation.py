@@ -11,14 +11,15 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     once       sum of the flow of g over edges by which a label is filled from M, knowing attributes
                in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
-*Once* holds because the labels of a path are disjoint, so a path fills a label (or those of an MIR)
-at most once, and the row is written per store and labels filled: if that one probe knows attributes
-in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where every ``y_e``
-is 0 or 1, and matters where flows are split: there ``y_e = 1/2`` on several edges is served by half
-a copy each. It is written for the sets ``A`` that some edge knows. An edge that probes an MIR
-counts as well, where the MIR's upkeep fills the label from the store by such attributes only
-(:mod:`fillings`). Where ``A`` are all attributes by which the label can be filled, the flows sum up
-to 1 (``z_M`` in the upkeep of ``M``): one of ``A`` has a copy in any case, whatever MIRs are kept.
+*Once* holds because the labels of a path are disjoint, so a path fills a label (or the labels of an
+MIR) at most once, and the row is written per store and labels filled: if that one probe knows
+attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where
+every ``y_e`` is 0 or 1, and matters where flows are split: there ``y_e = 1/2`` on several edges is
+served by half a copy each. It is written for the sets ``A`` that some edge knows. An edge that
+probes an MIR counts as well, where the MIR's upkeep fills the label from the store by such
+attributes only (:mod:`fillings`). Where ``A`` are all attributes by which the label can be filled,
+the flows sum up to 1 (``z_M`` in the upkeep of ``M``): one of ``A`` has a copy in any case,
+whatever MIRs are kept.
 
 Three things make the program smaller and not weaker. A step has a ``b_e`` only where no copy that
 it knows costs at most ``s_e``: else some optimal plan keeps that copy instead. An MIR with one
@@ -31,8 +32,8 @@ and p integral every flow decomposes into paths over used edges, which are probe
 order is a path; and upkeep recurses over strictly smaller MIRs, so it ends.
 
 An edge of one goal only needs no ``y_e``: its flow stands for it. That keeps the optimum, because
-with the remaining y, z and p fixed at integers what is left is one shortest path per goal (the
-flows of different goals no longer meet), which has an integral optimum.
+with the remaining y, z and p fixed at integers the rest is one shortest path per goal (the flows of
+different goals no longer meet), which has an integral optimum.
 
 Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out:
 a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on

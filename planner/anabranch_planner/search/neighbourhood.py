@@ -1,11 +1,10 @@
 """Re-optimising a few queries of a plan while the others stay as they are.
 
-Large-neighbourhood search with the integer program as the sub-solver. What the other queries pay
-for (steps, copies, intermediate results) is free to the few; their optimum is then found by the
-same passes as any problem's (a memory budget is checked afterwards). The new plan is never dearer,
-and the change is proportional to the neighbourhood, not to the number of queries: this is how one
-query is added to a thousand, and what is done beyond the size up to which the whole program is
-built.
+Large-neighbourhood search with the integer program as the sub-solver. Elements that the other
+queries pay for (steps, copies, intermediate results) are free to the few; the usual passes then
+find their optimum (a memory budget is checked afterwards). The new plan is never dearer, and the
+work is proportional to the neighbourhood, not to the number of queries: one query is added to a
+thousand in this way, and problems too large for the whole program are solved by it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Sharing:
                     self._edges[goal.name].add(e)
 
     def around(self, query: str, flows: int) -> list[str]:
-        """``query`` and those that can share most with it, up to so many flows."""
+        """``query`` and its best partners for sharing, with at most ``flows`` flows together."""
         shared: dict[str, int] = defaultdict(int)
         for e in self._edges[query]:
             for other in self._users[e]:
@@ -60,7 +59,9 @@ class Sharing:
 def nearest(
     queries: Collection[str], shared: Mapping[str, int], size: Mapping[str, int], flows: int
 ) -> list[str]:
-    """``queries`` and those of ``shared``, most shared first, up to so many flows together."""
+    """``queries`` and their partners in ``shared``, most shared first, with at most ``flows`` flows
+    together.
+    """
     chosen, total = sorted(queries), sum(size[query] for query in queries)
     for other in sorted(shared.keys() - set(queries), key=lambda q: (-shared[q], q)):
         total += size[other]

@@ -60,10 +60,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best plan of some components, the sum of their bounds, whether all are proven.
+    """The best plan of some components, the sum of their bounds, and whether all are proven
+    optimal.
 
-    ``copies`` are those that do not follow from the routes; ``trouble`` is what a solver that
-    failed says.
+    Attributes:
+        copies: copies that do not follow from the routes.
+        trouble: message of a failed solver; "": none failed.
     """
 
     routes: Routes

@@ -1,19 +1,19 @@
 """The optimisation problem as a graph of states, shared by all queries.
 
 A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
-started; an *edge* probes a store and leads to a larger state. Equal states of different queries
-are one node, because what a step costs and finds depends on the state and the store only. Where
-the tuples of ``r`` are told apart, each substream has states, edges and goals of its own. A
-*goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
-query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
+started; an *edge* probes a store and leads to a larger state. Equal states of different queries are
+one node, because what a step costs and finds depends on the state and the store only. Where the
+tuples of ``r`` are split, each substream has states, edges and goals of its own. A *goal* is a path
+that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every query ``K`` and,
+where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
 The paths of a goal are exactly the candidate probe orders of Algorithm 1, but states are at most
 as many as connected label sets, where orders are as many as permutations of them. Decorations
 never multiply: partition attributes belong to stores, and an edge only says which it knows.
 
 Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
-of edges and is built anew every epoch; within a query label sets are bit masks. Indices are given
-in order of first appearance over queries sorted by id, so equal input gives equal indices.
+of edges and is rebuilt every epoch; within a query label sets are bit masks. Indices are given in
+order of first appearance over queries sorted by id, so equal input gives equal indices.
 
 Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per
 start (cheapest next relation first) instead of the full graph; it is named in
@@ -132,11 +132,10 @@ class Graph:
         tail, head: per edge: the states before and after.
         size: per edge: how many relations are joined before the step.
         cost: the cost of the step to one partition (chi = 1).
-        spread: how much more it costs where it is broadcast.
-        known: those of the store's candidate partition attributes whose value the probing tuple
-            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 where stores are not
-            partitioned.
-        states: how many states there are.
+        spread: the additional cost of a broadcast.
+        known: mask of the store's candidate partition attributes whose value the probing tuple
+            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 without partitioning.
+        states: number of states.
     """
 
     subs: list[SubJoin] = field(default_factory=list)
@@ -173,18 +172,17 @@ class Problem:
     """The choices of an optimiser.
 
     Attributes:
-        goals: query goals first, then those of MIRs, smaller MIRs first.
+        goals: query goals first, then MIR goals, smaller MIRs first.
         mirs: every MIR that may be kept -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
         required: base stores that are kept in any case.
-        inserts: what one copy of a store costs.
+        inserts: cost of one copy of a store.
         reduced: queries that exceeded the cap.
         most_copies: of one store, or None.
-        most_mirs: how many of ``mirs`` a plan may keep, or None; ``paid_mirs``, which others keep,
-            do not count.
+        most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by others, do
+            not count.
         memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
-        extra_steps, extra_copies: what switching from the running plan is charged, for what
-            that plan does not have.
+        extra_steps, extra_copies: switching penalty of elements that the running plan lacks.
         given: whether there are only some copies of each store, and none may be added.
     """
 
@@ -310,10 +308,10 @@ def build_problem(
 class Builder:
     """A problem that grows: gives sub-joins, states and edges their indices, and keeps them.
 
-    What is added later changes nothing about what is there: an edge depends on its state and its
-    store, a store's candidate partition attributes are only ever added to, and none that is
-    added is one that an edge from before knows (:func:`candidates.joining_attributes` gives all
-    that an edge can know together with the query that the edge comes from).
+    Additions never change earlier entries: an edge depends on its state and its store, a store's
+    candidate partition attributes only grow, and no earlier edge knows an attribute added later
+    (:func:`candidates.joining_attributes` gives all that an edge can know together with the query
+    that the edge comes from).
     """
 
     def __init__(
@@ -326,8 +324,9 @@ class Builder:
     ) -> None:
         self.model = model
         self.there = there
-        #: Whether stores may have partition attributes. Those that are there have theirs, even in
-        #: a single partition.
+        #: Whether stores may have partition attributes. Existing stores keep theirs, even in a
+        #: single
+        #: partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
         #: Candidate partition attributes per store, and the bit of each.
@@ -424,7 +423,7 @@ class Builder:
         return {*scope.subs.values(), *scope.targets.values()}
 
     def query_goals(self, query: QueryId) -> list[Goal]:
-        """The goals of ``query``, without those of intermediate results."""
+        """The goals of ``query``, without the goals of intermediate results."""
         return self._query_goals[query]
 
     def upkeep(self, mir: Sub) -> list[Goal]:
@@ -432,7 +431,7 @@ class Builder:
         return self._upkeep[mir]
 
     def insert_price(self, store: Sub) -> float:
-        """What one copy of a store costs."""
+        """Cost of one copy of a store."""
         return self._insert(store)
 
     def is_kept(self, store: Sub) -> bool:
@@ -572,7 +571,7 @@ class _Scope:
         singles = [1 << i for i in range(len(self.labels))]
         self.sets = singles if sets is None else sets
         self.subs: dict[int, Sub] = {}
-        #: What may be probed: masks of stores -> the store's sub-join.
+        #: Stores that may be probed: mask of labels -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
         #: Stores, and attributes that the query joins them by.
         self.attributes: set[tuple[Sub, AttrRef]] = set()

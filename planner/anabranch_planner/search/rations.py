@@ -1,15 +1,15 @@
-"""Prices under rations: a step costs what the tuples take that are probed with.
+"""Prices under rations: a step costs only its share of tuples.
 
 A step of queries takes the largest ration of the goals behind it, a step that keeps an intermediate
 result takes every tuple, and a step that does both takes every tuple (``docs/semantics.md``,
-"Rations"). So a step's price depends on who goes over it, which the program's edges do not have:
-each is paid once, whoever does. Here an edge costs what the largest ration of the queries that
-may go over it takes. What upkeep takes beyond that is part of the price of keeping the
-intermediate result, as if it were kept by its cheapest orders.
+"Rations"). So a step's price depends on the goals that use it, while an edge of the program has one
+price. Here an edge costs the largest ration of the queries that may use it. The additional cost of
+upkeep is part of the price of keeping the intermediate result, as if it were kept by its cheapest
+orders.
 
-That is exact where upkeep goes by these orders, no two intermediate results share steps of them,
-and all queries that may share a step have one ration. Elsewhere it errs, so plans are compared by
-their exact prices (``cost.validate.priced``), which go by the orders that they have.
+That is exact if upkeep uses these orders, no two intermediate results share steps of them, and all
+queries that may share a step have one ration. Otherwise it is approximate, so plans are compared by
+the exact prices of their orders (``cost.validate.priced``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from anabranch_planner.search.routes import shortest
 
 
 def under_rations(problem: Problem, rations: Mapping[tuple[str, Label], float]) -> Problem:
-    """``problem`` with the prices of now.
+    """``problem`` with prices under ``rations``.
 
     Args:
-        rations: (query, label that arrives last) -> the share of its tuples that is probed with;
-            1 for those that are not named.
+        rations: (query, label that arrives last) -> the share of its tuples that probe; default 1.
     """
     graph = problem.graph
     taken: dict[EdgeId, float] = {}

@@ -91,8 +91,8 @@ def shortest(
 ) -> tuple[EdgeId, ...] | None:
     """The cheapest path of ``goal`` that probes no store in ``barred``; None if there is none.
 
-    What is ``paid`` already (more than zero times) is free. ``edges`` are those of the goal that
-    may be used (None: all), in the goal's order.
+    Edges that are ``paid`` already (more than zero times) are free. ``edges`` restricts the goal's
+    edges (None: all), in the goal's order.
 
     Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to
     the edge that is listed first.
@@ -121,8 +121,8 @@ def shortest(
 def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
     """Routes inside a choice: only ``edges``, probing no store in ``barred``.
 
-    Every state keeps one way in, whichever goal passes through it, so routes merge into trees.
-    A goal that may not take such a way (:attr:`Goal.limited`) goes by itself.
+    Every state keeps one incoming edge for all goals, so routes merge into trees. A goal that may
+    not take such an edge (:attr:`Goal.limited`) is routed separately.
     """
     graph = problem.graph
     roots = {goal.root for goal in problem.goals}

@@ -1,21 +1,21 @@
-"""Which values are set aside: those that intermediate results had better not keep.
+"""Excluded values: key values whose combinations an intermediate result costs more than it saves.
 
-An intermediate result ``M`` saves its probers the steps that it stands for, value by value, and
-costs a row per combination. What is frequent in two of its members and rare outside may fill its
-store for nothing. Of each value ``v`` of a key that all labels of a query are joined by,
+An intermediate result ``M`` saves its probers the steps that it replaces, value by value, and costs
+a row per combination. A value frequent in two of its members and rare outside may fill its store
+without use. For each value ``v`` of a key that joins all labels of a query,
 
     gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
-by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. If
-keeping those of positive gain only is worth more than keeping all and than keeping nothing, by more
-than the calls that it takes, the others are set aside: the tuples of all labels are told apart so.
-Then the program lets none of these probe an intermediate result by that key, nor keep ``M`` up
-(:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, that of most advantage.
+by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. If keeping
+only the values of positive gain beats both keeping all and keeping none, by more than the calls
+that it takes, the other values are excluded: the tuples of all labels are split accordingly, and
+the program lets no tuple with an excluded value probe an intermediate result by that key, nor
+maintain ``M`` (:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, the most advantageous.
 
-Bounds: queries of three to :data:`MOST_LABELS` labels with one key class over all of them, of which
-the first :data:`MOST_QUERIES` are looked at; results that another query shares are left as they are
-unless all of it has that key, too.
+Bounds: the first :data:`MOST_QUERIES` queries of three to :data:`MOST_LABELS` labels with one key
+class over all of them. Results shared with another query are excluded from this only if all of that
+query has the key, too.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ Costs = NDArray[np.float64]
 
 #: All sub-joins of a query are looked at.
 MOST_LABELS, MOST_QUERIES = 5, 8
-#: Share of a query's cost that has to be saved: each value is taken to go by its own best orders,
-#: of which there are only so many, and to be as frequent as it was.
+#: Minimum saving, as a share of a query's cost. The estimate assumes the best orders per value,
+#: although their number is limited, and unchanged frequencies.
 WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Values that an intermediate result had better not keep.
+    """Values that an intermediate result should exclude.
 
     Attributes:
-        starts: the labels of its query, and the attribute of each that has the key.
+        starts: the labels of its query, and the key attribute of each.
         hashes: of the values; sorted.
         saved: seconds per unit of time, against the better of keeping all and keeping nothing;
-            calls aside.
-        calls: what one more substream of each start costs.
-        least: what has to be saved at least, calls included.
+            without
+            calls.
+        calls: cost of one more substream of each start.
+        least: minimum saving, calls included.
     """
 
     starts: tuple[AttrRef, ...]
@@ -73,13 +74,13 @@ def set_aside(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[Substreams, ...]:
-    """``chosen`` and what is set aside besides, sorted.
+    """``chosen``, extended by excluded values; sorted.
 
     Args:
         starts: by a model in seconds.
-        most: substreams of a start.
-        earlier: how tuples are told apart now: what is set aside stays so unless other values save
-            more by :data:`WORTH`.
+        most: maximum number of substreams of a start.
+        earlier: the substreams in use: excluded values stay so unless other values save more by
+            :data:`WORTH`.
     """
     functions = {one.start: one for one in chosen}
     before = {
@@ -121,7 +122,7 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """What pays most for one query with one key; None: nothing pays."""
+    """The best exclusion for one query with one key; None: nothing pays."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -159,8 +160,8 @@ def _gain(
     model: CostModel,
     least: float,
 ) -> Costs | None:
-    """What keeping each value in ``mir`` saves, all others last; None: at most ``least``, even if
-    it were kept up for nothing.
+    """Saving per value of keeping it in ``mir``, all other values last; None: at most ``least``,
+    even without maintenance costs.
     """
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
@@ -182,16 +183,16 @@ def _leaving(
     worth: float,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """What it is best to leave out; None: nothing.
+    """The best set of values to exclude; None: none pays.
 
     Args:
-        worth: what has to be saved by other values than those ``before``.
+        worth: minimum saving of values other than ``before``.
     """
     calls = tuple(goals[ref.label].calls for ref in whole.members)
     against = max(float(gain.sum()), 0.0)
 
     def leaving(left: NDArray[np.bool_], least: float) -> Leaving:
-        # What is not known of is not told apart.
+        # Unlisted values can't be split off.
         saved = float(gain[:-1][~left].sum() + gain[-1]) - against
         values = tuple(hashes[left].tolist())
         return Leaving(whole.members, whole.type, values, saved, calls, least)
@@ -212,7 +213,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """``function`` that tells what is set aside apart as well; None: it goes by something else."""
+    """``function``, extended by excluded values; None: it splits by another attribute."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

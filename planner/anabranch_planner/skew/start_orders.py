@@ -1,12 +1,12 @@
-"""What the orders of a query from one of its starts cost, value by value.
+"""Costs of a query's orders from one of its starts, per value.
 
 A frequent value of a key has its own rates, rows and selectivities
 (:mod:`~anabranch_planner.cost.values`), and so its own cheapest order. Dynamic programming over the
-sets of labels that have been joined finds that of every value at once,
+sets of joined labels finds the cheapest order of every value at once,
 
     least(X) = min over the labels j of X of (least(X - j) + step(X - j, j)),
 
-and, from an intermediate result that is probed or kept up, what is left to do after it.
+and, after a probe or the maintenance of an intermediate result, the rest of the order.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ Costs = NDArray[np.float64]
 
 
 class Starts:
-    """The orders of starts, worked out once each.
+    """The orders of starts, each computed once.
 
     Attributes:
-        queries: those that are planned together. ``model``: of all tuples of each start.
+        queries: the queries planned together.
+        model: estimates over all tuples of each start.
     """
 
     def __init__(self, queries: Sequence[JoinQuery], model: CostModel) -> None:
@@ -41,7 +42,7 @@ class Starts:
         self._known: dict[tuple[QueryId, AttrRef, bytes], StartOrders] = {}
 
     def of(self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64]) -> StartOrders:
-        """Those of ``query`` from the label of ``key``, by the values of that."""
+        """Orders of ``query`` from the label of ``key``, by its values."""
         name = query.id, key, hashes.tobytes()
         found = self._known.get(name)
         if found is None:
@@ -119,8 +120,8 @@ class StartOrders:
     def _rates(
         self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], subs: SubJoins
     ) -> Costs:
-        """What is sent per unit of time over each set: of each value, and last of all values. NULL
-        is none: what has it as its key finds nothing by any order.
+        """Tuples sent per unit of time over each set of labels: per value, then all other values,
+        and last all together. NULL is excluded: tuples with a NULL key match nothing by any order.
         """
         values, columns = self._model.values, column_of_each(subs.of(query, self._sets[-1]), key)
         shares = {
@@ -138,14 +139,14 @@ class StartOrders:
         return found
 
     def cost(self, order: Sequence[Label]) -> Costs:
-        """What each value costs by ``order``."""
+        """Cost of each value by ``order``."""
         sets = [self._at[frozenset(order[:size])] for size in range(1, len(order) + 1)]
         steps = [self._steps[step] for step in pairwise(sets)]
         found: Costs = self._costs[steps, :-1].sum(axis=0)
         return found
 
     def least(self, through: Mir) -> Costs:
-        """What each value costs where ``through``, an intermediate result, may be probed, too."""
+        """Least cost of each value if the intermediate result ``through`` may be probed, too."""
         members = frozenset(through.members)
         probe, match = _prices(self._model, through.id)
         probed = {}
@@ -156,8 +157,9 @@ class StartOrders:
         return np.minimum(self.plain, self._to_the_end(probed))
 
     def upkeep(self, mir: Mir) -> Costs:
-        """What each value costs more where the start, a member of ``mir``, also completes that:
-        by the cheaper of one order that goes through it, and of an order of its own.
+        """Additional cost of each value if the start, a member of ``mir``, also completes it: the
+        cheaper of
+        one order through it and an order of its own.
         """
         inside = self._at[frozenset(mir.members)]
         own = self._least[inside]
@@ -167,7 +169,7 @@ class StartOrders:
         return self._grown(known)[len(self._sets) - 1][:-1]
 
     def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
-        """``known``, the costs of some sets, with the least of those that grow from them."""
+        """``known``, the costs of some sets, extended to the least costs of their supersets."""
         for after, heads in enumerate(self._before):
             for before in heads:
                 if before in known:
@@ -198,6 +200,6 @@ class StartOrders:
 
 
 def _prices(model: CostModel, store: MirId) -> tuple[float, float]:
-    """What a tuple costs that probes ``store``, and one that is found there."""
+    """Cost of a tuple that probes ``store``, and of a match in it."""
     call = model.price(0.0, 0.0, store)
     return model.price(1.0, 0.0, store) - call, model.price(0.0, 1.0, store) - call

@@ -1,21 +1,22 @@
-"""Which tuples of a start are told apart: values whose cheapest orders differ (PMJoin, section 4).
+"""Splitting a start into substreams: values whose cheapest orders differ (PMJoin, section 4).
 
 For a key attribute of a start, every frequent value has its own cheapest orders: one per query,
 over the relations' stores, by its own rates, rows and selectivities (:mod:`~..cost.values`).
-Values with equal orders are of one kind. Of these kinds at most so many are chosen that all values
-together cost least by the orders of the nearest, the calls of each further one included: exactly,
-among all selections. A start is told apart by the attribute that saves most, if that is worth it.
+Values with equal orders form a group. At most ``most`` groups of orders are chosen such that all
+values together cost least, each by the cheapest chosen group, including the calls of each further
+group: the exact optimum among all selections. A start is split by the attribute that saves most, if
+the saving is large enough.
 
-The integer program then chooses the orders of the substreams, shared ones and those over
+The integer program then chooses the orders of the substreams, shared ones and orders over
 intermediate results among them.
 
-A start that is told apart already stays as it is unless another way saves :data:`WORTH` more, so
-values do not move to and fro with the errors of their shares.
+A split start keeps its substreams unless another split saves :data:`WORTH` more, so values do not
+move to and fro with the errors of their shares.
 
 Caps: queries of more than :data:`MOST_LABELS` labels, starts beyond the :data:`MOST_STARTS` that
-send most, kinds beyond the :data:`MOST_KINDS` of most cost: they take the orders of other values. A
-start's choice is made for :data:`MOST_QUERIES` of its queries. Starts that save most are told apart
-first, until the orders to choose are half as many again, or :data:`MOST_MORE` more.
+send most, groups beyond the :data:`MOST_KINDS` of most cost: they take the orders of other values.
+A start's choice is made for :data:`MOST_QUERIES` of its queries. Starts that save most are split
+first, until the number of orders has grown by half, or by :data:`MOST_MORE`.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ WORTH = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a start is told apart, and what that saves.
+    """The substreams of a start, and their saving.
 
     Attributes:
-        before, after: cost of the start's orders per unit of time, all alike and told apart.
+        before, after: cost of the start's orders per unit of time, without and with the split.
     """
 
     function: Substreams
@@ -63,11 +64,11 @@ def choose(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[Choice, ...]:
-    """The starts that are told apart into two to ``most`` substreams, sorted.
+    """Choose the starts to split into two to ``most`` substreams, sorted.
 
     Args:
-        starts: by a model that charges calls, which only seconds do.
-        earlier: how tuples are told apart now.
+        starts: by a model that charges calls, as only the objective ``seconds`` does.
+        earlier: the substreams in use.
     """
     if most < 2:
         return ()
@@ -116,7 +117,7 @@ def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
 def _attributes(
     start: Label, queries: Sequence[JoinQuery], starts: Starts
 ) -> list[tuple[str, str]]:
-    """(attribute, key type) of ``start`` by which some query joins what has frequent values."""
+    """(attribute, key type) of ``start`` in joins with columns of known frequent values."""
     found = set()
     for query in queries:
         for key_class in query.classes:
@@ -145,7 +146,7 @@ def _divided(
     values = starts.model.values
     hashes = values.frequent(columns)
     goals = [starts.of(query, key, hashes) for query in queries]
-    # Those of each value, and those that are the cheapest for all together.
+    # The best orders of each value, and the cheapest for all together.
     orders: list[Orders] = sorted(set(zip(*(goal.best for goal in goals), strict=True)))
     prices = np.array(
         [sum(goal.cost(order) for goal, order in zip(goals, one, strict=True)) for one in orders]
@@ -176,10 +177,10 @@ def _divided(
 
 
 def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
-    """What the start costs where ``function`` tells its tuples apart, each kind by its best orders.
+    """Cost of the start under ``function``, each substream by its best orders.
 
     Args:
-        prices: kinds of orders x values; last all other values than ``hashes``.
+        prices: combinations of orders x values; last all other values than ``hashes``.
     """
     of = np.zeros(len(hashes) + 1, np.int64)
     for number, group in enumerate(function.groups, 1):

@@ -15,7 +15,7 @@ from anabranch_planner.solvers.interface import Request, Solution, Status
 
 _LOWER = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 _SECONDS = re.compile(r"^Time \(Wallclock seconds\):\s+(\S+)", re.MULTILINE)
-#: How far the bound in CBC's report may be above the true one: it has three decimals.
+#: Error of the bound in CBC's report, which has three decimals.
 PRINTED = 1e-3
 #: CBC skips points that are better than the best one by less than this.
 INCREMENT = 1e-5

@@ -107,7 +107,7 @@ def main() -> None:
     """Serve the process's standard input and output."""
     solver = Solver(sys.argv[1])
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What a solver prints must not get between the messages, nor may it read them.
+    # Output of a solver must not get between the messages, and its input must not take them.
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)

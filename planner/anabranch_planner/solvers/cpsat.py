@@ -1,6 +1,6 @@
 """CP-SAT of OR-Tools: a solver of integer programs.
 
-CP-SAT knows integers only; three things have to be made of them.
+CP-SAT supports integers only, which requires three conversions.
 
 *Costs* are multiplied by a power of two ``s`` and rounded down. Variables are not negative, so
 what CP-SAT minimises never exceeds ``s`` times the true costs at any point, and its proven bound
@@ -9,20 +9,20 @@ the scaled costs of all variables together stay below :data:`COSTS_UP_TO`: nothi
 no point loses more than ``sum(tops) / s`` of its costs, which is at most ``2**-44 * sum(tops)``
 of the sum of all costs. Costs that are integers lose nothing.
 
-*Rows* whose coefficients are integers stay as they are. Any other row is scaled in the same way
-and rounded such that it can only get weaker (terms of ``a · x >= l`` up, ``l`` down), so that
-bounds stay bounds. What is lost is below the feasibility tolerance by which every point is
-checked afterwards (:mod:`anabranch_planner.solvers.registry`).
+*Rows* whose coefficients are integers stay as they are. Any other row is scaled in the same way and
+rounded such that it can only get weaker (terms of ``a · x >= l`` up, ``l`` down), so that bounds
+stay bounds. The loss is below the feasibility tolerance by which every point is checked afterwards
+(:mod:`anabranch_planner.solvers.registry`).
 
 *Continuous variables* are restricted to integers. That loses nothing if some optimum is integral,
-and is the caller's to know; else the answer is that of the restricted program. It holds for the
-tight formulation: give everything that it declares integral (edges that goals have in common,
-kept results, copies) its optimal value. What is left, goal by goal, is to send 0 or 1 through a
-network without cycles whose capacities are integers. A broadcast ``b = max(0, f - sum p)`` of an
-edge is then 0 or that edge's flow ``f``, so costs are linear in the flow, and the cheapest flow is
-a shortest path. The rows over edges that probe one result do not cut that path off: it covers
-each label once, so it probes no result twice. The paper's formulation has no continuous variables.
-A variable whose top is no integer is refused.
+which the caller must ensure; otherwise the answer solves the restricted program. It holds for the
+tight formulation: give all variables declared integral (edges that goals share, kept results,
+copies) their optimal values. The rest, goal by goal, sends 0 or 1 through an acyclic network with
+integer capacities. A broadcast ``b = max(0, f - sum p)`` of an edge is then 0 or that edge's flow
+``f``, so costs are linear in the flow, and the cheapest flow is a shortest path. The rows over
+edges that probe one result do not cut that path off: it covers each label once, so it probes no
+result twice. The paper's formulation has no continuous variables. A variable with a fractional
+upper bound is rejected.
 """
 
 from __future__ import annotations

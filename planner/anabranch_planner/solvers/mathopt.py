@@ -1,4 +1,4 @@
-"""MathOpt of OR-Tools: a common front to several solvers, of which one is used."""
+"""MathOpt of OR-Tools: a common front to several solvers; anabranch uses one of them."""
 
 from __future__ import annotations
 

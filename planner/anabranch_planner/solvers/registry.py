@@ -42,7 +42,7 @@ from anabranch_planner.solvers.program import Program
 LOADING = 30.0
 #: Seconds after a request's time limit in which the child has to answer.
 GRACE = 5.0
-#: How far from an integer an integral variable may be.
+#: Maximum distance of an integral variable from an integer.
 TOLERANCE = 1e-6
 
 
@@ -281,7 +281,7 @@ class _Child:
         _kill(process)
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            # What a dead child did not read can't be flushed.
+            # Requests unread by a dead child can't be flushed.
             with suppress(OSError):
                 if pipe is not None:
                     pipe.close()

@@ -1,15 +1,16 @@
-"""Rows that every integral point of a program holds, and a fractional one breaks: zero-half cuts.
+"""Zero-half cuts: rows that every integral point of a program satisfies, and a fractional one
+breaks.
 
 Add up rows ``a x <= b`` with integral coefficients, and bounds of variables, such that the sum has
 even coefficients only and an odd right-hand side. Halve it: on the left there are integers, so the
-right can be rounded down. A point at which all that was added up is tight breaks the row by a half,
-and by half of the slack less where it is not.
+right can be rounded down. A point at which all added rows are tight breaks the row by a half, minus
+half of any slack.
 
 Which rows to add up is a question of parities: Gaussian elimination modulo 2, over the rows that
 are tight at the point and the variables that are fractional there. Variables at a bound cost
 nothing: where their coefficient is odd, the bound is added. The most fractional are eliminated
-first, and what is left may be made even by bounds as well, as long as their slack is small. Rows
-are added up only where they share a variable, so no cut is about parts that share none.
+first, and the remaining ones may be made even by bounds as well, as long as their slack is small.
+Rows are added up only if they share a variable, so no cut combines independent parts.
 
 Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
 Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55
@@ -48,7 +49,7 @@ class _Sum(NamedTuple):
 
 
 class _Point:
-    """A point of a program of which all variables are between 0 and 1."""
+    """A point of a program whose variables are all between 0 and 1."""
 
     def __init__(self, program: Program, values: NDArray[np.float64]) -> None:
         self.program = program
@@ -131,10 +132,10 @@ class _Point:
 
 
 def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[Row]:
-    """The ``most`` rows that cut off ``values`` deepest, of those that are found.
+    """The ``most`` rows found that cut off ``values`` deepest.
 
     Args:
-        program: of which every variable is integral at some optimum, and between 0 and 1.
+        program: every variable is integral at some optimum, and between 0 and 1.
     """
     point = _Point(program, values)
     depths: dict[Row, float] = {}

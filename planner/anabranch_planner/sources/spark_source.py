@@ -1,4 +1,4 @@
-"""A source of Spark's: the options that are ours, and expressions over its columns.
+"""Sources read by Spark: anabranch's own options, and expressions over the source's columns.
 
 Beside the options of the format itself a source may have:
 
@@ -8,9 +8,9 @@ Beside the options of the format itself a source may have:
   with ``payload`` also over ``data``, the parsed object. It is written in the language of queries.
 * ``schema``: the columns of the source, where they are neither the format's nor the stream's.
 
-Everything is parsed and type-checked here. Spark selects columns and casts them, which is rendered
-anew (``connectors.spark_text``): no text of a request reaches Spark's parser. All other expressions
-are evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
+Everything is parsed and type-checked here. Spark selects and casts columns by newly generated text
+(``connectors.spark_text``): no text of a request reaches Spark's parser. All other expressions are
+evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def spark_source(
         invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
     condition = f"({' OR '.join(invalid)})" if invalid else "false"
     if computed and known and not payload:
-        # In their order, for whoever looks at what arrived.
+        # In column order, for display of the arrived rows.
         shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
         inputs = shown | inputs
         arrived = f"CAST({quoted(CORRUPT)} AS binary)" if kept else "CAST(NULL AS binary)"
@@ -187,7 +187,7 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
 
 
 def _scope(own: Columns, data: Columns | None) -> Scope:
-    """The source's columns by their names, those of the parsed object by ``data.NAME``."""
+    """Scope of the source's columns by name, and of the parsed object's by ``data.NAME``."""
     visible = tuple(Shown(name, Column("", name, kind)) for name, kind in own)
     tables = {}
     if data is not None:

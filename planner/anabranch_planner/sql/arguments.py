@@ -1,10 +1,10 @@
-"""Arguments of each node type that the reader consumes; all others that are set are refused.
+"""Node arguments that the reader consumes; any other argument is rejected.
 
 The parser knows many more clauses than are supported and hangs them on nodes as arguments: a
-``LIMIT`` has ``limit_options`` where ``PERCENT`` was written. An unread argument would change the
-meaning of a statement without a word. So :data:`CONSUMED` lists what is read of each node type, and
-:func:`check_arguments` walks the whole tree. Node types that are not in the table are refused by
-the pass that meets them.
+``LIMIT`` has ``limit_options`` where ``PERCENT`` was written. An unread argument would silently
+change the meaning of a statement. So :data:`CONSUMED` lists the arguments read per node type, and
+:func:`check_arguments` walks the whole tree. Node types outside the table are rejected by the pass
+that meets them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a statement begins with: a query with SELECT or WITH. Anything else is refused here, since
-the parser would take it for an expression, or for a statement that registers nothing.
+"""First word of a statement, SELECT or WITH. Anything else is rejected here, since the parser would
+take it for an expression, or for a statement that registers nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 _QUERY = ("SELECT", "WITH")
-#: What else the parser knows how to read as a query.
+#: Other words at which the parser starts a query.
 _OTHERS = frozenset({"FROM", "VALUES", "TABLE"})
 SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 _ONLY_SELECT = "register only its SELECT; the query's sink says where the results go"

@@ -118,8 +118,8 @@ def _too_deep() -> QueryError:
 
 @contextmanager
 def spoken_of(spark: str, dialect: str) -> Iterator[None]:
-    """Let errors about ``spark``, made of a statement in ``dialect``, say so: their line and column
-    would point into a text that nobody has written.
+    """Add the translated text to errors about ``spark``, translated from ``dialect``: their line
+    and column refer to that text, not to the user's.
     """
     try:
         yield

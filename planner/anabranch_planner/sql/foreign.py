@@ -1,7 +1,7 @@
-"""What other engines write and Spark does not: names in double quotes, windows by other functions.
+"""Constructs of other engines that Spark lacks: names in double quotes, other window functions.
 
-They are looked for among the tokens, since the parser takes some of them for something else and
-stops at others. A remedy is in the statement's own words.
+The search is over tokens, since the parser misreads some of them and stops at others. Remedies
+quote the statement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WINDOWS: dict[str, tuple[int, int | None]] = {
     "SESSION": (0, None),
     "SESSION_WINDOW": (0, None),
 }
-#: Those that have no equal here.
+#: Functions without an equivalent here.
 _WITHOUT_EQUAL = {
     "CUMULATE": "windows do not grow here",
     "SESSION": "windows have a fixed length here",

@@ -1,8 +1,8 @@
-"""Types of expressions of another dialect, as far as they follow from streams and literals.
+"""Types of expressions of another dialect, inferred from streams and literals.
 
 Translation comes before names are looked up. A column's name means one of the streams that the
 statement mentions, or an alias in it, so its type is one of theirs; an unknown type is an empty
-answer, and whoever depends on it refuses.
+answer, on which dependent translations fail.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Types:
     """Types of the expressions of one statement.
 
     Args:
-        tree: the statement. streams: those that are registered. double_literals: whether ``1.5``
-            is a double.
+        tree: the statement.
+        streams: the registered streams, by name.
+        double_literals: whether ``1.5`` is a double; None: unknown.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ def place_of(token: Token) -> tuple[int, int]:
 
 
 def text_of(sql: str, first: Token, last: Token) -> str:
-    """What was written from ``first`` to ``last``, on one line."""
+    """The SQL text from ``first`` to ``last``, on one line."""
     return " ".join(sql[first.start : last.end + 1].split())
 
 
@@ -35,7 +35,7 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def arguments(sql: str, tokens: Sequence[Token], opening: int, end: int) -> tuple[str, ...]:
-    """What was written between the commas within the parentheses from ``opening`` to ``end``."""
+    """Texts of the arguments between the parentheses at token indices ``opening`` and ``end``."""
     found, depth, first = [], 0, opening + 1
     for index in range(opening + 1, end + 1):
         kind = tokens[index].token_type

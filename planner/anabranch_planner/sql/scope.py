@@ -1,12 +1,12 @@
 """Names to columns: aliases and columns are case-insensitive, as in Spark.
 
 A scope knows the *tables* of a FROM list, each with the columns that it shows, and the *visible*
-columns: those that ``*`` stands for and that an unqualified name may mean. ``JOIN ... USING (k)``
-moves the left ``k`` to the front and hides the right one.
+columns, which ``*`` expands to and unqualified names may mean. ``JOIN ... USING (k)`` moves the
+left ``k`` to the front and hides the right one.
 
 A table is a stream, or a query: the columns of a query are expressions over the streams that it
-reads, so whoever names one gets the expression, and no trace of the query is left. The streams of
-a query in FROM are called by its name and theirs, ``recent.orders``.
+reads, so a name resolves to the expression, and the query is inlined. A stream of a query in FROM
+has a qualified name, ``recent.orders``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LISTED = 20
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """What ``name`` was probably meant to be; None: nothing is like it."""
+    """The known name most similar to ``name``, in its own spelling; None: no similar name."""
     lowered = {k.lower(): k for k in sorted(set(known), key=lambda name: (name.lower(), name))}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
     return lowered[close[0]] if close else None
@@ -147,7 +147,7 @@ class Scope:
         )
 
     def common(self, other: Scope) -> tuple[str, ...]:
-        """The names of visible columns that both have: those of a NATURAL JOIN, in order."""
+        """Names of visible columns that both have, in order: the key of a NATURAL JOIN."""
         theirs = {c.name.lower() for c in other.visible}
         return tuple(c.name for c in self.visible if c.name.lower() in theirs)
 

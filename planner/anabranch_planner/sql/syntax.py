@@ -1,8 +1,8 @@
-"""SQL text to :class:`~anabranch_planner.sql.unresolved.Unresolved`; what is no join is refused.
+"""SQL text to :class:`~anabranch_planner.sql.unresolved.Unresolved`; only joins are accepted.
 
-Only the shape of the statement is looked at here; names and types are the business of later
-passes. Functions are kept as written (the parser's own rewriting of them is switched off), so
-that one place, ``functions.py``, decides what each of them means.
+This pass checks only the shape of the statement; later passes resolve names and types. Functions
+are kept as written (the parser's own rewriting of them is switched off), so that one place,
+``functions.py``, decides what each of them means.
 
 A query in FROM, written there or in WITH, becomes a source that is a query. One that is named
 several times is read once and shared, so the effort is bounded by the text; how many streams the
@@ -51,7 +51,7 @@ _PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
 _OPENING = re.compile(r"['\"`]|/\*")
 #: Quotes that are looked at, from the end.
 _OPENINGS = 200
-#: What makes an expression a statement that the parser takes.
+#: Prefix that makes an expression a statement for the parser.
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
 _LAST = "LEFT [SEMI | ANTI] JOINs come last, a RIGHT JOIN first among the whole statement's joins"
@@ -276,8 +276,11 @@ def _can_be_read(sql: str) -> bool:
 
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
-    """A query, wherever it stands; ``ctes`` are those that it may name, by lower-case name. Only a
-    whole statement may have post-join clauses.
+    """Parse a query at any depth.
+
+    Args:
+        ctes: queries that it may name, by lower-case name.
+        whole: whether it is the whole statement, which alone may have post-join clauses.
     """
     with at(statement):
         return _unresolved(_select(statement), ctes, whole=whole)
@@ -439,7 +442,7 @@ def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
     """
     ctes = {} if statement.post_join is None else statement.post_join.ctes
     found = _query(node, ctes, whole=True)
-    # Nobody asks for its columns by name.
+    # No name refers to its columns.
     items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
     return replace(found, items=(*items, *found.items[1:]))
 

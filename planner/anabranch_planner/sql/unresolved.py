@@ -22,9 +22,9 @@ class Source:
     """One entry of the FROM list.
 
     Attributes:
-        of: the stream's name, or the query whose rows it stands for.
-        alias: how the rest of the query calls it; None: what is inside keeps its own names
-            (parentheses around joins), or has none (a subquery that nobody named).
+        of: the stream's name, or a subquery.
+        alias: its name in the rest of the query; None: names inside are kept (parentheses around
+            joins), or there is no name (an unnamed subquery).
         using: the columns of its USING clause.
         natural: whether every name that both sides have is such a column.
         columns: names given to its columns in order; empty: they keep theirs.
@@ -68,8 +68,8 @@ class PostJoin:
     """The post-join clauses of a statement.
 
     Attributes:
-        group: what is grouped by; None: there is no GROUP BY. ``group_all``: GROUP BY ALL.
-        ctes: the queries that those within the clauses may name, by lower-case name.
+        group: the GROUP BY expressions; None: no GROUP BY. ``group_all``: GROUP BY ALL.
+        ctes: queries that subqueries of the clauses may name, by lower-case name.
     """
 
     distinct: bool = False
@@ -99,7 +99,7 @@ class OuterSide:
 class Unresolved:
     """A parsed query: sources in order, conditions (all must hold), select list.
 
-    No ``items``: parentheses around joins, which show what is inside as it is. Only a whole
+    No ``items``: parentheses around joins, which show all inner columns unchanged. Only a whole
     statement has ``post_join`` clauses, or ``outer`` joins.
     """
 

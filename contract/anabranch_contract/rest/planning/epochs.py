@@ -14,26 +14,25 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 
 class PublishedEpoch(Closed, PlanFigures):
-    """One published epoch: what was decided, on what grounds, at what cost. It never changes, but
-    for what is worked out after publication where there are many queries.
+    """One published epoch: decisions, reasons and cost. It is immutable, except for figures that
+    are computed after publication if there are many queries.
 
     Attributes:
-        statistics_epoch: the epoch whose statistics were used; None: nothing was measured yet.
+        statistics_epoch: the epoch whose statistics were used; None: no measurements yet.
         assumed: relations whose cardinality was unknown, so that the cost model assumed one.
-        estimated: relations that were new, so that their share of a sample of their stream was
-            taken -> that share.
-        ahead: what was forecast of the next period; None: nothing, costs are of all history.
-        fallback: empty, or why the plan is not what the chosen optimiser would have given.
+        estimated: new relation -> its share of a sample of its stream, used as its selectivity.
+        ahead: the forecast of the next period; None: none, costs are of all history.
+        fallback: empty, or the reason why the chosen optimiser did not make the plan.
         rejected: queries that could not be planned for this epoch.
-        switching_cost: what changing to this plan from the epoch before was charged, beside
+        switching_cost: penalty for changing to this plan from the epoch before, in addition to
             ``cost``; ``bound`` and ``gap`` are of both together.
-        shares, diff, reasons: who costs what, what changes against the epoch published before,
-            and why. ``diff_reason`` says why ``diff`` is None. ``shares`` are None until they are
-            worked out, and without queries, with the reason in their note, where that failed.
-        explained: whether these and the costs apart (``individual_cost``, ``shared_cost``) are
-            worked out.
-        same_as: the epoch before whose plan and rules these are, as nothing has changed since;
-            None: this plan is its own.
+        shares, diff, reasons: cost shares of queries, changes from the epoch published before, and
+            their reasons. ``diff_reason`` says why ``diff`` is None. ``shares`` are None until they
+            are computed; after a failure they have no queries, and the reason in their note.
+        explained: whether these and the standalone costs (``individual_cost``, ``shared_cost``) are
+            computed.
+        same_as: the earlier epoch with the same plan and rules, as nothing has changed since; None:
+            the plan is new.
     """
 
     epoch: int
@@ -77,11 +76,11 @@ class ChangeCounts(Document):
 
 
 class KeptSummary(PlanFigures):
-    """What is kept of an epoch for lists, beside its record.
+    """Summary of an epoch for lists, stored besides its record.
 
     Attributes:
-        plan: a digest of the queries, the steps and the stores: equal ones are the same plan.
-        changes: against the epoch published before; None: there is nothing to compare with.
+        plan: a digest of the queries, the steps and the stores; equal for equal plans.
+        changes: from the epoch published before; None: there is none.
     """
 
     epoch: int
@@ -110,12 +109,12 @@ class EpochList(Document):
 
 
 class EpochDiffOut(Document):
-    """How the plan of one published epoch differs from that of another (``diff.epoch``), and why
-    it has what it has.
+    """Difference between the plans of one published epoch and of another (``diff.epoch``), with
+    reasons.
 
-    ``diff`` is null where the steps of one of the two are not known, as ``diff_reason`` says then.
+    ``diff`` is null if the steps of one of the two are unknown; ``diff_reason`` says why.
     ``queries_added`` are in the plan of ``epoch`` only, ``queries_removed`` in the other.
-    ``settings`` maps what was planned by other settings to both values. ``reasons`` are those of
+    ``settings`` maps each setting with different values to both values. ``reasons`` belong to
     ``epoch``, as of its publication.
     """
 
@@ -132,10 +131,10 @@ class RationingOut(Document):
     """How the runtime rations probes.
 
     ``budget`` is the share of rationed probes' CPU time that the next batch may take. ``needed`` is
-    the time that all of the work would take, as a share of the time that there is; above 1 the
-    machine is too slow for its input (0: not known). ``overloaded``: the last batch withheld
-    something. ``latency``: seconds that are promised. ``owed``: batches of which withheld results
-    are still to be made good.
+    the time of all work without rations, as a share of the available time; above 1 the machine is
+    too slow for its input (0: unknown). ``overloaded``: the last batch withheld results.
+    ``latency``: promised seconds. ``owed``: number of batches with withheld results still to be
+    made good.
     """
 
     policy: Open[Overload]
@@ -147,16 +146,19 @@ class RationingOut(Document):
 
 
 class RuntimeOut(Document):
-    """How far the runtime is, as far as the service relays it.
+    """Progress of the runtime, as reported to the service.
 
-    ``state`` is the last that was heard of it; where there is no heartbeat that is ``stale``.
-    ``backfill`` maps stores whose past is being computed to the part that is done.
-    ``waiting_tuples`` (about) have arrived and were not read yet, of streams that the runtime reads
-    itself; of these the next batch brings ``row_limit`` (null: any number). ``private_bytes`` is
-    what the last batch's tasks took of memory for themselves, ``memory_limit`` what that should
-    stay below (null: any number). ``unread_pieces`` maps streams to how many parts of their input
-    could not be read, ``source_errors`` maps streams that can't be read at present to
-    the reason.
+    ``state`` is the last reported one; without a heartbeat it is ``stale``. ``backfill`` maps
+    stores
+    whose past is being computed to the completed share. ``waiting_tuples`` (approximate) have
+    arrived
+    but are unread, for streams that the runtime reads itself; the next batch reads ``row_limit`` of
+    them (null: no limit). ``private_bytes`` is the private memory of the last batch's tasks,
+    ``memory_limit`` its upper limit (null: no limit). ``unread_pieces`` maps streams to the number
+    of
+    unreadable parts of their input, ``source_errors`` maps streams that can't be read at present to
+    the
+    reason.
     """
 
     state: str
@@ -201,9 +203,9 @@ class SavingOut(Document):
 
 
 class CurrentEpoch(Document):
-    """The epoch that the runtime is in, and the published one whose rules it goes by.
+    """The running epoch, and the published epoch whose rules it uses.
 
-    ``saving`` is null as long as nothing can be estimated.
+    ``saving`` is null until it can be estimated.
     """
 
     running: int
@@ -273,5 +275,5 @@ class HeldPlanOut(Document):
     waiting: list[str]
     cost_before: float | None
     cost_after: float | None
-    note: str = Field(description="What became of a plan that was approved before; often empty.")
+    note: str = Field(description="Outcome of the plan approved before; often empty.")
     change: EpochDiffOut

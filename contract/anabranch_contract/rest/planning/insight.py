@@ -11,11 +11,11 @@ class ShareRecord(Closed):
     """Cost shares of one query in a plan, by each method (``docs/what-if.md``).
 
     Attributes:
-        standalone: its own optimum, planned alone; None where that is unknown.
-        marginal: what the plan costs less without what only this query needs.
-        shapley: every step's and store's cost split equally among those that need it.
-        proportional: the plan's cost in the ratio of ``standalone``.
-        part: what the plan would cost for this query alone.
+        standalone: cost of its own optimum, planned alone; None: unknown.
+        marginal: saving if the elements that only this query needs are removed.
+        shapley: every step's and store's cost split equally among the queries that need it.
+        proportional: the plan's cost split in the ratio of ``standalone``.
+        part: the plan's cost for this query alone.
     """
 
     query: str
@@ -91,10 +91,11 @@ class DiffRecord(Closed):
 
     Attributes:
         epoch: the published epoch.
-        cost_before: what its plan would cost now; None if that can't be estimated any more.
-            ``cost_after`` is None likewise, where two published epochs are compared.
+        cost_before: cost of its plan under the new statistics; None if it can't be estimated any
+            more. ``cost_after`` may be None for the same reason if two published epochs are
+            compared.
         totals: of all entries of each kind.
-        omitted: entries that are left out to bound the answer.
+        omitted: number of entries left out to bound the answer.
     """
 
     epoch: int
@@ -138,7 +139,7 @@ class ReasonTotalsRecord(Closed):
 
 
 class ReasonsRecord(Closed):
-    """Why what is shared and kept was worth it, greatest savings first."""
+    """Savings by shared elements and kept intermediate results, greatest first."""
 
     shared: list[SharedReasonRecord]
     kept: list[KeptReasonRecord]

@@ -30,11 +30,11 @@ class PlanNodeOut(Document):
 
 
 class PlanLinkOut(Document):
-    """What goes from one node to another.
+    """Tuples sent from one node to another.
 
-    ``tuples_per_second`` begin there, or match what is stored there, on the way to ``target``.
-    ``cpu`` is CPU seconds per second for these probes; of a step that several targets share each
-    has an equal part. ``shared`` is the number of targets that the most shared step has.
+    ``tuples_per_second`` begin at the source, or match its stored rows, on the way to ``target``.
+    ``cpu`` is CPU seconds per second for these probes; a step shared by several targets is split
+    equally among them. ``shared`` is the number of targets of the most shared step.
     """
 
     source: str

@@ -40,11 +40,11 @@ class ExplainIn(Closed):
 
 
 class DryRunIn(AssumedSettings):
-    """A plan that is requested, not published.
+    """A plan to compute without publishing it.
 
-    Queries in ``add`` join, those in ``drop`` leave what is registered now. ``statistics`` maps
-    relations (or streams, meaning all their relations) to cardinalities and overrides what was
-    measured; so do ``distinct`` and ``selectivity``.
+    Queries in ``add`` are added to the registered ones, queries in ``drop`` removed. ``statistics``
+    maps relations (or streams, meaning all their relations) to cardinalities and overrides
+    measurements; so do ``distinct`` and ``selectivity``.
     """
 
     model_config = examples(
@@ -102,12 +102,12 @@ class CostRangeOut(Document):
 
 
 class AheadRecord(Document):
-    """What the next period brings, by which a plan is priced.
+    """Forecast of the next period, by which a plan is priced.
 
     Attributes:
         period: its length, in units of the history: an epoch's batches over all so far.
-        arrivals: relation -> tuples forecast. Of other relations the history's rate is taken.
-        periods: of how many measured periods they are forecast.
+        arrivals: relation -> forecast tuples. Other relations keep the history's rate.
+        periods: number of measured periods behind the forecast.
     """
 
     period: float
@@ -177,11 +177,10 @@ class PlanFigures(Document):
 
 
 class EffectOut(Document):
-    """What of a query's results is expected to be kept before and after a change of plan.
+    """Expected completeness of a query's results before and after a change of plan.
 
-    ``before`` is null of a query that would be added, ``after`` of one that would be dropped.
-    ``floor`` is the completeness that it needs, null: it has said nothing; ``floor_broken`` whether
-    ``after`` is less.
+    ``before`` is null for an added query, ``after`` for a dropped one. ``floor`` is the required
+    completeness (null: none is set), ``floor_broken`` whether ``after`` is less.
     """
 
     query: str
@@ -192,12 +191,13 @@ class EffectOut(Document):
 
 
 class EffectsOut(Document):
-    """What a change of plan would do to the queries that may be rationed, those that lose most
-    first.
+    """Effects of a change of plan on the queries that may be rationed, greatest loss first.
 
-    ``budget`` is the present share of rationed probes' CPU time, ``budget_after`` the share of what
-    they would take then that the same time is. ``omitted``: queries that are left out to bound the
-    answer.
+    ``budget`` is the present share of rationed probes' CPU time, ``budget_after`` the share that
+    the
+    same time is of their CPU time after the change. ``omitted``: number of queries left out to
+    bound
+    the answer.
     """
 
     budget: float
@@ -268,11 +268,11 @@ class MultiJoinOut(Document):
 
 
 class ExplainOut(Document):
-    """The plans of a statement, and its cost as a query beside those that run.
+    """The plans of a statement, and its additional cost as a query.
 
     ``refused`` says why it can't run continuously; then there is no ``plan``, and ``before`` and
-    ``after`` are its joins alone. ``added_cost`` is the difference that it makes to what is
-    registered.
+    ``after`` cover only its joins. ``added_cost`` is the cost that it adds to the registered
+    queries.
     """
 
     sql: str

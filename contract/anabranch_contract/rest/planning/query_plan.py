@@ -10,9 +10,9 @@ from anabranch_contract.rest.documents import Document
 class PathStepOut(Document):
     """A step of a probe path.
 
-    ``label`` and ``detail`` name what is probed, ``aliases`` the aliases of the query that it
-    brings. ``asks`` names what is asked for before: a tuple for which that is not there is dropped.
-    ``tuples_per_second`` are there after it. ``cpu`` is CPU seconds per second for all its users,
+    ``label`` and ``detail`` name the probed store, ``aliases`` the query's aliases that it adds.
+    ``asks`` names the look-ahead filters before it: a tuple without a match there is dropped.
+    ``tuples_per_second`` leave the step. ``cpu`` is CPU seconds per second for all its users,
     ``shared`` the other registered queries among them.
     """
 
@@ -34,13 +34,17 @@ class SubstreamValueOut(Document):
 
 
 class SubstreamOut(Document):
-    """Some of the tuples of an alias, which take paths of their own.
+    """A substream of an alias, with paths of its own.
 
-    ``number`` is what ``ProbePathOut.substreams`` names. ``share`` of the arriving tuples and
-    ``cost`` are what was expected when the epoch was planned; ``otherwise`` is the cost of the same
-    tuples by the paths of the others. ``same_as``: the first substream with the same paths.
-    ``aside``: intermediate results that are probed by the attribute need not keep its values.
-    ``nulls``: the share of arriving tuples that have no value, where it is this one that has them.
+    ``number`` is as in ``ProbePathOut.substreams``. ``share`` of the arriving tuples and ``cost``
+    are
+    the expectations at planning; ``otherwise`` is the cost of the same tuples by the first
+    substream's
+    paths. ``same_as``: the first substream with the same paths. ``aside``: intermediate results
+    that
+    are probed by the attribute may exclude its values. ``nulls``: the share of arriving tuples
+    without
+    a value, if this substream has them.
     """
 
     number: int
@@ -55,7 +59,7 @@ class SubstreamOut(Document):
 
 
 class DividedOut(Document):
-    """An alias whose tuples are told apart by the values of ``attribute``."""
+    """An alias whose tuples are split into substreams by the values of ``attribute``."""
 
     alias: str
     attribute: str
@@ -63,12 +67,12 @@ class DividedOut(Document):
 
 
 class ProbePathOut(Document):
-    """The way of a tuple that arrives last: what it probes, in this order.
+    """Probe order of a tuple that arrives last: the stores that it probes, in order.
 
-    ``substreams`` are the numbers of those that take it; empty: all tuples do.
+    ``substreams`` are the numbers of the substreams that take it; empty: all tuples.
 
     ``keeps`` names the intermediate result that the path maintains, which the query probes; it is
-    null of a path that ends in the query's own results. ``left``: it gives the left rows of an
+    null of a path that ends in the query's own results. ``left``: it produces the left rows of an
     outer join.
     """
 
@@ -94,16 +98,20 @@ class UsedStoreOut(Document):
 
 
 class QueryPlanOut(Document):
-    """What runs for one query, and its part of what that takes.
+    """The running plan of one query, and its share of the resources.
 
     Steps and stores that several queries need count for each in equal parts: ``cpu`` (CPU seconds
-    per second, with what its results take) and ``state_bytes`` add up to the totals over all
-    queries, ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest periods, with everything
-    that rations withheld; before anything is ``measured`` they are 0.
+    per
+    second, including its results) and ``state_bytes`` add up to the totals over all queries,
+    ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest periods and include tuples
+    withheld
+    by rations; until ``measured`` they are 0.
 
-    ``waiting_seconds`` is how long the oldest row of its streams has waited to be read (null: not
-    known, as of sources that Spark reads), ``batch_seconds`` how long the last batch took. A row's
-    results are committed after about the sum of both.
+    ``waiting_seconds`` is how long the oldest row of its streams has waited to be read (null:
+    unknown,
+    e.g. for sources that Spark reads), ``batch_seconds`` how long the last batch took. A row's
+    results
+    are committed after about the sum of both.
     """
 
     epoch: int

@@ -40,21 +40,21 @@ class GainRecord(Closed):
 
 
 class RevisionRecord(Closed):
-    """A revision as it was published.
+    """A published revision of a ruleset.
 
     Attributes:
         epoch: whose ruleset is revised. ``revision``: its number. ``revises``: the number of the
             one before; 0: the ruleset with which the epoch began.
         next_batch: the first batch after the measurements that it answers.
         cost, running_cost: of the plan, and of the one that ran, under the same statistics.
-        predicted: the share of ``running_cost`` that is saved.
+        predicted: the expected saving, as a share of ``running_cost``.
         closed: stores of intermediate results that are no longer kept.
-        unindexed: stores that are probed by a key that they have no index for, and that key.
-        drifted: what had changed at once, for which reason the measurements that it answers came
-            early, at most ten of it; empty: they came at a period's end.
-        measured: once two periods have gone by its orders; None before.
+        unindexed: stores probed by a key without an index, with the key.
+        drifted: at most ten sudden changes that caused the early measurements that it answers;
+            empty: the measurements came at a period's end.
+        measured: after two periods with its orders; None before.
         undoes: for ``taken-back`` the measured effect of the orders that it replaces.
-        rationed: whether both costs are those under the rations that were in force.
+        rationed: whether both costs are under the rations in force.
     """
 
     epoch: int

@@ -47,10 +47,10 @@ class StepForecastOut(Document):
 class StepSeriesOut(Document):
     """A step from ``head`` to ``target``, period by period; null where nothing probed.
 
-    ``hit_ratio`` is the share of the probing tuples that found a match (gamma of dpPick),
-    ``matches_per_hit`` the matches of each that did (mu), ``cpu_microseconds`` the workers' time
-    per probing tuple. ``part`` names the tuples that were counted: some substreams of a start, or
-    those that a look-ahead has left; empty: all.
+    ``hit_ratio`` is the share of the probing tuples with a match (gamma of dpPick),
+    ``matches_per_hit`` the mean matches of each of these (mu), ``cpu_microseconds`` the workers'
+    time per probing tuple. ``part`` names the counted tuples: some substreams of a start, or tuples
+    that pass a look-ahead filter; empty: all.
     """
 
     joined: str
@@ -77,7 +77,7 @@ class SeriesOut(Document):
     """Measurements of the newest periods, oldest first; every list has one entry per period.
 
     ``relations`` has the tuples per second of wall time that arrived, after the local filter.
-    ``forecasts`` has what is expected of them; null, as those of steps, where it was not asked for.
+    ``forecasts`` has their forecasts; these and the forecasts of steps are null unless requested.
     """
 
     periods: list[PeriodOut]
@@ -88,15 +88,15 @@ class SeriesOut(Document):
 
 
 class HistoryPointOut(Document):
-    """What a minute that ended ``at`` has brought."""
+    """Figures of the minute that ended ``at``."""
 
     at: Time
     batch_seconds: float | None = Field(
         description="That a batch took on average; null: none was committed."
     )
     rate: float | None = Field(
-        description="Rows per second of the stream, or results per second of the query, that was "
-        "asked for; null: none was."
+        description="Rows per second of the requested stream, or results per second of the "
+        "requested query; null: no stream or query was requested."
     )
 
 

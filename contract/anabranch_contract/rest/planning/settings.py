@@ -136,7 +136,7 @@ def nullable(name: str) -> bool:
 
 
 def _changes(*names: str) -> Callable[[_Body], _Body]:
-    """Add ``names`` (all if none) of the settings to a body, each of which may be left out."""
+    """Add the named settings (all if none) to a body as optional fields."""
 
     def field(name: str) -> tuple[Any, FieldInfo]:
         whole = PlanningSettings.model_fields[name]

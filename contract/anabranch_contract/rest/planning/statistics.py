@@ -71,12 +71,13 @@ class StoreStatisticsOut(Document):
 
 class EdgeStatisticsOut(Document):
     """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
-    ``hits`` agree in their keys; ``matches`` are all that were found, by ``found`` of ``probes``.
-    ``sent`` is how many tuples went to other hosts in order to probe there, in ``sent_bytes``;
-    ``predicted_sent`` and ``predicted_sent_bytes`` are what the epoch's plan expected of as many
-    batches (null: nothing, e.g. because it was planned for one host). ``asked`` is for how many
-    tuples it was asked ahead if later probes find anything; those that were ``dropped`` are none of
-    ``probes``.
+    ``hits``
+    have equal keys; ``matches`` counts all matches, ``found`` the ``probes`` with at least one.
+    ``sent`` is the number of tuples sent to other hosts for probing, in ``sent_bytes``;
+    ``predicted_sent`` and ``predicted_sent_bytes`` are the plan's expectations for as many batches
+    (null: none, e.g. because it was planned for one host). ``asked`` tuples were tested by
+    look-ahead
+    filters; ``dropped`` ones are not in ``probes``.
     """
 
     probes: int

@@ -7,13 +7,13 @@
 
 ``sent`` tuples probe a store and make ``made`` tuples; ``looks`` are the segments of a partition
 that one of them looks into. A broadcast looks into all partitions, but finds each match once.
-``crossing`` are the bytes that go to other hosts (:mod:`anabranch_planner.cost.exchange`).
-dpPick has ``alpha_q * f(kappa)`` for the probe and ``alpha_m`` for the match (Eq. 8); ``call`` and
-``write`` are what a batch costs however small it is. A stored row is rewritten by ``rewrites``
-merges, of which there are ``merges`` per write (:mod:`anabranch_contract.protocol.merging`).
+``crossing`` are the bytes that go to other hosts (:mod:`anabranch_planner.cost.exchange`). dpPick
+has ``alpha_q * f(kappa)`` for the probe and ``alpha_m`` for the match (Eq. 8); ``call`` and
+``write`` are the fixed cost of a batch. A stored row is rewritten by ``rewrites`` merges, and each
+write causes ``merges`` of them (:mod:`anabranch_contract.protocol.merging`).
 
-An objective in seconds has to be linear in steps and copies. So it leaves out what depends on a
-whole plan: waiting for the other tasks at each level, and results, which every plan writes alike.
+An objective in seconds has to be linear in steps and copies. So it leaves out costs of a whole
+plan: waiting for the other tasks at each level, and results, which every plan writes equally.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""Cost constants that fit what tasks have reported.
+"""Cost constants fitted to the CPU times that tasks report.
 
 The CPU time of a step in a period is ``call * calls + probe * probes + look * looked + match *
 matches``, that of inserts ``write * writes + row * rows``, that of merges ``merge * merges +
-rewrite * rows``. The constants are those of least squared errors among all that are not negative,
-where
+rewrite * rows``. The constants minimise squared errors subject to being non-negative, where
 
-* each error counts relative to what was measured, by its share of all CPU time: a long period is
-  as well explained as a short one, and what takes no time does not matter;
-* how the constants that were known before compare with each other counts a little, too (ridge
-  regression): batches of equal size do not tell calls from probes, and of what no step has done
-  nothing has been measured.
+* each error counts relative to the measured time, weighted by its share of all CPU time: long and
+  short periods are fitted equally well, and negligible operations do not matter;
+* the ratios of the earlier constants have a small weight, too (ridge regression): batches of equal
+  size do not separate calls from probes, and operations that no step has done are not measured.
 
-With so few constants, the best among those that are not negative is found by trying which of them
-are zero.
+With so few constants, the best non-negative solution is found by trying every set of zeros.
 """
 
 from __future__ import annotations
@@ -41,13 +38,12 @@ def fit(
     merges: Sequence[Writes],
     known: CostConstants,
 ) -> CostConstants:
-    """The constants that explain these measurements best; all else as ``known``.
+    """Constants with the least error over these measurements; unmeasured ones as in ``known``.
 
     Args:
-        steps: of one step and period each; those without calls or CPU
-            time are left out.
-        inserts, merges: of one period each; likewise.
-        known: what the constants are taken to be before.
+        steps: one entry per step and period; entries without calls or CPU time are ignored.
+        inserts, merges: one entry per period; entries without counts or CPU time are ignored.
+        known: the constants before the fit.
     """
     probing = [s for s in steps if s.calls > 0 and s.seconds > 0]
     parts = [

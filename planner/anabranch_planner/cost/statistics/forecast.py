@@ -1,4 +1,4 @@
-"""The partners that tuples of the next period meet: rows that are held now, and rows yet to come.
+"""Partners of the tuples of the next period: rows held now, and rows still to arrive.
 
 **Setting.** The next period is [0, 1]. In it ``a_j`` tuples of relation ``j`` arrive, evenly.
 ``n_j(x)`` rows of it that are held when it begins are at most ``x`` old. In event time the period
@@ -15,12 +15,11 @@ that the tuples of ``i`` complete in the period are
 
     P_i(X) = f(X) * a_i * integral over t in [0, 1] of  product over j != i of  W_j(t).
 
-**The integral.** ``W_j`` is linear between the break points ``gap_j``, ``reach_j``,
-``gap_j - past_j`` and ``reach_j - past_j``, and continuous. Between neighbouring break points a
-factor is ``w (1 - s) + w' s`` with ``s`` from 0 to 1, ``w`` and ``w'`` being its values at the
-ends, so the product of ``m`` factors is a sum of terms ``c_k s^k (1 - s)^(m - k)`` with positive
-``c_k``, each of which has the integral ``c_k / ((m + 1) * binomial(m, k))``. It is exact, and
-nothing cancels.
+**The integral.** ``W_j`` is linear between the break points ``gap_j``, ``reach_j``, ``gap_j -
+past_j`` and ``reach_j - past_j``, and continuous. Between neighbouring break points a factor is ``w
+(1 - s) + w' s`` with ``s`` from 0 to 1, ``w`` and ``w'`` being its values at the ends, so the
+product of ``m`` factors is a sum of terms ``c_k s^k (1 - s)^(m - k)`` with positive ``c_k`` and the
+integrals ``c_k / ((m + 1) * binomial(m, k))``. It is exact, and nothing cancels.
 
 **Special cases.** Nothing held and ``E`` as long as the history: the shares of
 :mod:`~anabranch_planner.cost.timing`, which takes all of history for such a period. Windows that
@@ -47,8 +46,8 @@ class Supply:
         arriving: rows that the period brings.
         span: microseconds over which the held rows are spread; None: unknown, each row is within
             reach whatever the bounds are.
-        recent: (microseconds, held rows that are at most so old), ascending: what is known of how
-            they are spread. Between these points, and from 0 and to the oldest, evenly.
+        recent: (microseconds, held rows at most that old), ascending: the age profile, linear
+            between these points, from 0, and to the oldest row.
     """
 
     held: float

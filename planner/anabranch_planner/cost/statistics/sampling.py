@@ -278,7 +278,9 @@ class SampledStatistics:
         return max(expected, 1.0)
 
     def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Those of ``base``, else the stream's, as if the filter knew nothing of the attribute."""
+        """Frequent values in ``base``, else of the stream, as if the filter were independent of the
+        attribute.
+        """
         known = self.base.frequent(relation, attribute)
         if known is not None or relation not in self.shares:
             return known

@@ -16,17 +16,17 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What the next period is expected to bring.
+    """Forecast of the next period: arrivals, ages and stored rows per relation.
 
     Attributes:
         length: of the period, in units of the history over which the statistics count.
-        arrivals: relation -> its tuples in the period, after its local filter. A relation that is
-            not listed brings what it did in the history: ``length`` times its cardinality.
-        recent: relation -> (age in units of the history, its tuples that are at most so old),
-            ascending; before that they are spread evenly over the rest of the history.
-        periods: of how many measured periods the arrivals are forecasts.
-        held: relation -> its rows that are stored, where that is known: its store may be younger
-            than the history. Otherwise all of the history is.
+        arrivals: relation -> its tuples in the period, after its local filter. Default: the rate of
+            the history, ``length`` times its cardinality.
+        recent: relation -> (age in units of the history, tuples at most that old), ascending; older
+            tuples are spread evenly over the rest of the history.
+        periods: number of measured periods behind the forecasts.
+        held: relation -> its stored rows, where known: a store may be younger than the history.
+            Default: all tuples of the history.
 
     Raises:
         StatisticsError: the length is no finite number above 0.
@@ -70,7 +70,9 @@ class Statistics(Protocol):
         """Measured steps between sub-joins; empty: none."""
 
     def ahead(self) -> Ahead | None:
-        """What the next period brings; None: what the history brought, begun with empty stores."""
+        """Forecast of the next period; None: the rates of the history, starting with empty
+        stores.
+        """
 
     def constants(self) -> CostConstants | None:
         """CPU time per operation."""

@@ -1,12 +1,11 @@
-"""Statistics that hold still: a figure that has hardly moved is taken as it was.
+"""Statistics with hysteresis: a figure keeps its value until it has moved by a tolerance.
 
-Measurements are never twice the same, and a plan that follows each of them is made anew for
-nothing. A figure therefore keeps its value until the newest measurement differs from it by more
-than a tolerance (relative to it), and takes that measurement then. So it is never further than the
-tolerance from what was measured, however many epochs have passed. Counts have an error by
-themselves, which is about their square root: one that differs by no more than twice that, beside
-the tolerance, has not moved. Otherwise a stream that brings two tuples where it brought one had
-everything planned anew that reads it.
+Measurements never repeat exactly, and replanning after each of them would be wasted. A figure
+therefore keeps its value until the newest measurement differs from it by more than a relative
+tolerance, and then takes that measurement. So it is never further than the tolerance from the
+newest measurement, however many epochs have passed. Counts have an error by themselves, which is
+about their square root: one that differs by no more than twice that, beside the tolerance, has not
+moved. Otherwise a second tuple in a stream that brought one would replan all its readers.
 
 How long the next period is is a guess (an epoch as long as the last one). While it is no more than
 twice or half as long as before, plans are made for a period of the same length as before, and what
@@ -44,13 +43,13 @@ class Steady:
 
     Args:
         newest: the newest measurements.
-        before: the figures that the plan before was made by; None: there is none.
+        before: the figures of the previous plan; None: the first plan.
         tolerance: how far a figure may be from its measurement, as a share of it.
 
     Attributes:
         before: as given.
-        moved: relations and labels of which a figure differs from that of ``before``; None: one
-            that concerns all does.
+        moved: relations and labels with a figure that differs from ``before``; None: a figure that
+            concerns all differs.
     """
 
     def __init__(self, newest: Statistics, before: Steady | None, tolerance: float) -> None:
@@ -91,7 +90,7 @@ class Steady:
         return tuple(self._samples.values())
 
     def ahead(self) -> Ahead | None:
-        """What the next period brings."""
+        """Forecast of the next period, as settled against the previous plan's."""
         return self._ahead
 
     def constants(self) -> CostConstants | None:
@@ -111,7 +110,7 @@ class Steady:
             self._figures[key] = getattr(self._newest, key[0])(*key[1:])
         return self._figures[key]
 
-    # --- what has moved --------------------------------------------------------------------------
+    # --- changes since the previous plan ---------------------------------------------------------
 
     def _settle(self, before: Steady) -> frozenset[str] | None:
         moved: set[str] = set()
@@ -208,7 +207,7 @@ class Steady:
         return now.keys() == was.keys() and all(self._near(now[k], was[k]) for k in was)
 
     def _settle_ahead(self, before: Steady) -> set[str] | None:
-        """The relations of which the next period brings something else; None: it is another."""
+        """Relations with a changed forecast; None: the length of the period has changed."""
         was, now = before._ahead, self._ahead
         if was is None or now is None:
             return set() if was is now else None

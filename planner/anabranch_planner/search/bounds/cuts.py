@@ -73,7 +73,9 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """The MIRs that what is paid does not suffice for, and the edges they need more of."""
+    """MIRs whose paid share is too small for their maintenance, and the edges that need more; None:
+    all are paid.
+    """
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)

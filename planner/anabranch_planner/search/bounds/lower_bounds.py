@@ -28,14 +28,14 @@ def cheapest_copy(problem: Problem, store: Sub) -> float:
 
 
 def by_shares(problem: Problem, deadline: Deadline, seed: int) -> float:
-    """The sum over queries of what each would cost alone if what can be shared cost a share.
+    """Sum of the queries' standalone optima, with every sharable element at a share of its cost.
 
-    Let ``n(e)`` be the number of queries that can use the edge ``e`` (for themselves or to
-    maintain an MIR), and likewise for stores. Any joint plan pays ``c(e)`` for a step that it
+    Let ``n(e)`` be the number of queries that can use the edge ``e`` (for themselves or to maintain
+    an MIR); ``n`` of a store is defined equally. Any joint plan pays ``c(e)`` for a step that it
     uses, and at most ``n(e)`` queries need it, so it pays at least the sum of their shares
-    ``c(e)/n(e)``. What a query needs of a joint plan is a plan of the query alone. Hence the sum
-    of the queries' optima under shared costs is at most the joint optimum, and so is the sum of
-    their relaxations; queries that are not reached in time count 0.
+    ``c(e)/n(e)``. The elements of a joint plan that a query needs are a plan of the query alone.
+    Hence the sum of the queries' optima under shared costs is at most the joint optimum, and so is
+    the sum of their relaxations; queries that are not reached in time count 0.
     """
     alone = problem.apart()
     edges: dict[EdgeId, int] = defaultdict(int)

@@ -1,10 +1,10 @@
-"""Reduction of a problem by what no optimal plan needs, before a program is built.
+"""Reduction of a problem: removes elements that no optimal plan needs, before solving.
 
 **Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
 step that probes ``M`` can be replaced by a *detour*: probes of the base stores of ``M``'s
 relations, one after the other, to the same state. Base stores are kept in any case, so the detour
 exists, and costs at most its steps' costs times ``chi`` (each broadcast). The changed plan no
-longer probes ``M``, so it saves one copy's inserts of ``M`` and all that maintains ``M``. Hence,
+longer probes ``M``, so it saves one copy's inserts of ``M`` and the maintenance of ``M``. Hence,
 with ``gain(e) = detour(e) - cost(e)`` (switching charges included) for an edge ``e`` that probes
 ``M``, keeping ``M`` saves at most
 

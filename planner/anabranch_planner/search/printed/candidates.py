@@ -18,7 +18,9 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One undecorated or decorated step of a candidate: what is probed, and what that covers."""
+    """One step of a candidate, decorated or not: the probed store, and the labels that it
+    covers.
+    """
 
     target: MirId
     members: tuple[Label, ...]

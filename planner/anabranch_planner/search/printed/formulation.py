@@ -62,7 +62,7 @@ from anabranch_planner.solvers.registry import solve
 MAX_ORDERS = 200_000
 #: Connected label sets of one query up to which its orders are counted at all.
 MAX_SETS = 600
-#: What the weights of a cost row add up to, but for rounding.
+#: Sum of the weights of a cost row, except for rounding.
 WEIGHTS = 1e4
 
 #: A goal's (whether it maintains an MIR, its query's or MIR's id, its start).
@@ -99,7 +99,7 @@ def solve_paper(
     threads: int = 1,
     max_orders: int = MAX_ORDERS,
 ) -> PaperResult:
-    """Solve the paper's program of ``queries``, which are those that ``problem`` was built of.
+    """Solve the paper's program of ``queries``, the queries of ``problem``.
 
     Args:
         problem: with all its edges, as :func:`build_problem` made it.
