@@ -54,7 +54,8 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.publishing.lease import LeadershipLost, Lease
 from anabranch_service.registry.publishing.publication import Publication, Sealed, seal
 from anabranch_service.registry.records import EpochRecord, Explanation, QueryRecord
-from anabranch_service.registry.store import Store, read_boundary, read_snapshot
+from anabranch_service.registry.redis.reading import read_boundary, read_snapshot
+from anabranch_service.registry.store import Store
 from anabranch_service.settings import Settings
 
 _LOG = structlog.get_logger(__name__)

@@ -17,7 +17,8 @@ from anabranch_service.errors import CorruptRecord
 from anabranch_service.planning.rations import flows
 from anabranch_service.presenters.pipeline_metrics import Observed
 from anabranch_service.registry.records import EpochRecord
-from anabranch_service.registry.store import Store, read_boundary, read_snapshot
+from anabranch_service.registry.redis.reading import read_boundary, read_snapshot
+from anabranch_service.registry.store import Store
 
 #: Periods that CPU time is of.
 PERIODS = 8

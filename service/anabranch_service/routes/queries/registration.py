@@ -31,10 +31,10 @@ from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_plan
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.redis.queries import Added
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import Statement
-from anabranch_service.registry.store import Added
 from anabranch_service.settings import Settings
 from anabranch_service.versions import etag
 

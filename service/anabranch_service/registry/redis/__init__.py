@@ -1,0 +1,1 @@
+"""The registry's keys in Redis, one module a resource."""

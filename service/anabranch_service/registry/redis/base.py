@@ -1,0 +1,128 @@
+"""Access to the records of one namespace in Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+
+from anabranch_contract.protocol.keys import CHANGES_KEPT, Keys
+from anabranch_service.registry.redis.reading import (
+    lenient,
+    reply,
+    reply_record,
+    reply_text,
+    strict,
+)
+
+_T = TypeVar("_T")
+_R = TypeVar("_R", bound=BaseModel)
+
+#: Hash, field, old and new text -> whether the field had the old text, and has the new one.
+Swap = Callable[[str, str, str, str], Awaitable[bool]]
+
+#: KEYS hash, changes; ARGV field, old value, new value, what the changes call the hash, changes
+#: kept.
+_SWAP = """
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[5], '*', ARGV[4], cjson.encode({ARGV[1]}))
+return 1
+"""
+
+
+class RedisRecords:
+    """The connection, names of the service's own keys, and reads and writes of any resource."""
+
+    def __init__(self, redis: Redis, namespace: str) -> None:
+        self.redis = redis
+        self.keys = Keys(namespace)
+        #: Hash: run -> when it was first seen to have ended.
+        self.ended_key = self._own("ended")
+        #: Hash: query -> its newest run, where that is not its first or has been forgotten.
+        self.runs_key = self._own("runs")
+        #: Hash: epoch whose ruleset is a patch -> epoch of the patch's base.
+        self.bases_key = self._own("epochs", "bases")
+        #: Hash: epoch -> bytes that its record and rulesets take.
+        self.epoch_bytes_key = self._own("epochs", "bytes")
+        #: Hash: epoch -> its explanation, where that was made after the publication.
+        self.explanations_key = self._own("epochs", "explanations")
+        #: Hash: epoch -> its summary for lists.
+        self.summaries_key = self._own("epochs", "summaries")
+        #: Hash -> field -> its text and value, as last read by :meth:`_all`.
+        self._known: dict[str, dict[str, tuple[str, Any]]] = {}
+
+    def _own(self, *parts: str) -> str:
+        """A key that only the service uses."""
+        return ":".join((self.keys.namespace, *parts))
+
+    async def _run(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
+        """Run a Lua script."""
+        return await self.redis.register_script(script)(keys=keys, args=arguments)
+
+    async def _transact(self, attempt: Callable[[Pipeline], Awaitable[_T]], *watched: str) -> _T:
+        """Run ``attempt`` as one transaction, again where a ``watched`` key changes meanwhile.
+
+        What it adds to the pipeline after ``multi`` is written at once, with what it returns as the
+        result.
+        """
+        done = self.redis.transaction(attempt, *watched, value_from_callable=True)
+        return cast("_T", await done)
+
+    async def _update(
+        self,
+        kind: type[_R],
+        key: str,
+        name: str,
+        change: Callable[[_R], _R],
+        swap: Swap | None = None,
+    ) -> _R | None:
+        """Apply ``change`` to a record of the hash ``key``, again where somebody else was first."""
+        swap = swap or self._compare_and_set
+        while True:
+            old = await self._hget(key, name)
+            record = strict(kind, name, old)
+            if record is None or old is None:
+                return None
+            changed = change(record)
+            if changed == record:
+                return record
+            if await swap(key, name, old, changed.model_dump_json()):
+                return changed
+
+    async def _compare_and_set(self, key: str, field: str, old: str, new: str) -> bool:
+        arguments = [field, old, new, self.kind_of(key), CHANGES_KEPT]
+        return bool(await self._run(_SWAP, [key, self.keys.changes], arguments))
+
+    def kind_of(self, key: str) -> str:
+        """What the changes of the registry call the records of the hash ``key``."""
+        return "streams" if key == self.keys.streams else "queries"
+
+    def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
+        """Add to the changes of the registry, in a transaction: kind -> names."""
+        entry = {kind: json.dumps(names) for kind, names in changed.items()}
+        pipe.xadd(self.keys.changes, cast("Any", entry), maxlen=CHANGES_KEPT)
+
+    async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
+        """The fields of a hash; unreadable ones are logged (after ``prefix``) and left out."""
+        raw = await reply(self.redis.hgetall(key), dict[str, str])
+        before, found = self._known.get(key, {}), {}
+        for name, text in raw.items():
+            # A text that was read before is not read again: values are immutable.
+            known, value = before.get(name, ("", None))
+            value = value if known == text else lenient(kind, prefix + name, text)
+            if value is not None:
+                found[name] = text, value
+        self._known[key] = found
+        return {name: value for name, (_, value) in found.items()}
+
+    async def _field(self, kind: type[_T], key: str, name: str, prefix: str = "") -> _T | None:
+        """One field of a hash, likewise."""
+        return await reply_record(kind, prefix + name, self.redis.hget(key, name))
+
+    async def _hget(self, key: str, field: str) -> str | None:
+        return await reply_text(self.redis.hget(key, field))

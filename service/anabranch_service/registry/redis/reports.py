@@ -1,0 +1,145 @@
+"""Reports of the runtime: boundaries, measurements, its present state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from redis.asyncio import Redis
+
+from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.protocol.batches import BatchReport
+from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.interims import Interim
+from anabranch_contract.protocol.measurements import Snapshot, StreamSample
+from anabranch_contract.protocol.progress import Heartbeat, Progress
+from anabranch_contract.protocol.state_report import StateReport, StoreParts
+from anabranch_service.errors import CorruptRecord
+from anabranch_service.registry.mirror import Mirror
+from anabranch_service.registry.publishing.history import HistoryPoint
+from anabranch_service.registry.redis.base import RedisRecords
+from anabranch_service.registry.redis.reading import (
+    lenient,
+    read_boundary,
+    read_snapshot,
+    readable,
+    reply,
+    reply_record,
+    reply_text,
+    unpacked,
+)
+from anabranch_service.registry.source_status import Sources
+
+
+class ReportStore(RedisRecords):
+    """Measurements of epochs, periods, batches and streams, and the runtime as it stands."""
+
+    def __init__(self, redis: Redis, namespace: str) -> None:
+        super().__init__(redis, namespace)
+        key, journal = self.keys.activations, self.keys.activation_changes
+        self._activations = Mirror(redis, journal, key, "activations", partial(lenient, Activation))
+
+    async def cursor(self) -> int:
+        """How many of the boundaries that are kept have been answered."""
+        return int(await reply_text(self.redis.get(self.keys.cursor)) or 0)
+
+    async def boundary_text(self, index: int) -> str | None:
+        """The boundary at ``index`` (negative: from the end), as text, or None."""
+        return await reply_text(self.redis.lindex(self.keys.boundaries, index))
+
+    async def last_snapshot(self) -> Snapshot | None:
+        """The newest statistics that the runtime reported, if any can be read."""
+        text = await self.boundary_text(-1)
+        try:
+            return None if text is None else read_snapshot(read_boundary(text))
+        except CorruptRecord:
+            return None
+
+    async def statistics(self, epoch: int) -> Snapshot | None:
+        """The measurements of an epoch, or None if it has not ended (or they can't be read)."""
+        text = unpacked(await reply_text(self.redis.get(self.keys.statistics(epoch))))
+        return lenient(Snapshot, f"statistics {epoch}", text)
+
+    async def interim_text(self, index: int) -> str | None:
+        """The measurements of the period at ``index`` (from the end: negative), as text."""
+        return unpacked(await reply_text(self.redis.lindex(self.keys.interims, index)))
+
+    async def interims(self, last: int) -> list[Interim]:
+        """The measurements of the newest ``last`` periods, oldest first.
+
+        A period that can't be read (another release's) is left out, which is logged.
+        """
+        return readable(Interim, "interim measurements", await self.interim_texts(last))
+
+    async def batches(self, last: int) -> list[BatchReport]:
+        """The reports of the newest ``last`` batches, oldest first; unreadable ones left out."""
+        texts = await reply(self.redis.lrange(self.keys.batches, -last, -1), list[str])
+        return readable(BatchReport, "report of a batch", texts)
+
+    async def history(self, last: int) -> list[HistoryPoint]:
+        """The newest ``last`` points of history, oldest first; unreadable ones left out."""
+        texts = await reply(self.redis.lrange(self.keys.history, -last, -1), list[str])
+        return readable(HistoryPoint, "point of history", texts)
+
+    async def interim_texts(self, last: int) -> tuple[str, ...]:
+        """The documents of :meth:`interims`."""
+        kept = await reply(self.redis.lrange(self.keys.interims, -last, -1), list[str])
+        return tuple(text for text in map(unpacked, kept) if text is not None)
+
+    async def statistics_texts(self, epochs: Iterable[int]) -> tuple[str, ...]:
+        """The documents of :meth:`statistics` of those ``epochs`` that have any."""
+        keys = [self.keys.statistics(epoch) for epoch in epochs if epoch >= 0]
+        kept = await reply(self.redis.mget(keys), list[str | None]) if keys else []
+        return tuple(text for text in map(unpacked, kept) if text is not None)
+
+    async def samples(self) -> dict[str, StreamSample]:
+        """Stream -> its newest sample."""
+        return await self._all(StreamSample, self.keys.samples, "sample ")
+
+    async def sample(self, stream: str) -> StreamSample | None:
+        """The newest sample of one stream."""
+        return await self._field(StreamSample, self.keys.samples, stream, "sample ")
+
+    async def progress(self) -> Progress | None:
+        """How far the runtime is, or None if it never started (or can't be read)."""
+        return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
+
+    async def sources(self) -> Sources:
+        """The state of the streams' sources, as the runtime reports it.
+
+        One that was opened and can't be read on counts as failed: a stream that is held before a
+        bad file, or whose server does not answer.
+        """
+        reported = await self._all(SourceStatus, self.keys.sources, "source ")
+        progress = await self.progress()
+        for name, intake in ({} if progress is None else progress.intake).items():
+            known = reported.get(name)
+            if intake.error and known is not None and known.state is SourceState.READING:
+                reported[name] = replace(known, state=SourceState.FAILED, error=intake.error)
+        heartbeat = await self.heartbeat()
+        return Sources(reported, heartbeat is not None and heartbeat.state != "starting")
+
+    async def heartbeat(self) -> Heartbeat | None:
+        """The runtime's heartbeat; None if there was none lately."""
+        return await reply_record(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
+
+    async def state(self) -> StateReport | None:
+        """The contents of the stores, or None before the runtime's first report."""
+        return await reply_record(StateReport, "state", self.redis.get(self.keys.state))
+
+    async def state_parts(self, store: str) -> StoreParts | None:
+        """One store's segments and readers, or None likewise."""
+        return await self._field(StoreParts, self.keys.state_parts, store, "parts of ")
+
+    async def activations(self) -> Mapping[str, Activation]:
+        """Query -> its activation by the runtime."""
+        return await self._activations.all()
+
+    async def activation(self, name: str) -> Activation | None:
+        """The activation of one query."""
+        return await self._field(Activation, self.keys.activations, name)
+
+    async def view_rows(self, name: str) -> ViewRows | None:
+        """The rows of one view, as last reported."""
+        return await self._field(ViewRows, self.keys.views, name)

@@ -1,0 +1,154 @@
+"""Streams, whose changes reach the queries that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import ResponseError
+
+from anabranch_contract.protocol.keys import CHANGES_KEPT
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.joins import Stream
+from anabranch_service.errors import Conflict
+from anabranch_service.registry.mirror import Mirror
+from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.redis.queries import QueryStore
+from anabranch_service.registry.redis.reading import lenient, reply, strict
+from anabranch_service.registry.statements import usable_streams
+
+#: All streams and all queries -> the queries that are to be changed.
+Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[QueryRecord]]]
+
+#: KEYS streams, changes; ARGV name, record, changes kept.
+_ADD_STREAM = """
+if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'streams', cjson.encode({ARGV[1]}))
+return 1
+"""
+
+
+class StreamStore(QueryStore):
+    """Records of streams."""
+
+    def __init__(self, redis: Redis, namespace: str) -> None:
+        super().__init__(redis, namespace)
+        keys = self.keys
+        read = partial(lenient, StreamRecord)
+        self._streams = Mirror(redis, keys.changes, keys.streams, "streams", read)
+        #: The version of the streams that are in the planner's form, and these.
+        self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
+
+    async def streams(self) -> dict[str, StreamRecord]:
+        """All streams by name, sorted; unreadable records are logged and left out."""
+        return dict(sorted((await self._streams.all()).items()))
+
+    async def usable_streams(self) -> Mapping[str, Stream]:
+        """The planner's form of the streams that it can use (:func:`usable_streams`), by name."""
+        records = await self._streams.all()
+        if self._usable[0] != self._streams.version:
+            found = usable_streams(record for _, record in sorted(records.items()))
+            self._usable = self._streams.version, MappingProxyType(found)
+        return self._usable[1]
+
+    async def has_streams(self) -> bool:
+        """Whether a stream is registered."""
+        return await reply(self.redis.hlen(self.keys.streams), int) > 0
+
+    async def stream(self, name: str) -> StreamRecord | None:
+        """One stream, or None."""
+        return strict(StreamRecord, name, await self._hget(self.keys.streams, name))
+
+    async def add_stream(self, record: StreamRecord) -> bool:
+        """Register a stream; False if the name is taken."""
+        keys = [self.keys.streams, self.keys.changes]
+        arguments = [record.name, record.model_dump_json(), CHANGES_KEPT]
+        return bool(await self._run(_ADD_STREAM, keys, arguments))
+
+    async def update_stream(
+        self, name: str, change: Callable[[StreamRecord], StreamRecord]
+    ) -> StreamRecord | None:
+        """Apply ``change`` to the newest version of a stream; None if there is none.
+
+        ``change`` may run several times, and may raise to leave the record alone.
+        """
+        return await self._update(StreamRecord, self.keys.streams, name, change)
+
+    async def update_stream_and_readers(
+        self,
+        name: str,
+        change: Callable[[StreamRecord], StreamRecord],
+        follow: Follow,
+    ) -> StreamRecord | None:
+        """Apply ``change`` to a stream, and to queries what follows; None if there is no stream.
+
+        ``follow`` is given all streams as they are to be and all queries, and returns the queries
+        that change with them. Both may run several times, and may raise to leave everything alone.
+        All is one transaction: no query is registered or changed in between.
+        """
+
+        async def attempt(pipe: Pipeline) -> StreamRecord | None:
+            record = await self.stream(name)
+            changed = None if record is None else change(record)
+            if changed is None or changed == record:
+                return record
+            queries = await follow({**await self.streams(), name: changed}, await self.queries())
+            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.hset(self.keys.streams, name, changed.model_dump_json())
+            for query in queries:
+                pipe.hset(self.keys.queries, query.id, query.model_dump_json())
+            self._note(pipe, streams=[name], queries=[q.id for q in queries])
+            return changed
+
+        return await self._transact(attempt, self.keys.streams, self.keys.queries)
+
+    async def delete_stream(
+        self,
+        name: str,
+        users: Callable[[list[QueryRecord]], list[str]],
+        check: Callable[[StreamRecord], None],
+    ) -> list[str]:
+        """Delete a stream unless ``users`` names queries that need it (which are returned), or
+        ``check`` raises.
+
+        The checks and the deletion are one transaction.
+        """
+
+        async def attempt(pipe: Pipeline) -> list[str]:
+            record = await self.stream(name)
+            if record is None:
+                return []
+            check(record)
+            blocking = users(await self.queries())
+            if not blocking:
+                pipe.multi()  # type: ignore[no-untyped-call]
+                pipe.hdel(self.keys.streams, name)
+                self._note(pipe, streams=[name])
+            return blocking
+
+        return await self._transact(attempt, self.keys.streams, self.keys.queries)
+
+    async def push(self, key: str, entries: list[dict[Any, Any]]) -> None:
+        """Append entries to a Redis Stream, all at once.
+
+        Raises:
+            Conflict: the key holds something else.
+        """
+        try:
+            async with self.redis.pipeline(transaction=True) as pipe:
+                for entry in entries:
+                    pipe.xadd(key, entry)
+                await pipe.execute()
+        except ResponseError as cause:
+            if "WRONGTYPE" not in str(cause):
+                raise
+            raise Conflict(
+                "not-a-redis-stream",
+                f"the key {key!r} in Redis holds no Redis Stream",
+                field="source.options.keys",
+                remedy="register the stream with another key, or rename what is there",
+            ) from None
