@@ -48,7 +48,7 @@ def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
         thread.join(PATIENCE)
         redis.close()
         listening.close()
-        # Whatever the service has left open fails this test, and not a later one.
+        # Connections that the service left open fail this test instead of a later one.
         gc.collect()
 
 
