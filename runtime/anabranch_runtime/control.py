@@ -75,7 +75,7 @@ class Control:
         self.run = run or uuid.uuid4().hex
         self.keys = Keys(namespace)
         self._redis = connection(url)
-        #: What has been reported of each query, and the last change that was noted of it.
+        #: Activations as last reported, and the id of their last noted change.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
         #: The newest change of the registry that is known, and when each query ends.
@@ -140,8 +140,8 @@ class Control:
         return _ruleset_text(self.url, self.keys.namespace, name)
 
     def publish(self, name: RulesetId, text: str) -> str:
-        """Publish ``text`` under ``name`` where nothing is, or a patch that can't be applied;
-        returns what is there now.
+        """Publish ``text`` under ``name`` if the key is empty, or has a patch that can't be
+        applied; returns the text under the key.
         """
         key = self.keys.ruleset(name)
         self._redis.set(key, pack(text), nx=True)
@@ -221,8 +221,8 @@ class Control:
             pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write the progress, and together with it what has changed of each query: of all, where
-        Redis does not have what was written last.
+        """Write the progress, together with the changed activations: all of them, where Redis does
+        not have the last ones written.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
@@ -268,7 +268,7 @@ class Control:
             pipe.execute()
 
     def reported_parts(self) -> set[str]:
-        """The stores of which parts have been reported, by whomever."""
+        """The stores with reported parts, by any driver."""
         return {
             name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.state_parts))
         }
@@ -318,7 +318,7 @@ class Control:
             pipe.execute()
 
     def reported_sources(self) -> set[str]:
-        """The streams of which something has been said, by whomever."""
+        """The streams with reported sources, by any driver."""
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
@@ -414,7 +414,9 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
-    """What ``patch`` makes; None: it can't be applied, nor is what it makes published in full."""
+    """The ruleset that ``patch`` makes; None: it can't be applied, and the whole ruleset is not
+    published either.
+    """
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))
@@ -435,7 +437,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
 
 
 def _text(url: str, key: str) -> str | None:
-    """What is kept under ``key``; None: nothing, or it is damaged."""
+    """The text under ``key``; None: missing or damaged."""
     kept = cast("bytes | None", connection(url).get(key))
     try:
         return None if kept is None else unpack(kept.decode())

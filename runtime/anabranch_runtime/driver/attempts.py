@@ -18,7 +18,7 @@ from anabranch_runtime.task.context import BatchContext, exchange_directory
 Job = Callable[[BatchContext], list[TaskReport]]
 
 
-#: Who fails so has waited for long, and would wait again.
+#: Errors that come only after a long wait, and would again.
 _FINAL = frozenset(("no-executors",))
 
 _LOG = structlog.get_logger("anabranch.runtime")

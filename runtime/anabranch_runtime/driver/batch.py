@@ -1,4 +1,4 @@
-"""The state in which a batch starts and the one after it: pure functions of what is committed."""
+"""The state in which a batch starts and the one after it: pure functions of the committed state."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def begin(
     rationed: bool = False,
     planned: int | None = None,
 ) -> Batch:
-    """The next batch, which belongs to ``epoch``; where that is a new one, it begins.
+    """The next batch, which belongs to ``epoch``; enters that epoch if it is new.
 
     Args:
         state: as committed.
-        ruleset: by which the batch goes, without the queries that have failed.
-        steps: edge -> step, by the ruleset that ``state`` goes by; empty where that is not known.
-        throttle: how much of a backfill or a catch-up a batch does.
+        ruleset: the batch's ruleset, without the queries that have failed.
+        steps: edge -> step of the ruleset of ``state``; empty where that is not known.
+        throttle: limits of a batch's part of a backfill or a catch-up.
         rationed: whether it withholds tuples: then the past waits.
-        planned: when it was planned, where ages go by that (``rations.freshness``).
+        planned: its planning time, the reference for ages in live mode (``rations.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
@@ -97,7 +97,7 @@ def replaced_segments(
     committed: Mapping[str, tuple[Segment, ...]], state: State
 ) -> dict[str, tuple[Segment, ...]]:
     """Store -> segments in which a batch begins, where these are not the ``committed`` ones: none,
-    where the epoch that begins has forgotten what was stored.
+    where the new epoch has dropped the stored rows.
     """
     return {
         name: store.segments

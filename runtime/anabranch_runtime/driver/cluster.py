@@ -44,8 +44,8 @@ class Cluster:
         self.offices = {report.host: report.office for report in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
-        """Where the host takes orders that has what is to be merged, as tasks work it out
-        (``exchange.fleet``); None: nobody is known.
+        """Address of the host that has the parts of a merge, by the tasks' placement
+        (``exchange.fleet``); None: no host is known.
         """
         offices, part = self.offices, work.merge.segments[0]
         if not offices:
@@ -58,11 +58,11 @@ class Cluster:
 def take_staged(
     context: BatchContext, reports: Sequence[TaskReport], durable: Durable
 ) -> list[str]:
-    """Fetch the files that tasks have put into the object store to where results are staged, and
-    let ``reports`` have them there.
+    """Fetch the tasks' staged files from the object store into the staging folder, and point
+    ``reports`` to them.
 
     Returns:
-        The objects, which nobody needs any more.
+        Names of the objects, unneeded from now on.
 
     Raises:
         StateError: ``missing-result``.

@@ -3,15 +3,14 @@
 A probe looks into every segment of a store, so segments are merged: ``fanout`` of one level, the
 oldest first, become one of the next: a tiered LSM tree. A merge may take as long as several
 batches. So it is no part of any: it runs in a thread of its own, over segments that never change,
-and what it has written replaces its parts in the manifest of whichever batch commits next. Until
-then, and after a kill at any moment, it is a file that nobody names.
+and its output replaces the parts in the manifest of the batch that commits next. Until then, and
+after a kill at any moment, it is a file that no manifest names.
 
 On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
-On a cluster it waits for who does it: the hosts that have the partitions, all of them at once
-(``spark.merges``).
+On a cluster it waits for the hosts of the partitions, which merge all at once (``spark.merges``).
 
 The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
-level, the next batch waits until the merge that is under way has ended.
+level, the next batch waits until the running merge has ended.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(slots=True)
 class Compactor:
-    """The merges that run, and those that are done and wait for a commit.
+    """Running merges, and finished ones that wait for a commit.
 
     Attributes:
         root: the state directory.
         work: does one merge.
         beside: in a thread; else at once, so that a run depends on nothing but its input.
-        queue: merges of one are done one after the other, of several side by side.
-        leaving: set once nothing more is to be begun (:meth:`close`).
+        queue: name of the queue of a merge; one queue merges one by one, several in parallel.
+        leaving: set once no more merges may begin (:meth:`close`).
     """
 
     root: Path
@@ -69,8 +68,8 @@ class Compactor:
     def settle(self, state: State) -> State:
         """``state`` with merged segments in the place of their parts.
 
-        A merge of which a part has gone meanwhile (expired, or its store dropped) counts for
-        nothing. The caller commits the result and then says so (:meth:`settled`).
+        A merge that has lost a part meanwhile (expired, or its store dropped) is discarded. The
+        caller commits the result and then calls :meth:`settled`.
 
         Raises:
             StateError: a part that is still needed can't be read.

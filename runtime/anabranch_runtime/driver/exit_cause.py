@@ -1,6 +1,6 @@
 """Why the process ends, reported to its parent as data through a pipe.
 
-A log may end with anything, Redis may be what is gone, and a disk may be full.
+A log may end with anything, the lost service may be Redis, and a disk may be full.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ def report_cause(pipe: int | None, run: str, error: BaseException) -> None:
     try:
         os.write(pipe, json.dumps(document).encode() + b"\n")
     except OSError:
-        # Nobody wants to know.
+        # The parent no longer reads.
         return

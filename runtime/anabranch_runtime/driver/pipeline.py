@@ -94,7 +94,7 @@ _PLANNER_LOST = (
 WATCH = 0.05
 #: The folder of the state directory, and of the object store, that has recordings.
 RECORDINGS = "recordings"
-#: Seconds that Spark's session may take to start, beside what is done meanwhile.
+#: Seconds that Spark's session may take to start, beside the work done in parallel.
 SESSION = 180.0
 #: Seconds between two looks at the registry.
 LOOK = 0.5
@@ -200,7 +200,7 @@ class Pipeline:
         # How many tasks a host of a cluster gets is known to each task only.
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
-        # Workers start while sources are opened; the first batch waits for what is not done then.
+        # Workers start while sources are opened; the first batch waits for the rest.
         threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
         views = driver.views = self._views(session, driver)
         driver.show_views()
@@ -375,7 +375,7 @@ class Pipeline:
         finally:
             while not busy.acquire(timeout=LOOK):
                 look()
-                # Asked of the JVM: where that hangs, this is not a batch that takes its time.
+                # A check of the JVM: if it hangs, the batch is not merely slow.
                 if query.isActive:
                     heart.well()
             leaving.set()
@@ -487,7 +487,7 @@ class Pipeline:
                 driver.progress.left_out = health.unread()
                 if busy.acquire(blocking=False):
                     try:
-                        # Delivers what has waited for a sink.
+                        # Delivers results that wait for a sink.
                         heart.well(LONG)
                         driver.tick()
                         driver.report_intake()
@@ -497,7 +497,9 @@ class Pipeline:
 
 
 def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
-    """Who merges: this process, an executor, or the executors that have what is to be merged."""
+    """Compactor with its place of work: this process, any executor, or the executors that own the
+    parts.
+    """
     spark = session.sparkContext
     if is_local(spark.master or "local"):
         return Compactor(root, beside=True)
@@ -517,7 +519,7 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
     try:
         return begun.result(SESSION)
     except Py4JJavaError as error:
-        # What Java says, without where.
+        # Java's message, without the stack trace.
         said = str(error).split("\n: ", 1)[-1].splitlines()[0]
         raise PipelineError(
             "spark-not-started",
@@ -549,5 +551,5 @@ def _warm_up(session: SparkSession) -> None:
     try:
         warm_up(session)
     except (Py4JError, ConnectionError) as error:
-        # The first batch says what is really wrong with the workers.
+        # The first batch reports the actual error of the workers.
         _LOG.warning("workers not warmed up", error=str(error)[:500])

@@ -23,17 +23,17 @@ class Settings:
         epoch_batches: batches per epoch.
         epoch_seconds: in live mode an epoch also ends after this time if something has been
             registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
-        interim_seconds: how long a period is of which interim measurements are reported.
-        revise_batches: in step mode, after how many batches of an epoch a revision of its ruleset
-            is waited for; None: never. Live, revisions are taken as they come.
+        interim_seconds: length of the periods of interim measurements.
+        revise_batches: in step mode, number of batches after which an epoch waits for a revision of
+            its ruleset; None: never. Live, revisions are taken as they come.
         patience: seconds to wait for a ruleset that must come.
         attempts: how often a batch's job is tried before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
-        verify: how much of the state is read at a start to see whether it is whole.
+        verify: extent of the check of the state at a start.
         fanout: segments of one store partition that are merged into one.
-        throttle: how much of a backfill a batch does.
+        throttle: limits of a batch's part of a backfill or a catch-up.
         target_latency: seconds that a batch should take, from its planning to its commit: the
-            sources that the runtime reads itself bring as many rows; None: whatever there is.
+            sources that the runtime reads itself adapt their rows to it; None: all available rows.
             Not in step mode, where batches don't depend on how fast they run.
         memory_limit: bytes of private memory that the workers of a host may take together; None:
             any number. See ``task.memory``.

@@ -1,10 +1,10 @@
 """Entering an epoch: stores open and close, queries become active and expire.
 
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
-first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps what it
-has (its interval is closed) until nothing needs it. A query whose time bounds have changed with a
-stream's ttl expires and is activated anew in the same batch; so is one over a stream that no longer
-keeps the latest of the same key, of which what is stored is dropped: rows are missing in it.
+first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps its rows
+(its interval is closed) until nothing needs them. A query whose time bounds have changed with a
+stream's ttl expires and restarts in the same batch; so does a query over a stream that no longer
+keeps the latest of the same key, whose stored rows are incomplete and are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REMEMBERED_ACTIVATIONS = 64
 def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     """The state in which the first batch of ``epoch`` starts.
 
-    The epoch goes by ``ruleset``, which may have been published for an earlier epoch.
+    The epoch runs ``ruleset``, which may have been published for an earlier epoch.
     """
     batch = state.next_batch
     forgotten = _forgotten(state, ruleset)
@@ -212,10 +212,10 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
 
 
 def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
-    """Forget an MIR's past where a newly active query might need what has been expired of it.
+    """Forget an MIR's past where a newly active query might need rows that have expired from it.
 
-    What was dropped was not needed by the queries active then; a new one may look further back.
-    Its parts still have what it may see, so the past is then answered by them.
+    The dropped rows were not needed by the queries active then; a new one may look further back.
+    The parts of the MIR still have all rows that it may see, so they answer for the past then.
     """
     if store.is_base or all(t is None for t in store.expired_below):
         return store

@@ -2,8 +2,8 @@
 
 A result is completed by a tuple of a stream (``semantics.md``, "Tables"). So orders of queries that
 start with a table lead nowhere, and a stream that a query joins with tables only is never probed
-for it. The plan has both, as it has for any stream; they are left out here, by what queries and
-streams say alone, so a ruleset and its revisions lose the same stores.
+for it. The plan has both, as it has for any stream; they are left out here, depending on queries
+and streams alone, so a ruleset and its revisions lose the same stores.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def tables(ruleset: Ruleset) -> frozenset[RelationId]:
 
 @per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
-    """The relations of which no stored tuple can be in a result: queries join them with tables
-    only. Retained ones, and those that keep the latest, are stored all the same.
+    """The relations whose stored tuples can be in no result: queries join them with tables only.
+
+    Retained relations, and streams that keep the latest, are stored all the same.
     """
     of_tables = tables(ruleset)
     if not of_tables:
@@ -45,7 +46,7 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
 
 
 def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int, ...]:
-    """The members of ``query`` whose tuples complete results: those of streams."""
+    """Indexes of the members of ``query`` over streams: their tuples complete results."""
     return tuple(i for i, (_, _, r) in enumerate(query.members) if r not in of_tables)
 
 

@@ -69,8 +69,8 @@ def _arriving(ruleset: Ruleset) -> set[StoreRule]:
 
 
 def _kept(store: StoreSpec) -> StoreSpec:
-    """What may not change: anything but the indexes that newly written rows get, and to which
-    hosts they are dealt.
+    """The fixed part of a store: all but the indexes of newly written rows, and the hosts over
+    which these are spread.
     """
     return replace(store, indexes=(), hot=())
 

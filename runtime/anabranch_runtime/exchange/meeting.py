@@ -29,7 +29,7 @@ from anabranch_runtime.exchange.complaints import first_cause, own_version
 PATIENCE = 3600.0
 #: Seconds between two signs of life of a task.
 EVERY = 1.0
-#: Attempts of which tasks may still call.
+#: Number of last attempts whose tasks may still call.
 _REMEMBERED = 100
 _HEADER = "authorization"
 #: A peer that does not answer for so long is gone (milliseconds).
@@ -61,7 +61,7 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def gate(token: str) -> dict[str, flight.ServerMiddlewareFactory]:
-    """What a server needs that only those who have ``token`` may call."""
+    """Middleware that admits only callers with ``token``."""
     return {"token": _Gate(token)}
 
 
@@ -86,7 +86,7 @@ def client_of(location: str) -> flight.FlightClient:
 
 
 def forget_client(location: str) -> None:
-    """Connect anew the next time."""
+    """Reconnect at the next call."""
     with _LOCK:
         _CLIENTS.pop(location, None)
 
@@ -101,8 +101,8 @@ def keep_clients(locations: Iterable[str]) -> None:
 
 @dataclass(slots=True)
 class _Round:
-    """What tasks have said in one round, of which group each is, and the answers to groups; none
-    while some are missing.
+    """One all-gather round: each task's message and group, and the replies; none while some are
+    missing.
     """
 
     messages: dict[int, str] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
             return first_cause(self._complaints.get(attempt, ()))
 
     def over(self, attempt: str) -> None:
-        """Nobody is to wait for anybody of an attempt any more."""
+        """End the waiting of all tasks of an attempt."""
         with self._changed:
             self._over.append(attempt)
             self._complaints.pop(attempt, None)
@@ -226,7 +226,7 @@ class Delegate:
         return found
 
     def fail(self, complaint: dict[str, Any]) -> None:
-        """Say what is wrong; who waits for this task waits no longer.
+        """Report a task error; tasks that wait for this one fail.
 
         Raises:
             PipelineError: ``driver-unreachable``.

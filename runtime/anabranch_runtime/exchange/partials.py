@@ -1,7 +1,7 @@
 """Partial results by value: as record batches that can be sent, and back.
 
 The batch is laid out like rows of an intermediate result: ``<label>.<column>``, ``#sigma:<label>``,
-``#tau:<label>``. So what has been received is a table like any other to whoever probes on.
+``#tau:<label>``. So received rows are a table like any other for the next probe.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _ENVELOPES = pa.schema(
 
 
 class _Box:
-    """What has come for one attempt: a part in memory, the rest in a file."""
+    """Mailbox of one attempt: some messages in memory, the rest in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -170,7 +170,7 @@ class Deliveries:
         return size
 
     def settled(self) -> None:
-        """Wait until the receivers have what has been sent.
+        """Wait until the receivers have all messages sent so far.
 
         Raises:
             PipelineError: ``host-unreachable``.
@@ -179,7 +179,7 @@ class Deliveries:
             self._under_way.pop(0).result()
 
     def receive(self) -> Iterator[Letter]:
-        """What has come since the last time."""
+        """Messages that arrived since the last call."""
         for envelopes in self.office.box(f"{self.attempt}/{self.task}").take():
             yield from opened(envelopes)
 

@@ -76,10 +76,10 @@ def placed(state: State) -> State:
 
 
 def _demand(state: State, stored: Sequence[float]) -> Demand:
-    """What speaks for each host, of partitions with so many bytes ``stored``."""
+    """Demand per partition and host; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [state.demand.get(host, {}).get(count, nothing) for host in state.hosts]
-    # Half of what was counted an epoch earlier, and so on, is twice an epoch's in the long run.
+    # Half the count of an epoch earlier, and so on, is twice an epoch's in the long run.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
 

@@ -46,13 +46,13 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class DirectStep:
-    """What of a probe rule does not depend on the batch.
+    """The constant part of a probe rule, the same in every batch.
 
     Attributes:
-        label: of the partial result's member with the key. ``column``: its key column.
-        index: of the stores that are asked. ``columns``: key columns that will do.
-        found: the label that is filled. ``inclusive``: it may be the tuple itself that arrived.
-        bounds: (label, microseconds, whether what is found is the later one).
+        label: member of the partial result that has the key. ``column``: its key column.
+        index: index of the probed stores. ``columns``: accepted types of key columns.
+        found: label of the matches. ``inclusive``: whether a match may be the start tuple itself.
+        bounds: (label, microseconds, whether the match is the later one).
     """
 
     label: Label

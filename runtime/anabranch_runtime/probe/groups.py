@@ -34,12 +34,12 @@ class Group:
 
     Attributes:
         readers: the segments.
-        partition: whose they are; -1 where they are of several.
-        rows: of each.
-        clipped: which have rows of batches outside the interval.
-        current: which have rows of this batch.
+        partition: their partition; -1: several.
+        rows: number of rows per segment.
+        clipped: mask of segments that have rows of batches outside the interval.
+        current: mask of segments that have rows of this batch.
         tables: the same segments, to gather from.
-        work: tuples that were looked for in each, and matches found there; None: nobody asks.
+        work: lookups and matches per segment; None: not counted.
     """
 
     readers: tuple[SegmentReader, ...]
@@ -63,7 +63,9 @@ class Group:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Which segments have rows of the interval and of earlier batches only, and their rows."""
+        """Mask of the segments whose rows all are of the interval and of earlier batches; their
+        total rows.
+        """
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -149,7 +151,7 @@ class Group:
             self.work += tuples
 
     def add_work(self, to: Ints) -> None:
-        """Add what has been counted to ``to``, by partition."""
+        """Add the counts to ``to``, by partition."""
         if self.work is not None:
             np.add.at(to, [r.segment.partition for r in self.readers], self.work)
             for part in self._parts.values():
@@ -184,9 +186,7 @@ class LiveSegments:
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
 
     def work(self) -> dict[str, Ints]:
-        """Store -> per partition, tuples that were looked for in its segments and matches there, as
-        far as they are counted; to be asked once.
-        """
+        """Store -> lookups and matches per partition, where they are counted; call it once."""
         self._note(self._work)
         return self._work
 

@@ -79,7 +79,7 @@ class ReadMeters:
         return made
 
     def keep(self) -> None:
-        """Add up what was counted since the last probe that came to an end."""
+        """Add up the counts since the last finished probe."""
         for store, index, one in self._open:
             by_index = self.found[store]
             by_index[index] = by_index.get(index, Reads()) + one.reads

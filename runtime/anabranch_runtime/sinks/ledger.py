@@ -1,11 +1,11 @@
 """The ledger of rations: ``<results>/.rations/<batch>.json`` for each batch with rations.
 
-With it and the input anybody can compute which results there have to be (``semantics.md``,
-"Rations"). A document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch.
-It is written before the batch commits, and replaced where the batch is applied again. The manifest
-has the newest entries only. ``<results>/.rations/paid/<batch>.json`` is a
-:class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes what was owed
-of others. ``<results>/.rations/reads/<batch>.json`` is a
+With it and the input a reader can compute the exact results (``semantics.md``, "Rations"). A
+document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch. It is written
+before the batch commits, and replaced where the batch is applied again. The manifest has the newest
+entries only. ``<results>/.rations/paid/<batch>.json`` is a
+:class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes another's
+debt. ``<results>/.rations/reads/<batch>.json`` is a
 :class:`~anabranch_contract.plans.batch_reads.BatchReads`: from the first batch under a policy that
 rations on there is one for every batch, since of two members of a result the batch of each says
 which one arrived last.
@@ -47,7 +47,7 @@ def publish_rations(
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
-    """Write what ``batch`` completes; likewise."""
+    """Write the debt that ``batch`` completes; None removes its entry."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
@@ -97,11 +97,11 @@ class NewEntries:
     _seen: set[str] = field(init=False, default_factory=set)
 
     def rationed(self) -> list[RationedBatches]:
-        """What is new of what was withheld, oldest first."""
+        """New entries of withheld results, oldest first."""
         return self._new(self.results / LEDGER, RationedBatches)
 
     def paid(self) -> list[PaidBatches]:
-        """What is new of what was made good, in that order."""
+        """New entries of paid debt, in the order of payment."""
         return self._new(self.results / LEDGER / PAID, PaidBatches)
 
     def _new(self, folder: Path, kind: type[_T]) -> list[_T]:
@@ -134,12 +134,12 @@ def read_reads(results: Path) -> tuple[BatchReads, ...]:
 
 
 def read_paid(results: Path) -> tuple[PaidBatches, ...]:
-    """What was made good, in that order."""
+    """All entries of paid debt, in the order of payment."""
     return tuple(NewEntries(results).paid())
 
 
 def put(path: Path, document: Any) -> None:
-    """Write ``document`` to ``path`` in place of what is there; None: remove that.
+    """Replace the document at ``path``; None: remove it.
 
     It is durable once the file system has been synced.
     """

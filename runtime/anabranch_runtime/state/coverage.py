@@ -1,14 +1,13 @@
 """Which stored generations answer a probe: tiles, gaps, visibility. Pure functions.
 
-A store's *intervals* are the batches whose rows it holds completely (less what has been expired).
-A probe of a relation over batches ``[low, now]`` is tiled: every batch is answered by exactly one
-store, the preferred one where it has the batch, else an older generation. Batches of an MIR that
-no container covers are *gaps*: there the MIR's parts are probed one by one and only combinations
-whose last-arriving member lies in a gap are kept (``semantics.md``, coverage rule).
+A store's *intervals* are the batches whose rows it holds completely (less expired rows). A probe of
+a relation over batches ``[low, now]`` is tiled: every batch is answered by exactly one store, the
+preferred one where it has the batch, else an older generation. Batches of an MIR that no container
+covers are *gaps*: there the MIR's parts are probed one by one and only combinations whose
+last-arriving member lies in a gap are kept (``semantics.md``, coverage rule).
 
-Batches stand for epochs here: an interval begins and ends at epoch boundaries, and every batch
-belongs to one epoch, so "belongs to an epoch" and "last member arrived in one of its batches" say
-the same.
+Batches stand for epochs here: intervals begin and end at epoch boundaries and every batch belongs
+to one epoch, so "belongs to an epoch" means "last member arrived in one of its batches".
 """
 
 from __future__ import annotations

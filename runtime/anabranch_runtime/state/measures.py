@@ -71,11 +71,11 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Bounds by which a task reports only what is new to a sketch.
+    """Bounds of one sketch, so that a task reports only hashes new to it.
 
     Attributes:
-        limit: hashes at or above can't enter the sketch; None: all may.
-        known: hashes that it has, packed; empty where few of a batch's lie below ``limit``.
+        limit: least hash that can't enter the sketch; None: all may.
+        known: hashes in the sketch, packed; empty where few of a batch's lie below ``limit``.
     """
 
     limit: int | None = None
@@ -99,11 +99,10 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds by which the tasks of a batch report only what is new to what has been measured.
+    """Bounds of all sketches and samples, so that the tasks of a batch report only news.
 
     Attributes:
-        keys: relation, or ``STORE`` and a store -> key -> its sketch's bound; absent: nothing
-            is known.
+        keys: relation, or ``STORE`` and a store -> key -> bound of its sketch; absent: no sketch.
         ranks: stream -> rank at or above which a tuple can't enter the sample.
         newest: stream -> greatest event time of earlier batches.
         values: relation -> attribute -> its frequent values (``state.values``); absent: none.

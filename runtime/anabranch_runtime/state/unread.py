@@ -1,8 +1,8 @@
 """Input that could not be read, as the manifest has it.
 
 A feed whose input can't be read for now is *held*: its offset in Spark's log may go on, but it has
-really been read up to ``Held.start`` only, and a later batch begins there. What was given up for
-good is recorded (``Unread``). Feeds that have had neither are not mentioned.
+really been read up to ``Held.start`` only, and a later batch begins there. Input given up for good
+is recorded (``Unread``). Feeds without either are not mentioned.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LeftOut:
 
     Attributes:
         upto: the feed's offset up to which the batch reads. ``held``: why it is held there.
-        skipped: file of which the batch reads nothing -> code and reason.
+        skipped: file that the batch skips -> code and reason.
     """
 
     upto: Any

@@ -27,7 +27,7 @@ def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[
         readers = [open_segment(root, s) for s in one.segments]
         for reader in readers:
             reader.verify()
-        # What has been superseded among them goes when the store is merged.
+        # Superseded rows among them are dropped when the store is merged.
         merge(writer, layout, layout.specs[StoreId(one.segments[0].store)], readers, since={})
 
 

@@ -39,12 +39,12 @@ class Work:
     """Something that sends tuples down probe trees.
 
     Attributes:
-        name: the same in all tasks. ``is_batch``: whether it starts with what has just arrived.
-        pieces: by which it probes.
-        access: how a rule's probe is answered.
-        rules: by the edges over which they send.
-        guard: around what probes make, as far as expressions can be evaluated.
-        done: takes what a probe has made.
+        name: the same in all tasks. ``is_batch``: whether it starts with the batch's arrivals.
+        pieces: its probes.
+        access: rule -> tiles and gaps of its probe.
+        rules: probe rules by outgoing edge.
+        guard: passes on the results of probes until an expression fails.
+        done: receives the results of a probe.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Courier:
     """Probes for the works of one task.
 
     Attributes:
-        traffic: to the other hosts; None: there are none. ``needs``: what has to travel.
+        traffic: to the other hosts; None: there are none. ``needs``: columns to send.
     """
 
     layout: Layout
@@ -69,7 +69,7 @@ class Courier:
     needs: Needs
 
     def probe(self, work: Work, partial: Partial, rule: ProbeRule) -> None:
-        """Probe with ``partial`` by ``rule``, wherever that has to be done."""
+        """Probe with ``partial`` by ``rule``, here and on other hosts."""
         access = work.access(rule)
         if self.traffic is None:
             for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
@@ -85,16 +85,16 @@ class Courier:
             self._hop(work, partial, rule, 0)
 
     def arrived(self, work: Work, edge: str, at: int, letter: Letter) -> None:
-        """Go on with what another host has sent."""
+        """Continue with a message from another host."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
     def _hop(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> None:
-        """Probe by ``rule``, or by the ``at``-th step of what replaces an MIR."""
+        """Probe by ``rule``, or by the ``at``-th fill step in the gaps of an MIR."""
         for staying in work.guard(rule, self._split(work, partial, rule, at)):
             self._here(work, staying, rule, at, partial.length)
 
     def _split(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> Iterator[Partial]:
-        """Send away what has to be elsewhere; what stays."""
+        """Send rows to the hosts of their matches; yield the rows that stay."""
         traffic, access = self.traffic, work.access(rule)
         assert traffic is not None
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
@@ -107,7 +107,7 @@ class Courier:
         found = list(destinations(self.layout, fleet, partial, key, tiles, count))
         meter = work.pieces.prober.meters[rule.out]
         if at < 0:
-            # Whoever probes counts what it probes with; each tuple counts once.
+            # The probing host counts its probes; each tuple counts once.
             meter.probes += partial.length - sum(len(positions) for _, positions in found)
         needed = self._needed(rule, at)
         width = 0.0
@@ -141,7 +141,7 @@ class Courier:
             kept, before = replace(access, gaps=(), fill=()), meters[rule.out].pairs
             for joined in work.guard(rule, work.pieces.probe(partial, rule, kept)):
                 work.done(joined, rule)
-            # Of those that went elsewhere none matches what is stored here.
+            # Rows sent to other hosts match nothing stored here.
             found = meters[rule.out].pairs - before
             meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
             return
@@ -155,13 +155,13 @@ class Courier:
 
 @per_ruleset
 def _last_needs(ruleset: Ruleset) -> list[Needs]:
-    """Those of the last batch, once there has been one."""
+    """A list with the columns to send of the last batch, empty before the first."""
     return []
 
 
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """What has to travel in the batch of ``context``: what is known of the last one's edges, where
-    it asked for the same.
+    """Columns to send in the batch of ``context``; reused from the last batch if it needed the
+    same.
     """
     known = _last_needs(layout.ruleset)
     found = _needs(layout, context)

@@ -53,7 +53,7 @@ class Emission:
 
     Attributes:
         page: bytes of results of a query that wait in memory.
-        report, failures: where it is said what has been written, and of which queries nothing is.
+        report, failures: records of written results and of failed queries.
     """
 
     context: BatchContext
@@ -70,7 +70,7 @@ class Emission:
     _writers: dict[str, ResultWriter] = field(default_factory=dict)
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
-        """Write what a probe has made, as far as ``rule`` says and rations let it."""
+        """Write the results of a probe that ``rule`` outputs and rations admit."""
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
         self.emit(self._alike(partial, rule.query), rule, NOW)
 
@@ -109,9 +109,11 @@ class Emission:
         self.report.emitted += Writes(seconds=time.process_time() - started)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
-        """``partial`` less the results of which another member of this batch, of the stream of the
-        one that arrived last, is not below its own ration: which of the two is the last depends on
-        how the batch's tuples happen to be numbered.
+        """``partial`` without results that a sibling member's ration withholds.
+
+        A sibling arrived in this batch too, on the same stream as the last member. The numbering of
+        the batch's tuples decides which of the two is the last, so both rations must admit the
+        result.
         """
         start, layout = partial.start, self.layout
         for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
@@ -174,14 +176,14 @@ class Emission:
     def _current(
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
     ) -> Partial:
-        """``partial`` less the results of which a tuple has been superseded.
+        """``partial`` without results that have a superseded tuple.
 
         Where tasks are on several hosts, each of them knows of some later tuples only. So results
-        visit all hosts, for one member after the other, and leave where they come back to.
+        visit all hosts, for one member after the other, and are written where their round began.
 
         Args:
-            at: the member, of those whose streams keep the latest, that is looked at.
-            origin: the host on which that has begun; less than 0: it begins here.
+            at: index of the checked member among the members whose streams keep the latest.
+            origin: the host on which the round began; less than 0: it begins here.
         """
         query, traffic = self.layout.queries[rule.query], self.courier.traffic
         labels = self.latest.kept(label for _, label, _ in query.members)
@@ -206,8 +208,8 @@ class Emission:
     def _projected(
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
-        """The rows of complete results, with what ``schema`` has beside the projection: of outer
-        joins the columns of left rows, of sampled queries those of slots.
+        """The rows of complete results, with the columns of ``schema`` beside the projection: left
+        rows for outer joins, slots for sampled queries.
         """
         if query.has_outer_join:
             outer = query.outer

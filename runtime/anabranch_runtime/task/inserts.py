@@ -1,8 +1,8 @@
-"""What a task writes to stores: rows that arrived, and rows of intermediate results.
+"""A task's writes to stores: arrived rows and rows of intermediate results.
 
-Rows go to the stores' partitions as segments, those of one step of a batch as one pack. Where tasks
-are on several hosts they are sent to the hosts that have their partitions, each once, and wait
-there until they are written.
+Rows go to the stores' partitions as segments, all segments of one step of a batch in one pack.
+Where tasks are on several hosts each row is sent once, to the host of its partition, and waits
+there to be written.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Inserts:
         self._rows[letter.address].append(letter.rows)
 
     def received(self, kind: str) -> dict[str, pa.RecordBatch]:
-        """The rows of one kind that wait to be written, by what they are of."""
+        """The waiting rows of one kind, by relation or store."""
         keys = [address for address in self._rows if address[0] == kind]
         return {address[1]: pa.concat_batches(self._rows.pop(address)) for address in sorted(keys)}
 

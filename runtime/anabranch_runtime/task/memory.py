@@ -4,7 +4,7 @@ State lies in files that workers map: its pages are the kernel's, shared, and gi
 pressure. What a worker has for itself alone (anonymous memory) grows with the rows of a batch, with
 the partial results on their way, with combinations that wait to be stored, and with results that
 wait to be written. The first is bounded by back-pressure (``sources.back_pressure``), the others by
-a :class:`Budget`: whoever comes to its end goes on in smaller pieces.
+a :class:`Budget`: work that exhausts it continues in smaller pieces.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measurements of a batch's tuples for statistics by one task, beside counting them.
 
 All of it must cost next to nothing (``docs/statistics.md`` has the share of run time), so a task
-looks only at what can still change what is known: the driver gives it the bounds
+looks only at values that can still change the statistics: the driver gives it the bounds
 (:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly a hash is below
-its bound. What is reported does not depend on how tuples are cut into blocks and tasks.
+its bound. Reports do not depend on the split of tuples into blocks and tasks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ COLUMNS = 64
 TEXT = 128
 #: Characters of a frequent value's text.
 NAME = 64
-#: Hashes from which it pays to look for those that are known before sorting.
+#: Hashes from which it pays to filter out known ones before sorting.
 _MANY = 4 * SIZE
 #: Hashes that are sorted to see whether there are few distinct ones.
 _HEAD = 4096
@@ -169,7 +169,7 @@ def ranks_of(first: int, count: int) -> U64:
 
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
-    """Distinct hashes of ``keys`` that may enter a sketch of which ``bound`` is known.
+    """Distinct hashes of ``keys`` that may enter the sketch with ``bound``.
 
     At most ``SIZE``, the least ones; ascending. Hashes that the sketch has may be among them.
     """

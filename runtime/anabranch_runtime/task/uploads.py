@@ -38,6 +38,6 @@ class Uploads:
             reach(Point.UPLOADED)
 
     def close(self) -> None:
-        """Leave out what has not begun."""
+        """Cancel the uploads that have not begun; wait for the others."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)

@@ -99,7 +99,7 @@ class InterimReporter:
         return self._watch.alarmed
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Take note of a new state, which goes by ``ruleset``; report if the period is over."""
+        """Add a new state, which runs ``ruleset``; report if the period is over."""
         last = self._commits[-1]
         now, steps = time.monotonic(), last.steps
         if state.ruleset != last.state.ruleset or not steps:
@@ -183,5 +183,5 @@ def _entering(before: State, after: State) -> bool:
 
 
 def _entered(period: Period, last: _Commit, state: State) -> Period:
-    """The period that goes on with ``state``: steps are named anew where another ruleset begins."""
+    """The period that goes on with ``state``: steps are renamed at a change of the ruleset."""
     return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

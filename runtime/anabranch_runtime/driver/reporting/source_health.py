@@ -53,7 +53,7 @@ class SourceHealth:
     _told: dict[str, SourceStatus] | None = None
 
     def look(self, records: Sequence[StreamRecord]) -> None:
-        """Try what is new among ``records``, and say what has changed."""
+        """Try the new sources of ``records``, and report changes."""
         self.ingest.keep(r for r in records if is_sparks(r))
         statuses, intake = self.ingest.statuses(), self.control.intake().streams
         registered = {r.registration for r in records}

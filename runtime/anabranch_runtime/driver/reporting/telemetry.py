@@ -1,4 +1,4 @@
-"""What the driver counts for monitoring, over all batches of its run."""
+"""The driver's counters for monitoring, over all batches of its run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_runtime.state.manifest import State
 
 @dataclass(slots=True)
 class Counters:
-    """What a run's batches have taken so far."""
+    """Totals of a run's batches so far."""
 
     batches: int = 0
     seconds: float = 0.0
