@@ -1,4 +1,4 @@
-"""How each probe of a batch is answered: tiles over store generations, and gaps of MIRs."""
+"""Access of each probe of a batch: tiles over store generations, and gaps of MIRs."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def _dated(access: Access, last: int, now: int) -> Access:
 
 
 class Generations:
-    """The base stores of a state by their streams; sorted out when somebody asks first.
+    """The base stores of a state by their streams, sorted at first use.
 
-    All relations that are asked about are of one ruleset.
+    All looked-up relations are of one ruleset.
     """
 
     def __init__(self, state: State) -> None:
@@ -245,7 +245,7 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
 def seen_from(
     activation: Activation, members: tuple[tuple[str, str, str], ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """Label -> what its visibility begins with, for labels that do not see everything."""
+    """Label -> start of its visibility, for labels that do not see everything."""
     limits = {}
     for alias, label, _ in members:
         seen = activation.visible_from[alias]

@@ -10,7 +10,7 @@ Until the last slice has committed, probes answer the gaps as they did before: b
 computed segments are kept separate from the store's, so that nothing reads or merges them, and join
 the store all at once. If the store closes meanwhile, or no rule wants the backfill any more, they
 are dropped. If the parts lose rows to expiry meanwhile, those are needed by no active query, nor
-visible to a later one (``lifecycle._activate``); of combinations the same is remembered as of any
+visible to a later one (``lifecycle._activate``); the expiry of combinations is recorded as in any
 store (``expired_below``).
 
 All inputs of a slice are in the manifest, so a repeated batch does the same.
@@ -182,7 +182,7 @@ def _begun(
 
 
 def _ended(store: StoreState, backfill: Backfill) -> StoreState:
-    """The store with what its backfill has computed; intervals that touch become one."""
+    """The store with its backfill's segments; adjacent intervals become one."""
     intervals: list[Interval] = []
     for low, high in sorted((*store.intervals, *backfill.gaps)):
         if intervals and intervals[-1][1] + 1 == low:

@@ -20,7 +20,7 @@ from anabranch_runtime.epochs.table_versions import sides
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Merge, Segment
 
-#: So many times the fanout's segments of one level make the next commit wait for merges.
+#: Multiple of the fanout; that many segments of one level make the next commit wait for merges.
 STALL = 4
 #: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
 #: row), and one more segment of that size costs a probe little.
@@ -71,7 +71,7 @@ def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Se
 def _groups(
     state: State, ruleset: Ruleset, fanout: int, most: int | None
 ) -> Iterator[tuple[list[Segment], Merge]]:
-    """Each level of a store partition that has something to merge, and what."""
+    """Each level of a store partition with segments to merge, and its merge."""
     needed = needed_from(state, ruleset)
     for spec in ruleset.stores:
         store = state.stores[spec.id]

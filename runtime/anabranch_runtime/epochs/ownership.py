@@ -54,7 +54,7 @@ class Ownership:
     indexes: Mapping[Indexed, Queries]
 
     def of_edge(self, edge: Edge) -> Queries:
-        """The queries that need what arrives on ``edge``."""
+        """The queries that need the tuples on ``edge``."""
         return self.edges.get(edge, _NOBODY)
 
     def of_store(self, store: StoreId) -> Queries:

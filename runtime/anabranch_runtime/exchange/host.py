@@ -62,8 +62,7 @@ def unusable(cache: Path, cause: OSError) -> StateError:
     )
 
 
-#: Seconds since its last use after which a pack that is not live may go: what writes or reads one
-#: now is younger.
+#: Seconds since its last use after which a pack that is not live may go: a pack in use is younger.
 AGE = 600.0
 
 

@@ -1,4 +1,4 @@
-"""Where tasks of several hosts meet: a server of the driver that gives everybody's messages to all.
+"""Coordinator of tasks on several hosts: a server of the driver for all-gather rounds.
 
 Tasks of a barrier stage call it over TCP (Arrow Flight), each with its message and the number of
 the round; the answer comes when all have called. Calls need the token that tasks get with their
@@ -39,7 +39,7 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tasks meet, and what lets them in; ``version``: of the driver's package."""
+    """Address and token of the coordinator; ``version``: of the driver's package."""
 
     location: str
     token: str = field(repr=False)
@@ -47,7 +47,7 @@ class Place:
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in who has the token."""
+    """Admits calls with the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -117,10 +117,10 @@ class _Round:
 
 
 class Meeting(flight.FlightServerBase):  # type: ignore[misc]
-    """The driver's side.
+    """The coordinator in the driver.
 
     Attributes:
-        place: what tasks have to know.
+        place: address and token for tasks.
     """
 
     def __init__(self, host: str, port: int = 0, bind: str | None = None) -> None:
@@ -163,11 +163,11 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         return iter([])
 
     def signs(self, attempt: str) -> int:
-        """How often tasks of an attempt have called."""
+        """Number of calls by tasks of an attempt."""
         return self._signs[attempt]
 
     def failure(self, attempt: str) -> AnabranchRuntimeError | None:
-        """Why an attempt failed, as far as its tasks have said so."""
+        """The cause of an attempt's failure among its task errors, if any."""
         with self._changed:
             return first_cause(self._complaints.get(attempt, ()))
 
@@ -201,7 +201,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class Delegate:
-    """One task's side; call it with a message to get everybody's, in task order."""
+    """One task's side; maps a message to the messages of all, in task order."""
 
     place: Place
     attempt: str

@@ -22,7 +22,7 @@ _LABELS = b"labels"
 
 
 def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
-    """The tuples of ``partial`` with what of them is ``needed``."""
+    """The tuples of ``partial`` with their ``needed`` columns."""
     names, arrays = [], []
     for label, column in sorted(needed.columns_of(partial.start, layout.stream)):
         if label in partial.place:

@@ -51,7 +51,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], I64] = {}
-    #: Per host, the tuples that go there because rows of their values may have been dealt to it.
+    #: Per host, the tuples that go there because rows of their values may be spread to it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False

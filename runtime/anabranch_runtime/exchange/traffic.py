@@ -42,17 +42,17 @@ class Letter(NamedTuple):
 
 
 class Gather(Protocol):
-    """How tasks meet."""
+    """An all-gather of messages."""
 
     def __call__(self, message: str, group: str = "") -> list[str]:
         """Every task's message, in task order; an empty one of tasks of another group."""
 
 
 class Post(Protocol):
-    """How letters get from task to task."""
+    """Transport of messages from task to task."""
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
-        """Begin to hand ``letters`` to ``task``.
+        """Begin to send messages to ``task``.
 
         Returns:
             The bytes that are sent.
@@ -94,7 +94,7 @@ class Traffic:
     _sent: int = 0
 
     def send(self, task: int, letter: Letter) -> None:
-        """Send ``letter`` to ``task``, now or by the end of the round."""
+        """Send a message to ``task``, now or by the end of the round."""
         self._boxes.setdefault(task, {}).setdefault(letter.address, []).append(letter)
         self._waiting[task] += letter.rows.nbytes
         about = letter.about

@@ -1,8 +1,8 @@
 """Probes with few tuples, in one call of a kernel (``index.direct``) and little beside it.
 
 Most probes of a pipeline with many queries are of this kind: some tuples, a key of one integer
-column, a base store whose rows are all of the relation that is asked, time bounds that concern what
-is looked for. They make the same tuples as others (``probe``); all else goes the general way.
+column, a base store with rows of the probed relation only, time bounds on the looked-up member.
+They make the same tuples as others (``probe``); all else goes the general way.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class DirectStep:
 
 @per_ruleset
 def direct_steps(ruleset: Ruleset) -> dict[str, DirectStep | None]:
-    """Edge -> its step, as far as somebody has asked; None: it always goes the general way."""
+    """Edge -> its step, filled at first use; None: the edge always goes the general way."""
     return {}
 
 

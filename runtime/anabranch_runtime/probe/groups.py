@@ -1,8 +1,8 @@
-"""The segments that a probe reads, in groups about which everything is found out once per batch.
+"""The segments that a probe reads, in groups whose properties are computed once per batch.
 
 A group is the segments of one store (or of one of its partitions) that have rows of an interval of
-batches. Many probes read the same group: what they need of it that does not depend on the probe is
-kept here as arrays with one entry per segment.
+batches. Many probes read the same group: the properties common to them are kept here as arrays with
+one entry per segment.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Group:
         return found
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Where the 64-bit column is in the segments of this batch (or that are clipped), 0 in the
+        """Address of the 64-bit column in the segments of this batch (or in clipped ones), 0 in the
         others.
         """
         found = self._columns.get((name, current))
@@ -145,7 +145,7 @@ class Group:
         return found
 
     def count(self, tuples: int, found: Ints) -> None:
-        """Count ``tuples`` that were looked for, and what of each segment was ``found``."""
+        """Count ``tuples`` lookups, and ``found`` matches per segment."""
         if self.work is not None:
             self.work += found
             self.work += tuples
@@ -159,7 +159,7 @@ class Group:
 
 
 class LiveSegments:
-    """Segments that probes may read: earlier batches' and what this batch has exchanged."""
+    """Segments that probes may read: earlier batches' and this batch's exchanged ones."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class LiveSegments:
         self._groups: dict[tuple[str, Interval, bool], list[Group]] = {}
 
     def add(self, segments: Iterable[Segment]) -> None:
-        """Take in what a task has just written."""
+        """Add newly written segments of a task."""
         changed = set()
         for segment in segments:
             self._by_store.setdefault(segment.store, []).append(segment)
@@ -196,7 +196,7 @@ class LiveSegments:
                 group.add_work(self._work[store])
 
     def count(self, store: str) -> int:
-        """How many segments a store has."""
+        """Number of segments of a store."""
         return len(self._by_store.get(store, ()))
 
     def within(self, store: str, interval: Interval) -> list[SegmentReader]:

@@ -33,7 +33,7 @@ class NumberedTables:
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
         """``names``: of columns; ``read``: stream -> numbers of the columns read from it."""
         self._names, self._read = names, read
-        #: Stream -> what its segments keep their lines under, which depend on this only.
+        #: Stream -> key of its column locations in a segment's cache.
         self._called = {stream: repr((names, some)) for stream, some in read.items()}
         self._members: list[Table] = []
         self._numbers: dict[int, int] = {}

@@ -86,7 +86,7 @@ class PresenceTest:
         return marks
 
     def _tiles(self, asked: Presence) -> tuple[Tile, ...] | None:
-        """Where all rows are that the later probe may find; None where they are not all stored."""
+        """Tiles with all rows that the later probe may find; None where they are not all stored."""
         if self._edges is None:
             rules = self._prober.layout.rules.values()
             self._edges = {(r.mir, r.store, known_attributes(r.key)): r.out for r in rules}

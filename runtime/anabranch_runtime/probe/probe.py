@@ -127,8 +127,8 @@ class Prober:
             return self._probe(partial, rule, access, meter)
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
-        """One step of what replaces an MIR where no store has it (``ProbeRule.fill``); the last one
-        gives the partial result on ``rule.out``. None where it is empty.
+        """One fill step in the gaps of an MIR (``ProbeRule.fill``); the last one gives the partial
+        result on ``rule.out``. None where it is empty.
 
         Raises:
             TooManyPairs: as for :meth:`probe`.

@@ -1,7 +1,7 @@
 """Lookups of a batch's probes in stores, counted per call of the matching kernel.
 
-A probe that finds too much is tried again in smaller pieces (``pieces``), so what it has counted
-holds only once it has come to an end.
+A probe with too many matches is tried again in smaller pieces (``pieces``), so its counts hold only
+once it has finished.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Targets:
         questions: per question the range of its stores; ``_ELSEWHERE``: its rules are no part of
             the program in this batch, because some rows of a store need a closer look.
         stores: per store of a question the range of its segments.
-        names: (store, index) of each. ``outside``: segments that are passed over by their batches.
+        names: (store, index) of each. ``outside``: number of segments skipped by their batches.
     """
 
     def __init__(self, made: Program, prober: Prober, tables: NumberedTables) -> None:
@@ -182,8 +182,8 @@ class Rounds:
     _targets: Targets = field(init=False)
     _counts: Ints = field(init=False)
     _seconds: NDArray[np.float64] = field(init=False)
-    #: Per store of a question tuples sent, with a match, matches, passed over by batch and by
-    #: time, filtered, looked.
+    #: Per store of a question: tuples sent, with a match, matches, segments skipped by batch and by
+    #: time, filtered, looked into.
     _reads: Ints = field(init=False)
     _edges: list[tuple[int, int, int]] = field(default_factory=list)
     _which: list[I32] = field(default_factory=list)
@@ -254,7 +254,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front, began: float) -> tuple[int, Front, Ints]:
-        """The edges that are done, what they have made (without edges yet), and where it ends."""
+        """The finished edges, their results (without edges yet), and the end of each."""
         targets, known = self._targets, self._program
         done, positions, tables, rows, ends, found, counts = match_round(
             front.edges,

@@ -66,14 +66,14 @@ MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries whose withheld results can be made good. Of an outer join both or none can."""
+    """The queries whose withheld results a catch-up can deliver. Of an outer join both or none."""
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Rows of one stream are stored where somebody joins them.
+        # Rows of one stream are stored where a query joins them.
         kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
             unable.add(query.left_of or query.id)
@@ -83,7 +83,7 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
 def incur(
     before: State, state: State, ruleset: Ruleset, rations: Sequence[Ration], marks: dict[str, int]
 ) -> State:
-    """``state`` with what the batch has withheld that led to it from ``before``.
+    """``state`` with the debt of the batch that led to it from ``before``.
 
     Args:
         marks: stream -> watermark, as the batch began.
@@ -116,7 +116,7 @@ def incur(
 
 
 def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
-    """``state`` without what can't be paid any more by ``ruleset``, or is too much to remember.
+    """``state`` without debt that can't be paid any more by ``ruleset``, or exceeds the limit.
 
     Args:
         now: of the next batch (``freshness.present``).
@@ -147,11 +147,10 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with that part of the debt in front which goes stale first, and the rows from which
-    it is made good.
+    """``state`` with the first part of the debt to go stale in front, and the rows to start from.
 
     Args:
-        state: without what can't be paid by ``ruleset`` (:func:`forgive`).
+        state: without debt that can't be paid by ``ruleset`` (:func:`forgive`).
     """
     debt = state.debt
     if not debt.batches:
@@ -177,7 +176,7 @@ def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[Starts, 
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """When debts go stale.
+    """Times at which debts go stale.
 
     Attributes:
         fresh: the queries with limits. ``streams``: relation -> its stream.
@@ -394,7 +393,7 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
         withheld=known.withheld + lost,
         owed=known.owed - lost,
         blind=known.blind + blind,
-        # Rows of batches that are owed do not say with which probability they were kept.
+        # Rows of owed batches carry no inclusion probabilities.
         left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 

@@ -77,7 +77,7 @@ def least_limits(
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """The newest of ``known``, and what ``batch``, which is not among them, withholds."""
+    """The newest of ``known``, with the rations of ``batch``, which is not among them."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
@@ -91,11 +91,11 @@ def count_withheld(
     reports: Iterable[TaskReport],
     owing: Collection[QueryId] = (),
 ) -> dict[str, Activation]:
-    """``queries`` with what a batch with ``rations`` has withheld of them, as far as that can be
-    estimated from the results that its tasks have kept.
+    """``queries`` with the withheld results of a batch with ``rations``, estimated from the results
+    that its tasks have kept.
 
     Args:
-        owing: queries whose withheld results will be made good.
+        owing: queries whose withheld results will be delivered by a catch-up.
     """
     if not rations:
         return queries

@@ -23,7 +23,7 @@ from anabranch_runtime.sources.back_pressure import fit
 
 #: Batches that are remembered, and the weight of each compared with the one after it.
 MEMORY, FADING = 12, 0.8
-#: The weight of each where what probes take is rising.
+#: The weight of each where the cost of probes is rising.
 RISING = 0.4
 #: Share of a batch's time that stays free: batches differ.
 HEADROOM = 0.1
@@ -31,7 +31,7 @@ HEADROOM = 0.1
 DRAIN = 4
 #: Budgets are multiples of this, so that rations stay as they are while little changes.
 GRAIN = 1 / 32
-#: How much the budget rises from one batch to the next, and the calm batches that end an overload.
+#: Rise of the budget from one batch to the next, and the calm batches that end an overload.
 RISE, CALM = 1 / 8, 3
 
 
@@ -125,10 +125,10 @@ def observe(load: Load, work: Work, latency: float) -> Load:
 
 
 def _savable(works: tuple[Work, ...], known: float) -> float:
-    """Seconds a row that rations can save, by the batches that have probed; else as ``known``.
+    """Seconds per row that rations can save, from the batches that have probed; else ``known``.
 
     Probes get dearer for as long as windows fill, and a budget that follows too late lets input
-    wait. So the greater counts of what many batches say and what the newest say.
+    wait. So the greater of a slow and a fast average counts.
     """
     return max(_mean_savable(works, known, FADING), _mean_savable(works, known, RISING))
 
@@ -163,7 +163,7 @@ def _room(
 
 
 def _arrived(works: tuple[Work, ...], before: int, length: float) -> float:
-    """Rows a second: the greater of what all batches say and what the last ``length`` seconds say.
+    """Rows per second: the greater of the rates of all batches and of the last ``length`` seconds.
 
     Args:
         before: rows that waited before the first.

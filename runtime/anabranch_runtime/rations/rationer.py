@@ -1,8 +1,8 @@
-"""Deciding what a batch withholds from probes (``semantics.md``, "Rations").
+"""Choice of a batch's rations (``semantics.md``, "Rations").
 
 The service plans the best rations for every budget, and publishes them as a schedule
-(``contract.plans.rations``). Here the budget is chosen, before each batch, from how the last ones
-went (``overload``). Without a schedule nothing is withheld.
+(``contract.plans.rations``). Here the budget is chosen, before each batch, from measurements of the
+last ones (``overload``). Without a schedule nothing is withheld.
 """
 
 from __future__ import annotations
@@ -124,5 +124,5 @@ class Rationer:
 
 
 def _resumed(known: KnownLoad) -> Load:
-    """The load when nothing has been measured since: what waits has had time to arrive."""
+    """The load without new measurements: waiting input has had time to arrive."""
     return Load(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

@@ -1,4 +1,4 @@
-"""Withholding tuples from probes: the ranks of a partial result's tuples, and who is below."""
+"""Withholding tuples from probes: ranks of a partial result's tuples, compared with limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ranks:
     batch: int | None = None
 
     def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
-        """Which tuples of ``partial`` have a member ``label`` that satisfies ``limits``."""
+        """Mask of the tuples of ``partial`` whose member ``label`` satisfies ``limits``."""
         if limits is None:
             return np.ones(partial.length, np.bool_)
         found = np.zeros(partial.length, np.bool_)
@@ -40,8 +40,8 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Which tuples of ``partial`` have a member ``label`` whose rank one of ``limits`` is at
-        most.
+        """Mask of the tuples of ``partial`` whose member ``label`` has a rank of at least one of
+        ``limits``.
         """
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:

@@ -1,5 +1,4 @@
-"""Placement of rows with hot values: home partition of their hash, or the partitions they are
-spread over.
+"""Partitions of rows with hot values: their hash's home, or several that they are spread over.
 
 A row of a store belongs to the *home* partition of its partition attribute's hash. While a value is
 hot (``StoreSpec.hot``) its new rows are *spread* over several partitions, one on each of several
@@ -113,7 +112,7 @@ class DealtRows:
 
 @lru_cache(maxsize=1024)
 def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
-    """``entries`` of a store with so many ``partitions``, for many rows at once."""
+    """``entries`` of a store with ``partitions`` partitions, as arrays."""
     known = sorted(entries)
     hashes = np.array([one.hash for one in known], np.uint64)
     may = np.zeros((len(known), partitions), np.bool_)

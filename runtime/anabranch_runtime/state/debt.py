@@ -44,7 +44,7 @@ class Starts:
 
     @property
     def rows(self) -> int:
-        """How many rows there are to look at."""
+        """Number of stored rows."""
         return sum(s.rows for s in self.sources)
 
 
@@ -102,12 +102,12 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """All that is owed.
+    """All results owed.
 
     Attributes:
         batches: the part that is paid next, then the others, oldest first. Parts of the same
             batches have different queries.
-        rows: how many the next catch-up looks at; 0: there has been none.
+        rows: size of the next catch-up in rows; 0: there has been none.
     """
 
     batches: tuple[OwedBatches, ...] = ()

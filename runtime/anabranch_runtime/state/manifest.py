@@ -1,9 +1,9 @@
 """The state manifest: everything durable about a pipeline, committed once per batch.
 
-A manifest is a complete snapshot: which batch comes next, which epoch each batch belonged to,
-which segments are live, what each store covers, what each query may see, how far event time has
-come. Committing a batch is one atomic rename of ``manifest/<batch>.json``; a batch that the newest
-manifest already contains is never applied again; files that it does not name are garbage.
+A manifest is a complete snapshot: number of the next batch, epoch of each batch, live segments,
+intervals of stores, visibility of queries, event times. Committing a batch is one atomic rename of
+``manifest/<batch>.json``; a batch that the newest manifest already contains is never applied again;
+files that it does not name are garbage.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class StoreState:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its live segments, and of what a backfill has computed."""
+        """Bytes of its live segments, and of its backfill's."""
         pending = () if self.backfill is None else self.backfill.segments
         return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
@@ -145,8 +145,8 @@ class StreamState:
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
-        """Greatest event time of whole loads less the lateness, or what idleness has raised it
-        to; None where nothing is ever late.
+        """Greatest event time of whole loads less the lateness, or the floor raised by idleness;
+        None where nothing is ever late.
         """
         if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
@@ -161,7 +161,7 @@ class StreamState:
         return self.newest if batch > 0 else None
 
     def admitted_before(self, batch: int) -> int:
-        """How many tuples that were neither late nor ahead nor invalid came before ``batch``, which
+        """Number of tuples neither late nor in the future nor invalid before ``batch``, which
         begins an epoch.
         """
         if batch == 0:
@@ -243,7 +243,7 @@ class State:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all live segments, and of what backfills have computed."""
+        """Bytes of all live segments, and of the backfills'."""
         return sum(store.bytes for store in self.stores.values())
 
     @property
@@ -362,10 +362,10 @@ class Manifests:
         self._dropped |= before
 
     def checksum(self, batch: int) -> int:
-        """The checksum of the manifest that the batch goes on from.
+        """The checksum of the manifest that the batch starts from.
 
         Raises:
-            StateError: ``missing-manifest``: somebody has taken it away.
+            StateError: ``missing-manifest``: it was removed.
         """
         try:
             return checksum(manifest_path(self._directory.parent, batch))
@@ -381,7 +381,7 @@ class Manifests:
 
 
 def manifest_path(root: Path, batch: int) -> Path:
-    """Where the manifest is that batch ``batch`` goes on from."""
+    """Path of the manifest that batch ``batch`` starts from."""
     return root / "manifest" / f"{batch:012d}.json"
 
 
@@ -414,7 +414,7 @@ class _Read:
         return _Read(text, found, tuple(found[part] for part in parts))
 
 
-#: Store -> what this process has read of it last: most of the next manifest is the same.
+#: Store -> its segments in the last read manifest: most of the next manifest is the same.
 _LAST: dict[str, _Read] = {}
 
 

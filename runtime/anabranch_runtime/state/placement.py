@@ -26,12 +26,12 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-#: How much more than an equal share a host may be given; and how much more, or less, it may have
-#: before something is moved.
+#: Greatest factor over an equal share that a host may be given; and factor over, or under, its
+#: share beyond which partitions are moved.
 SLACK, MOST = 1.1, 1.25
 #: Least part of the difference of two hosts that a move has to close.
 CLOSER = 1e-6
-#: The part of what a partition wants that a move has to spare at least: less may be chance.
+#: Least part of a partition's demand that a move has to save: less may be chance.
 WORTH = 0.1
 
 
@@ -63,7 +63,7 @@ class Placement:
     owners: tuple[tuple[int, tuple[int, ...]], ...]
 
     def of(self, partitions: int) -> tuple[int, ...] | None:
-        """The hosts of so many partitions; None: such stores have not been placed."""
+        """The hosts of ``partitions`` partitions; None: such stores have not been placed."""
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
@@ -80,16 +80,16 @@ def place(
     demands: Mapping[int, Demand] | None = None,
     sizes: Mapping[str, float] | None = None,
 ) -> Placement:
-    """Deal partitions to ``hosts``.
+    """Assign partitions to ``hosts``.
 
     Args:
         counts: the numbers of partitions that stores have.
         hosts: at least one.
-        before: where they have been so far.
-        weights: per number of partitions what each of them weighs, in any unit; a partition of
-            none weighs as much as any other. None: nothing is taken from a host that stays.
-        demands: per number of partitions where tuples arrive, by ``hosts`` in their sorted order.
-        sizes: of hosts, in any unit, by which they have their shares; 1 where one is not named.
+        before: the placement so far.
+        weights: number of partitions -> weight of each, in any unit; without weights all are equal.
+            None: nothing is taken from a host that stays.
+        demands: number of partitions -> arrivals of tuples, by ``hosts`` in their sorted order.
+        sizes: of hosts, in any unit; shares are in proportion; 1 where one is not named.
     """
     names = tuple(sorted(hosts))
     size = [(sizes or {}).get(name, 1.0) for name in names]
@@ -112,11 +112,11 @@ def place(
 def draw(
     found: Sequence[int], before: NDArray[np.int64], weight: Floats, share: Floats, demand: Demand
 ) -> list[int]:
-    """Partitions drawn to where their tuples arrive.
+    """Move partitions to the hosts on which their tuples arrive.
 
     Args:
-        found: the host of each partition. ``before``: where each has been; -1: nowhere.
-        weight: of each. ``share``: what each host should have of it.
+        found: the host of each partition. ``before``: its former host; -1: none.
+        weight: of each. ``share``: target sum of weights per host.
     """
     at, hosts = np.array(found), len(share)
     load: Floats = np.bincount(at, weights=weight, minlength=hosts).astype(np.float64)

@@ -17,10 +17,10 @@ from anabranch_runtime.storage.segment import Merge, Segment
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """How much of a backfill a batch does.
+    """Limits of a batch's part of a backfill.
 
     Attributes:
-        share: what the work may add to a batch's time, as a part of it.
+        share: greatest addition to a batch's time, as a part of it.
         floor: seconds that it may take however short the batch is.
         first: rows of the start member in the first slice.
         least, most: rows of any slice.
@@ -50,7 +50,7 @@ class Source:
 
     Attributes:
         store: the store that the segment was in.
-        interval: batches whose rows count; rows of others are passed over.
+        interval: batches whose rows count; rows of others are skipped.
     """
 
     store: str
@@ -61,7 +61,7 @@ class Source:
 
     @property
     def rows(self) -> int:
-        """How many rows there are to look at."""
+        """Number of rows."""
         return self.last - self.first
 
 

@@ -18,7 +18,7 @@ from anabranch_runtime.storage.documents import Spelling, canonical
 
 @dataclass(slots=True)
 class Speller:
-    """Spells states that follow one another; what it keeps is the text of the last one."""
+    """Spells states that follow one another, reusing the text of the last one."""
 
     #: Field -> key -> the value under it in the last state, and the text of both.
     _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)

@@ -15,12 +15,12 @@ from anabranch_contract.protocol.intake import Unread, UnreadPiece
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a feed is held, and why.
+    """A feed's hold, and its reason.
 
     Attributes:
         start: the feed's offset up to which it has been read.
-        piece: what could not be read there. ``remedy``: what to do about it.
-        trials: how many batches have tried to read it.
+        piece: the unreadable input there. ``remedy``: the way to repair it.
+        trials: number of batches that have tried to read it.
     """
 
     start: Any
@@ -36,7 +36,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """One feed: whose it is, where it is held, and what of it was given up."""
+    """One feed: its stream, its hold, and its input given up."""
 
     stream: str
     held: Held | None = None

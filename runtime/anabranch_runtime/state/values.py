@@ -142,7 +142,7 @@ class KeyValues:
         )
 
 
-#: Digits of published shares, and what rounding to so many may take off, twice.
+#: Digits of published shares, and greatest loss by rounding, twice.
 _DIGITS, _ROUNDED = 6, 1e-6
 
 

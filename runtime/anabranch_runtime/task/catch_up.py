@@ -39,8 +39,8 @@ class Payer:
     """Makes the results of one catch-up.
 
     Attributes:
-        access: edge -> how its probe is answered in the batch that runs.
-        courier, pieces: by which it probes. ``guard``: around what probes make.
+        access: edge -> tiles and gaps of its probe in the running batch.
+        courier, pieces: its probes. ``guard``: passes on results until an expression fails.
         emit: takes results of a query.
     """
 

@@ -16,7 +16,7 @@ from anabranch_runtime.storage.segment import Merge, PackWriter, Segment, Segmen
 from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.stores import merge
 
-#: How the names of packs that merges write begin.
+#: Prefix of the names of packs that merges write.
 MERGED = "merged-"
 _NICE = 10
 

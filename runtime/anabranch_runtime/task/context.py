@@ -146,5 +146,5 @@ def live_segments(
 
 
 def exchange_directory(context: BatchContext) -> Path:
-    """Where the tasks of this attempt leave messages for each other."""
+    """Folder of the messages between the tasks of this attempt."""
     return Path(context.root) / "exchange" / context.attempt

@@ -1,10 +1,9 @@
-"""Takes partial results to the stores that they are probed with, on whichever host these are.
+"""Takes partial results to the stores of their next probes, on any host.
 
-A *work* is something that sends tuples down probe trees: the batch's own probes, a catch-up, a
-backfill. Each says how an edge is answered and what becomes of what a probe makes. Where all tasks
-are on one host a probe is a call. Else a probe is a *hop*: of its tuples those go away that have to
-be elsewhere, the rest is probed at once, and what comes from others goes on here as if it had been
-made here.
+A *work* sends tuples down probe trees: the batch's own probes, a catch-up, a backfill. Each has its
+own access by edge, and its own use of results. Where all tasks are on one host a probe is a call.
+Else a probe is a *hop*: tuples with matches on other hosts are sent there, the rest is probed at
+once, and received tuples continue as if they had been made here.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from anabranch_runtime.task.context import BatchContext
 
 #: The first part of a hop's address; then the edge, the work, and which step of a replacement.
 HOP = "hop"
-#: Bytes of a value, where nothing has been sent that says more.
+#: Assumed bytes of a value, before the first sent ones are measured.
 COLUMN = 8.0
 
 
@@ -126,7 +125,7 @@ class Courier:
             traffic.add_demand(tuples, width or self._width(partial, needed))
 
     def _width(self, partial: Partial, needed: Needed) -> float:
-        """About how many bytes a tuple of ``partial`` would have as a letter."""
+        """Approximate bytes of a tuple of ``partial`` in a message."""
         columns = needed.columns_of(partial.start, self.layout.stream)
         return COLUMN * (1 + sum(label in partial.place for label, _ in columns))
 
@@ -178,7 +177,7 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
     }
     goals = [(r.query, r.start, r.ranking) for r in context.rations]
     if context.catch_up is not None:
-        # Which of a result's members have arrived last is asked on every edge.
+        # Every edge needs the arrivals of a result's members, to find the last.
         always |= Needed(sigmas=frozenset(label_of.values()))
         for goal in context.catch_up.goals:
             owed = label_of.get((goal.query, goal.alias))

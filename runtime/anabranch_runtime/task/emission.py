@@ -1,8 +1,8 @@
-"""Results of a task: found, checked, staged as files, and counted.
+"""Results of a task: checked, staged as files, and counted.
 
-A complete partial result is held to what only its query says (visibility, freshness, members that
-have been superseded, residuals), projected, and written to the query's staged file. Of a query
-whose expressions can't be evaluated nothing more is written.
+A complete partial result must pass its query's own conditions (visibility, freshness, superseded
+members, residuals), is projected, and written to the query's staged file. After a failed expression
+nothing more of its query is written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from anabranch_runtime.task.memory import PrivateMemory
 Bools = NDArray[np.bool_]
 
 
-#: The kind of letters that have results on their way over hosts.
+#: The kind of messages with results on their way over hosts.
 LEAVING = "leaving"
 #: Results of the batch, and of earlier ones.
 NOW, OWED = "now", "owed"
@@ -77,8 +77,8 @@ class Emission:
     def emit(
         self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1
     ) -> None:
-        """Write the results among ``partial``, or send them where they are looked at next; nothing
-        where the query has failed, or fails at them.
+        """Write the results among ``partial``, or send them to the next host that checks them;
+        nothing where the query has failed, or fails at them.
 
         Args:
             due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
@@ -95,7 +95,7 @@ class Emission:
         self.report.emitted += Writes(1, rows, time.process_time() - started)
 
     def arrived(self, letter: Letter) -> None:
-        """Go on with results that another host has looked at."""
+        """Continue with results that another host has checked."""
         _, edge, query, due, at, origin = letter.address
         rule = next(o for o in self.layout.outputs[edge] if o.query == query)
         self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
@@ -125,7 +125,7 @@ class Emission:
         return partial
 
     def _emit(self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int) -> int:
-        """How many results have been written."""
+        """Write the results; returns their number."""
         query, report = self.layout.queries[rule.query], self.report
         if not at and origin < 0:
             partial = check(self.layout, partial, rule.bounds, ())
@@ -226,7 +226,7 @@ class Emission:
         return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:
-        """Which results have visible members only (``semantics.md``, promise 4)."""
+        """Mask of results with visible members only (``semantics.md``, promise 4)."""
         mask: Bools | None = None
         activated = self.context.activated[query]
         for name, (batch, event_time) in self.context.visible.get(query, {}).items():
@@ -240,7 +240,7 @@ class Emission:
         return mask
 
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Which results have only rows of the versions of tables that are looked up."""
+        """Mask of results with rows of the current versions of tables only."""
         mask: Bools | None = None
         for _, label, _ in query.members if self.context.looked_up else ():
             interval = self.context.looked_up.get(self.layout.stream(label))
@@ -254,7 +254,7 @@ class Emission:
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Which results have no member that is too old (``semantics.md``, "Freshness")."""
+        """Mask of results without too old members (``semantics.md``, "Freshness")."""
         mask: Bools | None = None
         now = self.context.now
         if now is None:

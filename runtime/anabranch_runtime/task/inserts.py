@@ -36,7 +36,7 @@ from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.stores import KeyCache, combination_rows, insert, partition_numbers
 from anabranch_runtime.task.uploads import Uploads
 
-#: Kinds of letters: arrived rows by relation, rows of intermediate results and of their past by
+#: Kinds of messages: arrived rows by relation, rows of intermediate results and of their past by
 #: store.
 ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
 
@@ -63,7 +63,7 @@ class Inserts:
     memory: PrivateMemory
     waiting: int = 0
     _made: dict[StoreId, list[Partial]] = field(default_factory=lambda: defaultdict(list))
-    #: Where tasks are on several hosts: rows that this one has to write, by letters' addresses.
+    #: On several hosts: rows for this task to write, by the addresses of messages.
     _rows: dict[tuple[str, ...], list[pa.RecordBatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -146,7 +146,7 @@ class Inserts:
         cache: KeyCache,
     ) -> None:
         """Send ``rows`` to the hosts that have their partitions in one of the stores, each once;
-        what stays here waits.
+        this host's rows wait.
         """
         assert self.traffic is not None
         fleet = self.traffic.fleet
@@ -203,7 +203,7 @@ class Inserts:
         self.report.inserts += Writes(1, done)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
-        """Which partitions of a store this host has; None: all."""
+        """Mask of this host's partitions of a store; None: all."""
         return None if self.traffic is None else self.traffic.fleet.own(spec.partitions)
 
     @contextmanager

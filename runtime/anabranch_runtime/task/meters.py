@@ -41,7 +41,7 @@ from anabranch_runtime.state.measures import (
 from anabranch_runtime.state.values import MOST, KeyValues, ValueCounts
 from anabranch_runtime.task.stores import KeyCache
 
-#: One batch in so many is sampled once a stream's sample is full.
+#: One batch in ``EVERY`` is sampled once a stream's sample is full.
 EVERY = 4
 #: Delays are taken of all tuples of a block up to twice as many, else of evenly spaced ones.
 DELAYS = 2048
@@ -121,7 +121,7 @@ class Collector:
             self.delays[stream] = add_counts(self.delays.get(stream, ()), found)
 
     def keys(self, owner: str, name: str, keys: KeyVector) -> None:
-        """The keys ``name`` of a relation's arrivals, or of what went into a store."""
+        """Add the keys ``name`` of a relation's arrivals, or of rows written to a store."""
         if not self.enabled:
             return
         bound = self.bounds.keys.get(owner, {}).get(name, _UNKNOWN)
@@ -196,7 +196,7 @@ def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
 def value_counts(
     keys: KeyVector, known: KnownValues, column: Callable[[], pa.Array]
 ) -> ValueCounts:
-    """How often the known values, and others that are frequent, are among ``keys``.
+    """Occurrences of known values, and of other frequent ones, among ``keys``.
 
     ``column`` has the values of the keys; it is called where there is a value to be named.
     """

@@ -52,14 +52,14 @@ def insert(
     Args:
         failed: is called with an index whose key can't be evaluated.
         own: the partitions to write, where rows of others are among ``rows``; None: all.
-        past: whether the rows belong to earlier batches: then none is dealt.
+        past: whether the rows belong to earlier batches: then none is spread.
 
     Returns:
-        How many rows have been written.
+        Number of written rows.
 
     An index whose key can't be evaluated is left out and ``failed`` is called: a later probe by it
-    evaluates the key again, and fails for those who need it. A row whose partition is unknown
-    goes where one without the attribute goes, because others may need the row.
+    evaluates the key again, and fails. A row whose partition is unknown goes where one without the
+    attribute goes, because others may need the row.
 
     Raises:
         ExpressionError, KeyTypeError: an index's key, where ``failed`` is None.
@@ -340,10 +340,11 @@ def _stored_keys(
 
 
 def lenient_keys(length: int, keys: Callable[[int, int], KeyVector]) -> KeyVector:
-    """The keys of so many rows; one that can't be evaluated is NULL. By halves: failures are few.
+    """The keys of ``length`` rows; one that can't be evaluated is NULL. By halves: failures are
+    few.
 
     Args:
-        keys: gives those from one row up to another.
+        keys: gives the keys of the rows from one number up to another.
     """
 
     def found(first: int, last: int) -> KeyVector:

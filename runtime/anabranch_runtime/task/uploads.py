@@ -1,4 +1,4 @@
-"""A task's packs on their way to the object store, beside what the task goes on with."""
+"""Uploads of a task's packs to the object store, in the background."""
 
 from __future__ import annotations
 

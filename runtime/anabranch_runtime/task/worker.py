@@ -290,7 +290,7 @@ class _Task:
     # --- storing -------------------------------------------------------------------------------
 
     def _store_arrivals(self, arrivals: Arrivals) -> list[Segment]:
-        """Write the base segments of what this task has to keep as one pack."""
+        """Write the base segments of this task's rows as one pack."""
         caches: dict[str, KeyCache] = {r: {} for r in arrivals.tables}
         tables = sorted(arrivals.tables.items())
         if self.traffic is None:
@@ -389,7 +389,7 @@ class _Task:
                     self._take(letter)
 
     def _take(self, letter: Letter) -> None:
-        """Go on with what another task has sent."""
+        """Process a message from another task."""
         kind = letter.address[0]
         if kind == HOP:
             _, edge, work, at = letter.address
@@ -463,13 +463,13 @@ class _Task:
             yield joined
 
     def _deliver(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Send what a round has made (``rounds``) where it is wanted."""
+        """Send the results of a round (``rounds``) to their uses."""
         self.advanced()
         self.memory.glance()
         self._pass_on(joined, rule, children)
 
     def _pass_on(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Send what a probe has made to stores, outputs and the next probes."""
+        """Send the results of a probe to stores, outputs and the next probes."""
         for spec in self.layout.inserts.get(rule.out, ()):
             self.inserts.combination(spec.id, joined)
         if self.inserts.waiting > self.budget.combinations:
@@ -500,7 +500,7 @@ class _Task:
                 walk.begin(rows)
         self._settle()
 
-    # --- what can't be had ---------------------------------------------------------------------
+    # --- failures --------------------------------------------------------------------------------
 
     def _filter_failed(self, relation: RelationId, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.ruleset).of_relation(relation), error)
@@ -522,7 +522,7 @@ class _Task:
     # --- accounting ----------------------------------------------------------------------------
 
     def _sketch(self, relation: RelationId, table: BatchTable, cache: KeyCache) -> None:
-        """Sketch the distinct keys of what arrived, from key vectors at hand where possible."""
+        """Sketch the distinct keys of the arrivals, from existing key vectors where possible."""
         if not self.collector.enabled:
             return
         store = base_layout(relation)
