@@ -65,7 +65,7 @@ class _Expiry:
 
 
 class Control:
-    """Reads what the service publishes, writes what the runtime has to say.
+    """Reads the service's publications, writes the runtime's reports.
 
     ``run`` is the id of this run of the runtime; a new one unless it is given.
     """
@@ -107,7 +107,7 @@ class Control:
         return int(cast("bytes", found[0])) if found else None
 
     def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
-        """Wait until ``epoch`` is published; ``look`` is called now and then meanwhile.
+        """Wait until ``epoch`` is published; ``look`` is called now and then while waiting.
 
         Raises:
             PipelineError: it isn't within ``seconds``, or a stop is requested.
@@ -251,12 +251,12 @@ class Control:
             self._redis.delete(self.keys.heartbeat)
 
     def report_view(self, query: str, rows: ViewRows) -> None:
-        """Say what a view's rows are now."""
+        """Report a view's present rows."""
         self._redis.hset(self.keys.views, query, rows.dumps())
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
-        """Say what the stores hold: texts of a ``StateReport`` and of some stores' ``StoreParts``
-        (:mod:`anabranch_contract.protocol.state_report`), and which stores are no more.
+        """Report the contents of stores: texts of a ``StateReport`` and of some stores'
+        ``StoreParts`` (:mod:`anabranch_contract.protocol.state_report`), and the removed stores.
         """
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.state, report)
@@ -279,7 +279,7 @@ class Control:
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Say how many; None: any number."""
+        """Publish the limit; None: any number."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
@@ -290,23 +290,23 @@ class Control:
         self._redis.set(self.keys.retained, json.dumps(marks))
 
     def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
-        """Say which feeds are held: id -> how often that was tried, and where they are held."""
+        """Publish the held feeds: id -> number of trials, and offset of the hold."""
         self._redis.set(self.keys.held, json.dumps(held))
 
     def set_owed(self, batch: int | None) -> None:
-        """Say in which batch withheld results are to be made good, whatever arrives; None: none."""
+        """Publish the batch for which a catch-up needs no arrivals; None: none."""
         if batch is None:
             self._redis.delete(self.keys.owed)
         else:
             self._redis.set(self.keys.owed, batch)
 
     def intake(self) -> Intake:
-        """How these sources stand, as they last said."""
+        """Progress of these sources, as last reported."""
         text = self._redis.get(self.keys.intake)
         return Intake() if text is None else Intake.loads(text)
 
     def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
-        """Say how streams' sources stand, and which streams are no more."""
+        """Report the status of streams' sources, and the removed streams."""
         with self._redis.pipeline() as pipe:
             if changed:
                 documents: dict[EncodableT, EncodableT] = {
@@ -360,7 +360,7 @@ class Control:
 
 
 def gate(url: str, namespace: str) -> int | None:
-    """How many batches may start; None: no limit."""
+    """Number of batches that may start; None: no limit."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
 

@@ -37,10 +37,10 @@ def attempt(
     """Run ``job``, every time under a new name, until an attempt counts.
 
     Args:
-        context: the batch. ``read``: what it reads; None: the job knows by itself.
-        results: where results are staged.
-        attempts: how many may fail. One that meets input that can't be read does not count as
-            failed: what it has written is given to ``discard``, and the next reads less.
+        context: the batch. ``read``: its input; None: the job makes it.
+        results: the results directory, which has the staging folder.
+        attempts: number that may fail. One that meets unreadable input does not count as failed:
+            its packs are given to ``discard``, and the next reads less.
         stopping: whether a stop is requested, so that a failure is final.
 
     Returns:

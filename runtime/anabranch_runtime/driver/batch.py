@@ -37,8 +37,8 @@ class Batch:
     """A batch that is about to run.
 
     Attributes:
-        state: in which it starts. ``ruleset``: by which it goes.
-        access: edge -> how its probe is answered.
+        state: in which it starts. ``ruleset``: its rules.
+        access: edge -> tiles and gaps of its probe.
     """
 
     state: State
@@ -123,9 +123,9 @@ def finish(
     Args:
         batch: as it began. ``context``: as its tasks had it. ``reports``: theirs.
         failures: query -> why it failed; ``reports`` has nothing of it any more.
-        seconds: how long the batch took. ``now``: when it ended (seconds since 1970).
-        throttle: how much of a backfill or a catch-up a batch does.
-        owed: whether what it withholds is to be made good.
+        seconds: duration of the batch. ``now``: when it ended (seconds since 1970).
+        throttle: limits of a batch's part of a backfill or a catch-up.
+        owed: whether a catch-up delivers its withheld results.
         open_loads: as :func:`fold` takes them.
     """
     ruleset = batch.ruleset
@@ -154,7 +154,7 @@ def finish(
 
 
 def reads(context: BatchContext, before: State, ranges: tuple[ReadRange, ...]) -> BatchReads:
-    """The record of what a batch has read, which began in the state ``before``."""
+    """Record of the input of a batch that began in the state ``before``."""
     tuples = {name: stream.input for name, stream in before.streams.items()}
     marks, allowed = context.watermarks, context.newest_allowed
     return BatchReads(context.batch, ranges, tuples, dict(marks), dict(allowed))

@@ -64,8 +64,8 @@ def spark_writers(
 
 
 def checkpoints_of(settings: Settings) -> Path:
-    """Where Spark's checkpoints of views are: they last as long as the results, from which views
-    are made, where the state directory is a cache.
+    """Folder of Spark's checkpoints of views. Where the state directory is a cache, they last as
+    long as the results, from which views are made.
     """
     if settings.object_store is None:
         return settings.state / "views"
@@ -74,8 +74,8 @@ def checkpoints_of(settings: Settings) -> Path:
 
 @dataclass(slots=True)
 class Beside:
-    """The process, as the driver uses it: a writer of sinks, and what ``Views`` does. It is started
-    when there is something to do.
+    """The driver's proxy of the process: writes to sinks, and has the methods of ``Views``. The
+    process is started when there is work.
 
     Raises (all methods):
         PipelineError: ``views-lost``: the process has ended.
@@ -107,7 +107,7 @@ class Beside:
         self._call("begin", *self._begun)
 
     def write(self, delivery: Delivery) -> None:
-        """Write a delivery; raises what the writer does."""
+        """Write a delivery; raises the writer's errors."""
         self._start()
         self._call("write", delivery)
 
@@ -205,7 +205,7 @@ class Beside:
 
 def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> None:
     """Main loop of the process: serve one call after the other, until the connection closes."""
-    # Where spark-submit has started the driver, they lead to its JVM.
+    # If spark-submit has started the driver, these point to its JVM.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)
     session = spark_session("local[1]", of_any_session(settings.spark))
@@ -225,7 +225,7 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
         try:
             name, arguments = calls.recv()
         except EOFError:
-            # Closed, or the driver has gone: what runs here is done again.
+            # Closed, or the driver has gone: the running call will be repeated.
             os._exit(0)
         try:
             if name == "write":

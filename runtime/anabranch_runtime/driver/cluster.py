@@ -21,11 +21,10 @@ AT_ONCE = 8
 
 @dataclass(slots=True)
 class Cluster:
-    """Where tasks meet, and the directory that each host has for itself.
+    """Coordinator of a cluster's tasks, and the directory that each host has for itself.
 
     Attributes:
-        placement: of the next batch. ``offices``: the hosts of the last one, each with where it
-            takes orders.
+        placement: of the next batch. ``offices``: host of the last batch -> address for merges.
     """
 
     meeting: Meeting
@@ -38,7 +37,7 @@ class Cluster:
         return replace(context, meeting=self.meeting.place, cache=self.cache)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
-        """A batch is over: note who was there."""
+        """Record the hosts of a finished batch."""
         # Of a host's tasks the first, so that one process does all of its merges.
         self.placement = placement
         self.offices = {report.host: report.office for report in reversed(reports)}

@@ -58,9 +58,9 @@ class Compactor:
     leaving: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
-    #: How many of these :meth:`settle` has seen; the thread goes on adding to them.
+    #: Number of these that :meth:`settle` has seen; the thread goes on adding to them.
     _seen: int = 0
-    #: Bytes of the segments that were due to be merged when that was last looked at.
+    #: Bytes of the segments that were due to be merged at the last check.
     due_bytes: int = 0
     #: Merges that were done and not taken yet (:meth:`take_spent`); the thread adds to them.
     _spent: list[Writes] = field(default_factory=list)
@@ -88,8 +88,8 @@ class Compactor:
         return replace(state, stores=stores, written=(stored, merged))
 
     def settled(self, state: State) -> None:
-        """``state`` is committed: forget what :meth:`settle` has seen; files that it did not take
-        are deleted.
+        """``state`` is committed: forget the merges that :meth:`settle` has seen; delete unnamed
+        files.
         """
         named = {s.path for store in state.stores.values() for s in store.segments}
         written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
@@ -115,8 +115,8 @@ class Compactor:
         return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
-        """Merge what there is to merge of ``state`` into segments of at most ``most`` bytes (None:
-        any number), unless that is going on; returns at once, unless compaction is far behind.
+        """Merge the due segments of ``state`` into segments of at most ``most`` bytes (None: any
+        number), unless a merge is running; returns at once, unless compaction is far behind.
         """
         if self._thread is not None and self._thread.is_alive():
             if backlog(state, ruleset, fanout, most) < STALL * fanout:
@@ -154,7 +154,7 @@ class Compactor:
         self._run(found, Layout(ruleset, layouts(state)), superseding(state))
 
     def close(self) -> None:
-        """Wait for the merge that is under way; what it writes is dropped."""
+        """Wait for the running merge; its output is dropped."""
         self.leaving.set()
         if self._thread is not None:
             self._thread.join()
@@ -188,7 +188,8 @@ class Compactor:
             except Exception as error:
                 if not self.beside:
                     raise
-                # Spark's, say: nothing has been changed, and the next batch tries again.
+                # A failure of Spark's, for instance: nothing has changed, and the next batch tries
+                # again.
                 _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
             else:
                 segment = merged.segment

@@ -104,16 +104,16 @@ from anabranch_runtime.views.left_out import sampled
 from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: Seconds between two looks at what attempts and merges have left.
+#: Seconds between two searches for leftovers of attempts and merges.
 TIDY = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """How long the pipeline has been running, interruptions left out (``event_time.idleness``).
+    """Running time of the pipeline, without interruptions (``event_time.idleness``).
 
     Attributes:
-        before: microseconds, in earlier drivers. ``since``: when this one began.
+        before: microseconds, in earlier drivers. ``since``: start of this one.
     """
 
     before: int
@@ -257,7 +257,7 @@ class Driver:
         )
 
     def tick(self) -> None:
-        """Between batches: begin the tails that somebody waits for, deliver what waits for a sink.
+        """Between batches: begin requested tails, deliver results that wait for a sink.
 
         Live also: begin and end epochs (``epoch_cycle``).
         """
@@ -284,7 +284,7 @@ class Driver:
         self._advance(Quiet(published, self.control.registry_digest() if due else cycle.digest))
 
     def _advance(self, event: Event) -> None:
-        """Carry out what follows from ``event``: report boundaries, begin an epoch."""
+        """Carry out the instructions for ``event``: report boundaries, begin an epoch."""
         cycle, todo = step(self.cycle, self.state, event, self.settings, time.monotonic())
         for one in todo:
             if isinstance(one, EnterIdle):
@@ -377,11 +377,11 @@ class Driver:
         return self.total_batches is not None and self.state.next_batch >= self.total_batches
 
     def finish(self) -> None:
-        """After a replay: deliver what waits for a sink, and make an empty result file for each
-        query that was active and found nothing.
+        """After a replay: deliver results that wait for a sink, and make an empty result file for
+        each active query without results.
 
         Raises:
-            SinkError: a sink does not take what waits for it, which is kept.
+            SinkError: a sink does not take its waiting results, which are kept.
         """
         self.tails.close()
         state, left = self.state, self._shown().left
@@ -605,7 +605,9 @@ class Driver:
         )
 
     def _planned(self, choice: Choice) -> int | None:
-        """When a batch was planned; in step mode nothing may depend on how fast it runs."""
+        """Planning time of a batch; None in step mode, where nothing may depend on how fast it
+        runs.
+        """
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
     def _plan_input(self, choice: Choice) -> BatchInput | None:
@@ -624,15 +626,13 @@ class Driver:
         )
 
     def _costs(self) -> dict[str, float]:
-        """Stream -> seconds of probing per tuple, as the epoch's batches have measured; nothing
-        where no input is dealt by them.
-        """
+        """Stream -> measured seconds of probing per tuple; empty without feeds to assign."""
         sources = self.progress.sources
         rules = self._rules() if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
-        """Before anything is published: what a repetition has to leave out as well."""
+        """Before any publication: record the input that a repetition has to leave out as well."""
         if read.left_out != choice.left_out:
             self.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)
@@ -671,7 +671,7 @@ class Driver:
         failures: dict[str, Failure],
         times: Times,
     ) -> None:
-        """Do what a commit allows: delete, measure, merge, deliver, report."""
+        """Do the work that a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
         progress.report_held(state)
         progress.note_sites(report.site for report in reports)
@@ -727,7 +727,7 @@ class Driver:
         self.rulesets.forget(self._used)
 
     def _tidy(self) -> None:
-        """Now and then delete what attempts that failed and merges that were lost have left."""
+        """Now and then delete the leftovers of failed attempts and lost merges."""
         if time.monotonic() < self._tidied + TIDY:
             return
         self._tidied = time.monotonic()
@@ -741,8 +741,8 @@ class Driver:
         return self.manifests.rulesets | self.choices.rulesets
 
     def _collect_garbage(self) -> None:
-        """Delete what an interrupted batch has left: packs that no manifest names, staged results
-        and messages between tasks.
+        """Delete the leftovers of an interrupted batch: packs that no manifest names, staged
+        results and messages between tasks.
         """
         shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
         self._durable.sweep(self.manifests.named)

@@ -1,4 +1,4 @@
-"""When epochs begin and end: a pure step from events to instructions, which the driver carries out.
+"""Beginning and end of epochs: a pure step from events to instructions for the driver.
 
 In step mode an epoch has a fixed number of batches. Live it also ends after a time in which
 something has been registered or removed, so that a change becomes active although nothing arrives.
@@ -13,7 +13,7 @@ from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.state.manifest import State
 
-#: How many times ``Settings.epoch_seconds`` an epoch lasts in which nothing changes or arrives.
+#: Number of ``Settings.epoch_seconds`` that an epoch lasts without changes and arrivals.
 IDLE_EPOCHS = 12
 #: Epochs that end early after a change: it is planned at the end of the first, active after the
 #: second.

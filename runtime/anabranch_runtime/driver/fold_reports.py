@@ -1,4 +1,4 @@
-"""After a batch: fold what its tasks report into the state that is committed next."""
+"""After a batch: fold its tasks' reports into the state that is committed next."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSamp
 
 
 def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Samples of joins from the epoch that ``state`` is in, by whichever of its rulesets.
+    """Samples of joins from the epoch that ``state`` is in, under all of its rulesets.
 
     ``steps``: as in :func:`steps_seen`.
     """

@@ -47,8 +47,8 @@ class Shown:
 def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
     """The counts that an earlier run has left in the ``results`` directory.
 
-    A view without a count has no rows so far, whatever number of joined rows it has, so all views
-    of ``rules`` are in the answer.
+    A view without a count has no rows so far, for any number of joined rows, so all views of
+    ``rules`` are in the answer.
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
@@ -150,7 +150,7 @@ class ProgressReporter:
         )
 
     def note_sites(self, sites: Iterable[str]) -> None:
-        """Take note of the ``sites`` of a batch's executors, and warn of streams without one."""
+        """Record the ``sites`` of a batch's executors, and warn of streams without one."""
         found = tuple(sorted({site for site in sites if site}))
         if not found or self.sources is None:
             return

@@ -1,4 +1,4 @@
-"""How a pipeline runs."""
+"""Settings of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_runtime.storage.verify import Verify
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a pipeline runs.
+    """Settings of a pipeline.
 
     Attributes:
         state: directory of manifests, segments and Spark's checkpoint.
@@ -27,7 +27,7 @@ class Settings:
         revise_batches: in step mode, number of batches after which an epoch waits for a revision of
             its ruleset; None: never. Live, revisions are taken as they come.
         patience: seconds to wait for a ruleset that must come.
-        attempts: how often a batch's job is tried before the pipeline fails.
+        attempts: number of trials of a batch's job before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
         verify: extent of the check of the state at a start.
         fanout: segments of one store partition that are merged into one.
@@ -45,7 +45,7 @@ class Settings:
             state directory to tasks there; relative to the executors' own where it is relative.
         meeting_port: on a cluster with an object store, the driver's port for tasks; 0: any.
         spark: settings of Spark beside ours.
-        access: what sources and sinks may use.
+        access: permissions of sources and sinks.
     """
 
     state: Path

@@ -16,7 +16,7 @@ from anabranch_runtime.state.dealt import Dealt, forget_cold
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
 
-#: Values that a store remembers at most. Beyond them no other one is dealt: its rows go home.
+#: Greatest number of spread values of a store. Rows of further hot values go home.
 REMEMBERED = 256
 
 
@@ -64,8 +64,8 @@ def _dealt(
 
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
-    """One partition on each of the hosts that rows of ``value`` are dealt to: from its home on the
-    next one of each host that is met. None where there is one host.
+    """One partition on each of the hosts over which rows of ``value`` are spread: from its home on,
+    the next one of each new host. None where there is one host.
     """
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:

@@ -128,7 +128,7 @@ def _without_owed(offset: Any) -> Any:
 
 def planned_at(text: str | None) -> int | None:
     """Microseconds since 1970 at which Spark planned the batch whose text of offsets this is; None
-    where it does not say so.
+    if the text has no time.
     """
     try:
         metadata = json.loads((text or "").split("\n")[1])
@@ -243,7 +243,7 @@ def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
 
 
 def perform(checkpoint: Path, repair: Repair) -> None:
-    """Apply what :func:`decide` has decided; returns once it is durable."""
+    """Carry out a repair; returns once it is durable."""
     # Spark's local file system leaves checksums beside what it writes; they would not match.
     for name in (*repair.remove, *repair.write):
         path = checkpoint / name

@@ -83,12 +83,12 @@ class Journal:
 
     @property
     def newest(self) -> int | None:
-        """The newest batch that has been begun, as far as is known."""
+        """The newest batch known to have begun; None without any."""
         return max(self._known, default=None)
 
     @property
     def load(self) -> KnownLoad | None:
-        """The load as of the beginning of the newest batch, as far as is known."""
+        """The load as of the beginning of the newest known batch."""
         return self._known[self.newest].load if self.newest is not None else None
 
     @property

@@ -51,7 +51,7 @@ def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
                 begins = file.read(length)
             whole = len(begins) == length and zlib.crc32(begins) == crc
         else:
-            # Spark deletes what a later entry stands for.
+            # Spark deletes entries that a later one replaces.
             whole = path.suffix != ".jsonl" and _number(path) <= compact.get(path.parent, -1)
         if not whole:
             raise StateError(

@@ -99,7 +99,7 @@ class Rulesets:
                 )
 
     def forget(self, used: Collection[RulesetId]) -> None:
-        """Keep those ``used``, the newest few, and what these and the next are patches of."""
+        """Keep the ``used`` rulesets, the newest few, and the bases of these and of the next."""
         names = [RulesetId.parse(path.stem) for path in self._paths()]
         staying = {*names[-SPARE:], *used}
         staying |= {self._base_of(name) for name in names if name in staying}
@@ -126,7 +126,7 @@ class Rulesets:
             return None
 
     def _base_of(self, name: RulesetId) -> RulesetId:
-        """Which ruleset's file is needed to read that of ``name``."""
+        """The ruleset whose file is needed to read the file of ``name``."""
         if name not in self._needs:
             self._needs[name] = name
             try:

@@ -85,7 +85,7 @@ class CompletenessFiles:
                 self._write(_completeness(name, batch, one, undecided))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
-        """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
+        """Write all as of ``batch`` at a start; remove an earlier run's other entries."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
             # The state has forgotten queries that ended long ago, and left rows are in views.

@@ -37,7 +37,7 @@ def publish_rations(
     watermarks: dict[str, int],
     now: int | None,
 ) -> None:
-    """Write what ``batch`` withholds, or remove what an earlier attempt at it has written.
+    """Write the rations of ``batch``, or remove the entry of an earlier attempt.
 
     Args:
         watermarks, now: see :class:`~anabranch_contract.plans.rations.RationedBatches`.
@@ -68,12 +68,12 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write what ``batch`` withholds, completes and has read, in place of what an earlier
-        attempt has written; whether there is anything to sync.
+        """Write the rations, paid debt and input of ``batch``, in place of an earlier attempt's;
+        returns whether there is anything to sync.
 
         Args:
             rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
-            read: None: the policy is not to ration, or tasks know by themselves what they read.
+            read: None: the policy is not to ration, or the job makes the input.
         """
         publish_rations(self.results, batch, rations, watermarks, now)
         publish_paid(self.results, batch, paid)
@@ -89,8 +89,8 @@ class Ledger:
 
 @dataclass(slots=True)
 class NewEntries:
-    """Reads the ledger bit by bit. Documents of batches that have not committed may be among what
-    is read: a repetition of such a batch writes the same.
+    """Reads the ledger bit by bit. It may read documents of batches that have not committed: a
+    repetition of such a batch writes the same.
     """
 
     results: Path

@@ -5,7 +5,7 @@ batches. Files ``<batch>-<task>.parquet`` of one query that follow each other be
 of their rows in their order, which has the name of the last of them. Only batches that can't be
 repeated any more are touched, so it does not matter whether the pipeline runs meanwhile.
 
-A folder that is listed shows no row twice at any moment, whatever dies:
+A folder that is listed shows no row twice at any moment, even after a kill:
 
 1. The merged file is written below ``.merging/<query>/``, made durable, and renamed there to
    ``<first>..<last>.parquet``, the names of the files that it replaces. From here on it will.
@@ -94,7 +94,7 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> Merged:
 
 
 def settle(results: Path) -> None:
-    """End what somebody who died was at; nothing, while somebody is at it."""
+    """Complete the merge of a killed process; nothing to do while another merge runs."""
     if (results / HOME).exists():
         with _alone(results) as alone:
             if alone:
@@ -133,7 +133,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     for file in group:
         with pq.ParquetFile(file) as found:
             if not found.schema_arrow.equals(schema):
-                # Files with other columns are somebody else's: they stay.
+                # Files with other columns are foreign: they stay.
                 writer.close()
                 draft.unlink()
                 return

@@ -109,7 +109,7 @@ class Publisher:
         return found
 
     def retry(self, *, now: bool = False) -> None:
-        """Deliver what waits for sinks whose pause is over, or for all of them."""
+        """Deliver results that wait for sinks whose pause is over, or for all of them."""
         waiting = self._outbox.queries()
         for query in waiting:
             if now and query in self._failures:
@@ -162,9 +162,9 @@ class Publisher:
         return self._outbox.park(delivery)
 
     def _drain(self, query: str) -> bool:
-        """Deliver what waits, oldest first; whether nothing does any more.
+        """Deliver a query's waiting results, oldest first; True if none wait any more.
 
-        Runs of a query may share a sink, so what waits of an earlier one comes before.
+        Runs of a query may share a sink, so results of an earlier run come before.
         """
         earlier = [
             run

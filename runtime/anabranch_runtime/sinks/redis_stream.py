@@ -68,17 +68,17 @@ return {'done', tostring(upcoming)}
 
 
 def default_stream(namespace: str, query: str) -> str:
-    """Where a query's results go if its sink names no stream."""
+    """Key of a query's results if its sink names no stream."""
     return f"{namespace}:results:{query}"
 
 
 def position_key(stream: str) -> str:
-    """The hash that says how far ``stream`` has come; in a cluster, on the stream's own node."""
+    """Key of the hash with the position of ``stream``; in a cluster, on the stream's own node."""
     return f"{stream}:anabranch" if "{" in stream else f"{{{stream}}}:anabranch"
 
 
 def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> None:
-    """Append a batch's results; a batch that the stream has already is passed over.
+    """Append a batch's results; a batch that the stream has already is skipped.
 
     Args:
         delivery: the batch.

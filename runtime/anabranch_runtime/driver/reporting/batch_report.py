@@ -17,7 +17,9 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Times(NamedTuple):
-    """When a batch began, its job began and ended, and it was committed; by one clock, seconds."""
+    """Times of a batch's beginning, its job's beginning and end, and its commit; one clock,
+    seconds.
+    """
 
     started: float
     entered: float

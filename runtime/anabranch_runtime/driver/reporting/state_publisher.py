@@ -28,7 +28,7 @@ from anabranch_runtime.storage.segment import Segment
 INTERVAL = 1.0
 #: Bytes per ``INTERVAL`` on average: after a report that is longer the pause is.
 PACE = 1 << 20
-#: A report that takes long is followed by a pause of so many times as long: batches wait for it.
+#: Factor of the pause after a long report over its duration: batches wait for a report.
 RARER = 10
 #: Bytes of single stores' documents in a report, from which on the others wait for the next.
 ROOM = 1 << 19
@@ -44,7 +44,7 @@ class StatePublisher:
     control: Control
     _shown: State | None = None
     _at: float = float("-inf")
-    #: How many ``INTERVAL`` the last report is to last.
+    #: Number of ``INTERVAL`` until the next report.
     _pause: float = 1.0
     #: Store -> the segments and the ruleset that were reported, longest waiting first. None before
     #: the first report: an earlier driver's reports are read then.

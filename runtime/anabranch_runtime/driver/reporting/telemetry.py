@@ -22,8 +22,8 @@ class Counters:
     def committed(
         self, now: float, seconds: float, phases: Mapping[str, float], ages: Iterable[float]
     ) -> None:
-        """A batch was committed ``now`` (since 1970) that took so many ``seconds``; ``ages``: of
-        the oldest row of each stream in it.
+        """Add a batch committed ``now`` (since 1970) that took ``seconds``; ``ages``: of the oldest
+        row of each stream in it.
         """
         self.batches += 1
         self.seconds += seconds
@@ -40,7 +40,7 @@ class Counters:
         view_lag: Mapping[str, int],
         merge_bytes: int,
     ) -> Telemetry:
-        """All of it, with what waits as of ``state``."""
+        """All counters, with the waiting work as of ``state``."""
         marks = {name: s.watermark() for name, s in state.streams.items()}
         return Telemetry(
             self.batches,
