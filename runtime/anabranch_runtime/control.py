@@ -65,7 +65,7 @@ class _Expiry:
 
 
 class Control:
-    """Reads what the service publishes, writes what the runtime has to say.
+    """Reads the service's publications, writes the runtime's reports.
 
     ``run`` is the id of this run of the runtime; a new one unless it is given.
     """
@@ -75,7 +75,7 @@ class Control:
         self.run = run or uuid.uuid4().hex
         self.keys = Keys(namespace)
         self._redis = connection(url)
-        #: What has been reported of each query, and the last change that was noted of it.
+        #: Activations as last reported, and the id of their last noted change.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
         #: The newest change of the registry that is known, and when each query ends.
@@ -107,7 +107,7 @@ class Control:
         return int(cast("bytes", found[0])) if found else None
 
     def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
-        """Wait until ``epoch`` is published; ``look`` is called now and then meanwhile.
+        """Wait until ``epoch`` is published; ``look`` is called now and then while waiting.
 
         Raises:
             PipelineError: it isn't within ``seconds``, or a stop is requested.
@@ -140,8 +140,8 @@ class Control:
         return _ruleset_text(self.url, self.keys.namespace, name)
 
     def publish(self, name: RulesetId, text: str) -> str:
-        """Publish ``text`` under ``name`` where nothing is, or a patch that can't be applied;
-        returns what is there now.
+        """Publish ``text`` under ``name`` if the key is empty, or has a patch that can't be
+        applied; returns the text under the key.
         """
         key = self.keys.ruleset(name)
         self._redis.set(key, pack(text), nx=True)
@@ -221,8 +221,8 @@ class Control:
             pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write the progress, and together with it what has changed of each query: of all, where
-        Redis does not have what was written last.
+        """Write the progress, together with the changed activations: all of them, where Redis does
+        not have the last ones written.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
@@ -251,12 +251,12 @@ class Control:
             self._redis.delete(self.keys.heartbeat)
 
     def report_view(self, query: str, rows: ViewRows) -> None:
-        """Say what a view's rows are now."""
+        """Report a view's present rows."""
         self._redis.hset(self.keys.views, query, rows.dumps())
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
-        """Say what the stores hold: texts of a ``StateReport`` and of some stores' ``StoreParts``
-        (:mod:`anabranch_contract.protocol.state_report`), and which stores are no more.
+        """Report the contents of stores: texts of a ``StateReport`` and of some stores'
+        ``StoreParts`` (:mod:`anabranch_contract.protocol.state_report`), and the removed stores.
         """
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.state, report)
@@ -268,7 +268,7 @@ class Control:
             pipe.execute()
 
     def reported_parts(self) -> set[str]:
-        """The stores of which parts have been reported, by whomever."""
+        """The stores with reported parts, by any driver."""
         return {
             name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.state_parts))
         }
@@ -279,7 +279,7 @@ class Control:
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Say how many; None: any number."""
+        """Publish the limit; None: any number."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
@@ -290,23 +290,23 @@ class Control:
         self._redis.set(self.keys.retained, json.dumps(marks))
 
     def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
-        """Say which feeds are held: id -> how often that was tried, and where they are held."""
+        """Publish the held feeds: id -> number of trials, and offset of the hold."""
         self._redis.set(self.keys.held, json.dumps(held))
 
     def set_owed(self, batch: int | None) -> None:
-        """Say in which batch withheld results are to be made good, whatever arrives; None: none."""
+        """Publish the batch for which a catch-up needs no arrivals; None: none."""
         if batch is None:
             self._redis.delete(self.keys.owed)
         else:
             self._redis.set(self.keys.owed, batch)
 
     def intake(self) -> Intake:
-        """How these sources stand, as they last said."""
+        """Progress of these sources, as last reported."""
         text = self._redis.get(self.keys.intake)
         return Intake() if text is None else Intake.loads(text)
 
     def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
-        """Say how streams' sources stand, and which streams are no more."""
+        """Report the status of streams' sources, and the removed streams."""
         with self._redis.pipeline() as pipe:
             if changed:
                 documents: dict[EncodableT, EncodableT] = {
@@ -318,7 +318,7 @@ class Control:
             pipe.execute()
 
     def reported_sources(self) -> set[str]:
-        """The streams of which something has been said, by whomever."""
+        """The streams with reported sources, by any driver."""
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
@@ -360,7 +360,7 @@ class Control:
 
 
 def gate(url: str, namespace: str) -> int | None:
-    """How many batches may start; None: no limit."""
+    """Number of batches that may start; None: no limit."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
 
@@ -414,7 +414,9 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
-    """What ``patch`` makes; None: it can't be applied, nor is what it makes published in full."""
+    """The ruleset that ``patch`` makes; None: it can't be applied, and the whole ruleset is not
+    published either.
+    """
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))
@@ -435,7 +437,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
 
 
 def _text(url: str, key: str) -> str | None:
-    """What is kept under ``key``; None: nothing, or it is damaged."""
+    """The text under ``key``; None: missing or damaged."""
     kept = cast("bytes | None", connection(url).get(key))
     try:
         return None if kept is None else unpack(kept.decode())

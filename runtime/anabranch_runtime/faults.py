@@ -1,10 +1,10 @@
-"""Places where a test may stop a running pipeline, to kill one of its processes just there.
+"""Points at which a test may stop a running pipeline, to kill one of its processes just there.
 
 A testing facility, off unless ``ANABRANCH_FAULTS`` names a folder when the process starts; then
-every process of the runtime looks for a file there that is called as the point it has reached.
-Whoever finds one renames it to ``<point>.held``, writes its process id into it, and stands still
+every process of the runtime looks for a file there that is called as the point it has reached. A
+process that finds one renames it to ``<point>.held``, writes its process id into it, and waits
 until that file is gone. So a test arms a point by creating a file, waits for the held one, kills
-what it likes, and lets the rest go on by deleting it. A point strikes once per arming.
+processes, and lets the rest go on by deleting it. A point strikes once per arming.
 
 Nothing of this lies on the path of tuples: a batch passes about ten points per task.
 """
@@ -74,15 +74,15 @@ OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
 #: The point that only a batch comes to which has input that can't be read.
 OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
 
-#: Those that only a pipeline with views comes to.
+#: Points that only a pipeline with views comes to.
 OF_VIEWS = frozenset((Point.RELEASING, Point.RELEASED, Point.VIEWED))
 
-#: Those that only a pipeline with sources of Spark's comes to.
+#: Points that only a pipeline with sources of Spark's comes to.
 OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
 
 
 def reach(point: Point) -> None:
-    """Say that this process is at ``point``; returns at once unless a test has armed it."""
+    """Report that this process is at ``point``; returns at once unless a test has armed it."""
     if _FOLDER is not None:
         _stand_still(Path(_FOLDER), point)
 

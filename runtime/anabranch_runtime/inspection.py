@@ -44,7 +44,7 @@ from anabranch_runtime.storage.segment import Segment
 
 def describe(root: Path) -> dict[str, Any]:
     """The state in ``root``: a :class:`StateReport`, and ``spare_bytes``: of files that the newest
-    manifest does not name, kept for going back to an older one, or left by whoever was killed.
+    manifest does not name, kept for going back to an older one, or left by a killed process.
 
     Raises:
         StateError: there is no state, or its manifest can't be read.
@@ -83,11 +83,11 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
 
 
 def verify(root: Path) -> dict[str, Any]:
-    """Read every byte of every pack that the newest manifest names; those that are not here, in the
-    object store, if it was named.
+    """Read every byte of every pack that the newest manifest names; missing packs in the object
+    store, if it was named.
 
     Returns:
-        How much was read, and per damaged or missing pack what is wrong and what can be done.
+        Packs and bytes read, and per damaged or missing pack its error and remedy.
     """
     segments: dict[str, list[Segment]] = defaultdict(list)
     for store in newest(root).stores.values():

@@ -18,7 +18,7 @@ from anabranch_runtime.task.context import BatchContext, exchange_directory
 Job = Callable[[BatchContext], list[TaskReport]]
 
 
-#: Who fails so has waited for long, and would wait again.
+#: Errors that come only after a long wait, and would again.
 _FINAL = frozenset(("no-executors",))
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -37,10 +37,10 @@ def attempt(
     """Run ``job``, every time under a new name, until an attempt counts.
 
     Args:
-        context: the batch. ``read``: what it reads; None: the job knows by itself.
-        results: where results are staged.
-        attempts: how many may fail. One that meets input that can't be read does not count as
-            failed: what it has written is given to ``discard``, and the next reads less.
+        context: the batch. ``read``: its input; None: the job makes it.
+        results: the results directory, which has the staging folder.
+        attempts: number that may fail. One that meets unreadable input does not count as failed:
+            its packs are given to ``discard``, and the next reads less.
         stopping: whether a stop is requested, so that a failure is final.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The state in which a batch starts and the one after it: pure functions of what is committed."""
+"""The state in which a batch starts and the one after it: pure functions of the committed state."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Batch:
     """A batch that is about to run.
 
     Attributes:
-        state: in which it starts. ``ruleset``: by which it goes.
-        access: edge -> how its probe is answered.
+        state: in which it starts. ``ruleset``: its rules.
+        access: edge -> tiles and gaps of its probe.
     """
 
     state: State
@@ -64,15 +64,15 @@ def begin(
     rationed: bool = False,
     planned: int | None = None,
 ) -> Batch:
-    """The next batch, which belongs to ``epoch``; where that is a new one, it begins.
+    """The next batch, which belongs to ``epoch``; enters that epoch if it is new.
 
     Args:
         state: as committed.
-        ruleset: by which the batch goes, without the queries that have failed.
-        steps: edge -> step, by the ruleset that ``state`` goes by; empty where that is not known.
-        throttle: how much of a backfill or a catch-up a batch does.
+        ruleset: the batch's ruleset, without the queries that have failed.
+        steps: edge -> step of the ruleset of ``state``; empty where that is not known.
+        throttle: limits of a batch's part of a backfill or a catch-up.
         rationed: whether it withholds tuples: then the past waits.
-        planned: when it was planned, where ages go by that (``rations.freshness``).
+        planned: its planning time, the reference for ages in live mode (``rations.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
     if fresh:
@@ -97,7 +97,7 @@ def replaced_segments(
     committed: Mapping[str, tuple[Segment, ...]], state: State
 ) -> dict[str, tuple[Segment, ...]]:
     """Store -> segments in which a batch begins, where these are not the ``committed`` ones: none,
-    where the epoch that begins has forgotten what was stored.
+    where the new epoch has dropped the stored rows.
     """
     return {
         name: store.segments
@@ -123,9 +123,9 @@ def finish(
     Args:
         batch: as it began. ``context``: as its tasks had it. ``reports``: theirs.
         failures: query -> why it failed; ``reports`` has nothing of it any more.
-        seconds: how long the batch took. ``now``: when it ended (seconds since 1970).
-        throttle: how much of a backfill or a catch-up a batch does.
-        owed: whether what it withholds is to be made good.
+        seconds: duration of the batch. ``now``: when it ended (seconds since 1970).
+        throttle: limits of a batch's part of a backfill or a catch-up.
+        owed: whether a catch-up delivers its withheld results.
         open_loads: as :func:`fold` takes them.
     """
     ruleset = batch.ruleset
@@ -154,7 +154,7 @@ def finish(
 
 
 def reads(context: BatchContext, before: State, ranges: tuple[ReadRange, ...]) -> BatchReads:
-    """The record of what a batch has read, which began in the state ``before``."""
+    """Record of the input of a batch that began in the state ``before``."""
     tuples = {name: stream.input for name, stream in before.streams.items()}
     marks, allowed = context.watermarks, context.newest_allowed
     return BatchReads(context.batch, ranges, tuples, dict(marks), dict(allowed))

@@ -1,8 +1,8 @@
 """Spark's work on the driver's machine alone: views, and sinks that Spark writes.
 
-What views keep and what sinks take are files of the driver's machine, of which the executors of a
-cluster see nothing, and each is the work of one task. So on a cluster they have a local session, in
-a process of their own since a process has one session only.
+The files of views and the input of sinks are on the driver's machine, invisible to the executors of
+a cluster, and each is the work of one task. So on a cluster they have a local session, in a process
+of their own since a process has one session only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anabranch_runtime.views.upkeep import NO_QUERIES, Views
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What can be asked for at any time, as it is where there has never been a view.
+#: Answers available at any time, as they are before the first view.
 _NOTHING: Mapping[str, Any] = {
     "problems": {},
     "lag": {},
@@ -64,8 +64,8 @@ def spark_writers(
 
 
 def checkpoints_of(settings: Settings) -> Path:
-    """Where Spark's checkpoints of views are: they last as long as the results, from which views
-    are made, where the state directory is a cache.
+    """Folder of Spark's checkpoints of views. Where the state directory is a cache, they last as
+    long as the results, from which views are made.
     """
     if settings.object_store is None:
         return settings.state / "views"
@@ -74,8 +74,8 @@ def checkpoints_of(settings: Settings) -> Path:
 
 @dataclass(slots=True)
 class Beside:
-    """The process, as the driver uses it: a writer of sinks, and what ``Views`` does. It is started
-    when there is something to do.
+    """The driver's proxy of the process: writes to sinks, and has the methods of ``Views``. The
+    process is started when there is work.
 
     Raises (all methods):
         PipelineError: ``views-lost``: the process has ended.
@@ -85,11 +85,11 @@ class Beside:
     url: str
     namespace: str
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    #: With what views begin.
+    #: Arguments of the start of views.
     _begun: tuple[int, dict[str, Activation]] = field(init=False, default=(0, {}))
     #: Whether there are views.
     _some: bool = field(init=False, default=False)
-    #: What is known while the process does not run.
+    #: Answers while the process does not run.
     _known: Mapping[str, Any] = field(init=False, default_factory=lambda: _NOTHING)
     _calls: Connection = field(init=False)
     _process: Any = field(init=False, default=None)
@@ -107,7 +107,7 @@ class Beside:
         self._call("begin", *self._begun)
 
     def write(self, delivery: Delivery) -> None:
-        """Write a delivery; raises what the writer does."""
+        """Write a delivery; raises the writer's errors."""
         self._start()
         self._call("write", delivery)
 
@@ -173,7 +173,7 @@ class Beside:
             self._call("drain")
 
     def close(self) -> None:
-        """Stop views, and the process; what it has said last can still be asked for."""
+        """Stop views, and the process; keep its last answers."""
         if self._process is None:
             return
         process = self._process
@@ -204,8 +204,8 @@ class Beside:
 
 
 def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> None:
-    """The process: does what it is asked to, one call after the other, until nobody asks."""
-    # Where spark-submit has started the driver, they lead to its JVM.
+    """Main loop of the process: serve one call after the other, until the connection closes."""
+    # If spark-submit has started the driver, these point to its JVM.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         os.environ.pop(name, None)
     session = spark_session("local[1]", of_any_session(settings.spark))
@@ -225,7 +225,7 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
         try:
             name, arguments = calls.recv()
         except EOFError:
-            # Closed, or the driver has gone: what runs here is done again.
+            # Closed, or the driver has gone: the running call will be repeated.
             os._exit(0)
         try:
             if name == "write":
@@ -233,7 +233,7 @@ def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> N
                 answer = writers[delivery.sink.kind](delivery)
             else:
                 answer = getattr(views, name)(*arguments)
-        except Exception as error:  # noqa: BLE001 - whoever has asked raises it
+        except Exception as error:  # noqa: BLE001 - raised by the caller
             calls.send((False, _picklable(error)))
         else:
             calls.send((True, answer))

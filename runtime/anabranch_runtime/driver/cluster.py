@@ -21,11 +21,10 @@ AT_ONCE = 8
 
 @dataclass(slots=True)
 class Cluster:
-    """Where tasks meet, and the directory that each host has for itself.
+    """Coordinator of a cluster's tasks, and the directory that each host has for itself.
 
     Attributes:
-        placement: of the next batch. ``offices``: the hosts of the last one, each with where it
-            takes orders.
+        placement: of the next batch. ``offices``: host of the last batch -> address for merges.
     """
 
     meeting: Meeting
@@ -38,14 +37,14 @@ class Cluster:
         return replace(context, meeting=self.meeting.place, cache=self.cache)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
-        """A batch is over: note who was there."""
+        """Record the hosts of a finished batch."""
         # Of a host's tasks the first, so that one process does all of its merges.
         self.placement = placement
         self.offices = {report.host: report.office for report in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
-        """Where the host takes orders that has what is to be merged, as tasks work it out
-        (``exchange.fleet``); None: nobody is known.
+        """Address of the host that has the parts of a merge, by the tasks' placement
+        (``exchange.fleet``); None: no host is known.
         """
         offices, part = self.offices, work.merge.segments[0]
         if not offices:
@@ -58,11 +57,11 @@ class Cluster:
 def take_staged(
     context: BatchContext, reports: Sequence[TaskReport], durable: Durable
 ) -> list[str]:
-    """Fetch the files that tasks have put into the object store to where results are staged, and
-    let ``reports`` have them there.
+    """Fetch the tasks' staged files from the object store into the staging folder, and point
+    ``reports`` to them.
 
     Returns:
-        The objects, which nobody needs any more.
+        Names of the objects, unneeded from now on.
 
     Raises:
         StateError: ``missing-result``.

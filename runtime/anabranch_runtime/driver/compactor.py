@@ -3,15 +3,14 @@
 A probe looks into every segment of a store, so segments are merged: ``fanout`` of one level, the
 oldest first, become one of the next: a tiered LSM tree. A merge may take as long as several
 batches. So it is no part of any: it runs in a thread of its own, over segments that never change,
-and what it has written replaces its parts in the manifest of whichever batch commits next. Until
-then, and after a kill at any moment, it is a file that nobody names.
+and its output replaces the parts in the manifest of the batch that commits next. Until then, and
+after a kill at any moment, it is a file that no manifest names.
 
 On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
-On a cluster it waits for who does it: the hosts that have the partitions, all of them at once
-(``spark.merges``).
+On a cluster it waits for the hosts of the partitions, which merge all at once (``spark.merges``).
 
 The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
-level, the next batch waits until the merge that is under way has ended.
+level, the next batch waits until the running merge has ended.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(slots=True)
 class Compactor:
-    """The merges that run, and those that are done and wait for a commit.
+    """Running merges, and finished ones that wait for a commit.
 
     Attributes:
         root: the state directory.
         work: does one merge.
         beside: in a thread; else at once, so that a run depends on nothing but its input.
-        queue: merges of one are done one after the other, of several side by side.
-        leaving: set once nothing more is to be begun (:meth:`close`).
+        queue: name of the queue of a merge; one queue merges one by one, several in parallel.
+        leaving: set once no more merges may begin (:meth:`close`).
     """
 
     root: Path
@@ -59,9 +58,9 @@ class Compactor:
     leaving: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
-    #: How many of these :meth:`settle` has seen; the thread goes on adding to them.
+    #: Number of these that :meth:`settle` has seen; the thread goes on adding to them.
     _seen: int = 0
-    #: Bytes of the segments that were due to be merged when that was last looked at.
+    #: Bytes of the segments that were due to be merged at the last check.
     due_bytes: int = 0
     #: Merges that were done and not taken yet (:meth:`take_spent`); the thread adds to them.
     _spent: list[Writes] = field(default_factory=list)
@@ -69,8 +68,8 @@ class Compactor:
     def settle(self, state: State) -> State:
         """``state`` with merged segments in the place of their parts.
 
-        A merge of which a part has gone meanwhile (expired, or its store dropped) counts for
-        nothing. The caller commits the result and then says so (:meth:`settled`).
+        A merge that has lost a part meanwhile (expired, or its store dropped) is discarded. The
+        caller commits the result and then calls :meth:`settled`.
 
         Raises:
             StateError: a part that is still needed can't be read.
@@ -89,8 +88,8 @@ class Compactor:
         return replace(state, stores=stores, written=(stored, merged))
 
     def settled(self, state: State) -> None:
-        """``state`` is committed: forget what :meth:`settle` has seen; files that it did not take
-        are deleted.
+        """``state`` is committed: forget the merges that :meth:`settle` has seen; delete unnamed
+        files.
         """
         named = {s.path for store in state.stores.values() for s in store.segments}
         written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
@@ -116,8 +115,8 @@ class Compactor:
         return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
-        """Merge what there is to merge of ``state`` into segments of at most ``most`` bytes (None:
-        any number), unless that is going on; returns at once, unless compaction is far behind.
+        """Merge the due segments of ``state`` into segments of at most ``most`` bytes (None: any
+        number), unless a merge is running; returns at once, unless compaction is far behind.
         """
         if self._thread is not None and self._thread.is_alive():
             if backlog(state, ruleset, fanout, most) < STALL * fanout:
@@ -155,7 +154,7 @@ class Compactor:
         self._run(found, Layout(ruleset, layouts(state)), superseding(state))
 
     def close(self) -> None:
-        """Wait for the merge that is under way; what it writes is dropped."""
+        """Wait for the running merge; its output is dropped."""
         self.leaving.set()
         if self._thread is not None:
             self._thread.join()
@@ -189,7 +188,8 @@ class Compactor:
             except Exception as error:
                 if not self.beside:
                     raise
-                # Spark's, say: nothing has been changed, and the next batch tries again.
+                # A failure of Spark's, for instance: nothing has changed, and the next batch tries
+                # again.
                 _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
             else:
                 segment = merged.segment

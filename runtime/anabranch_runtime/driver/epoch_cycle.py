@@ -1,4 +1,4 @@
-"""When epochs begin and end: a pure step from events to instructions, which the driver carries out.
+"""Beginning and end of epochs: a pure step from events to instructions for the driver.
 
 In step mode an epoch has a fixed number of batches. Live it also ends after a time in which
 something has been registered or removed, so that a change becomes active although nothing arrives.
@@ -13,7 +13,7 @@ from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.state.manifest import State
 
-#: How many times ``Settings.epoch_seconds`` an epoch lasts in which nothing changes or arrives.
+#: Number of ``Settings.epoch_seconds`` that an epoch lasts without changes and arrivals.
 IDLE_EPOCHS = 12
 #: Epochs that end early after a change: it is planned at the end of the first, active after the
 #: second.
@@ -22,14 +22,14 @@ _EAGER = 2
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Where a driver is between two epochs.
+    """A driver's position between two epochs.
 
     Attributes:
         epoch: the epoch of the next batch. ``since``: when the driver entered it (seconds of a
             monotonic clock).
         reported: the last epoch whose end has been reported; -1: none.
-        digest: of what was registered when the last change was noticed.
-        eager: how many epochs end early, as a change waits to be planned or to become active.
+        digest: of the registered objects when the last change was noticed.
+        eager: number of epochs to end early, as a change waits to be planned or to become active.
     """
 
     epoch: int
@@ -59,7 +59,7 @@ class Quiet:
 
     Attributes:
         published: the newest ruleset for the cycle's epoch; None: none yet.
-        digest: of what is registered; the cycle's own where the epoch is not due.
+        digest: of the registered objects; the cycle's own where the epoch is not due.
     """
 
     published: int | None
@@ -98,7 +98,7 @@ Step: TypeAlias = "tuple[Cycle, list[Instruction]]"
 
 
 def step(cycle: Cycle, state: State, event: Event, settings: Settings, now: float) -> Step:
-    """The next cycle, and what has to be done before it holds.
+    """The next cycle, and the instructions to carry out before it holds.
 
     Args:
         state: as committed.

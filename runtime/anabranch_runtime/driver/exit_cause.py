@@ -1,6 +1,6 @@
-"""Why the process ends, reported to its parent as data through a pipe.
+"""Cause of the process's end, reported to its parent as data through a pipe.
 
-A log may end with anything, Redis may be what is gone, and a disk may be full.
+A log may end with anything, the lost service may be Redis, and a disk may be full.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def explained(error: BaseException) -> StructuredError:
 def report_cause(pipe: int | None, run: str, error: BaseException) -> None:
     """Write code, message and remedy of ``error`` to the file descriptor ``pipe``, if there is one.
 
-    The document has a limited size, so that it fits into the pipe whether somebody reads or not.
+    The document has a limited size, so that it fits into the pipe without a reader.
     """
     if pipe is None:
         return
@@ -59,5 +59,5 @@ def report_cause(pipe: int | None, run: str, error: BaseException) -> None:
     try:
         os.write(pipe, json.dumps(document).encode() + b"\n")
     except OSError:
-        # Nobody wants to know.
+        # The parent no longer reads.
         return

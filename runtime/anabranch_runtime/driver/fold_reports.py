@@ -1,4 +1,4 @@
-"""After a batch: fold what its tasks report into the state that is committed next."""
+"""After a batch: fold its tasks' reports into the state that is committed next."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
 
 
 def without_batches(found: Snapshot) -> Snapshot:
-    """The statistics of an epoch that has had no batch: what was counted is an earlier one's."""
+    """The statistics of an epoch without batches: ``found`` without an earlier epoch's counts."""
     stores = {name: replace(store, reads={}) for name, store in found.stores.items()}
     return replace(found, batches=0, edges={}, measured={}, stores=stores)
 
@@ -102,13 +102,13 @@ def without_batches(found: Snapshot) -> Snapshot:
 def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
     """Samples of joins by the end of the epoch that ``state`` is in.
 
-    ``steps``: edge -> step, by the ruleset that the state goes by.
+    ``steps``: edge -> step of the state's ruleset.
     """
     return remember(state.steps, steps_of_epoch(state, steps))
 
 
 def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Samples of joins from the epoch that ``state`` is in, by whichever of its rulesets.
+    """Samples of joins from the epoch that ``state`` is in, under all of its rulesets.
 
     ``steps``: as in :func:`steps_seen`.
     """
@@ -116,8 +116,8 @@ def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[Join
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
-    """Stream -> tuples read, late, invalid and ahead so far, and those that no query which begins
-    now would see (``unseen``).
+    """Stream -> tuples read, late, invalid and in the future (``ahead``) so far, and tuples
+    invisible to a query that begins now (``unseen``).
     """
     return {
         name: {

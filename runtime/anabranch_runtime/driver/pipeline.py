@@ -1,8 +1,7 @@
 """The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
 
-Recorded streams share one source; Redis Streams, directories of files and what ingest queries have
-landed of Spark's own sources share another (``sources``, ``ingest``). Tasks read their shares of
-both themselves.
+Recorded streams share one source; Redis Streams, directories of files and landed batches of Spark's
+own sources share another (``sources``, ``ingest``). Tasks read their shares of both themselves.
 
 Live, a stream whose source can't be opened is left out and reported; the others go on, and it is
 tried again from time to time.
@@ -80,7 +79,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Seconds between two trials to open the sources of streams that were left out.
 TRIAL = 10.0
-#: How often the query is started again for a source's process before the pipeline fails.
+#: Restarts of the query after losses of a source's process before the pipeline fails.
 TRIES = 5
 #: Spark's messages where the process that plans a source is gone, or where the machine was too busy
 #: to start it within Spark's ten seconds.
@@ -94,7 +93,7 @@ _PLANNER_LOST = (
 WATCH = 0.05
 #: The folder of the state directory, and of the object store, that has recordings.
 RECORDINGS = "recordings"
-#: Seconds that Spark's session may take to start, beside what is done meanwhile.
+#: Seconds that Spark's session may take to start, beside the work done in parallel.
 SESSION = 180.0
 #: Seconds between two looks at the registry.
 LOOK = 0.5
@@ -102,14 +101,14 @@ LOOK = 0.5
 
 @dataclass(slots=True)
 class Opened:
-    """The sources that could be opened, and why others could not.
+    """Opened sources, and the errors of the others.
 
     Attributes:
         frames: a streaming frame without rows per source.
-        planned: what tasks have to read of each. ``feeds``: the ids of the feeds in them.
+        planned: readers of their pieces. ``feeds``: the ids of the feeds in them.
         errors: stream -> why its source can't be read.
         recordings: objects that have them, on a cluster.
-        total_batches: how many batches there will be, if that is known.
+        total_batches: total number of batches, if that is known.
     """
 
     frames: list[DataFrame] = field(default_factory=list)
@@ -161,7 +160,7 @@ class Pipeline:
         The Spark query is restarted from its checkpoint whenever the set of streams changes: named
         sources keep their offsets, a new one starts from its own beginning.
         """
-        # The state is looked at while the JVM starts.
+        # The state is checked while the JVM starts.
         begun = self.begun or starting(self.master, self.settings.spark)
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
@@ -197,10 +196,10 @@ class Pipeline:
         driver.announce()
         session = _session(begun)
         local = is_local(self.master)
-        # How many tasks a host of a cluster gets is known to each task only.
+        # The number of a cluster host's tasks is known to each task only.
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
-        # Workers start while sources are opened; the first batch waits for what is not done then.
+        # Workers start while sources are opened; the first batch waits for the rest.
         threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
         views = driver.views = self._views(session, driver)
         driver.show_views()
@@ -244,7 +243,7 @@ class Pipeline:
         driver.report("stopped")
 
     def _cluster(self, session: SparkSession) -> Cluster | None:
-        """How tasks meet that share nothing but the object store; None where there is none: then
+        """Coordination of tasks that share nothing but the object store; None without one: then
         they share the state directory.
         """
         if self.settings.object_store is None:
@@ -375,7 +374,7 @@ class Pipeline:
         finally:
             while not busy.acquire(timeout=LOOK):
                 look()
-                # Asked of the JVM: where that hangs, this is not a batch that takes its time.
+                # A check of the JVM: if it hangs, the batch is not merely slow.
                 if query.isActive:
                     heart.well()
             leaving.set()
@@ -391,7 +390,7 @@ class Pipeline:
         tasks: int,
         used: frozenset[str] = frozenset(),
     ) -> Opened:
-        """The sources of all streams, divided for so many ``tasks``; in step mode one that can't be
+        """The sources of all streams, divided among ``tasks`` tasks; in step mode one that can't be
         opened ends the pipeline.
 
         A source of ours that has been ``used`` stays though it has no streams at the moment: Spark
@@ -487,7 +486,7 @@ class Pipeline:
                 driver.progress.left_out = health.unread()
                 if busy.acquire(blocking=False):
                     try:
-                        # Delivers what has waited for a sink.
+                        # Delivers results that wait for a sink.
                         heart.well(LONG)
                         driver.tick()
                         driver.report_intake()
@@ -497,7 +496,9 @@ class Pipeline:
 
 
 def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
-    """Who merges: this process, an executor, or the executors that have what is to be merged."""
+    """Compactor with its place of work: this process, any executor, or the executors that own the
+    parts.
+    """
     spark = session.sparkContext
     if is_local(spark.master or "local"):
         return Compactor(root, beside=True)
@@ -517,7 +518,7 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
     try:
         return begun.result(SESSION)
     except Py4JJavaError as error:
-        # What Java says, without where.
+        # Java's message, without the stack trace.
         said = str(error).split("\n: ", 1)[-1].splitlines()[0]
         raise PipelineError(
             "spark-not-started",
@@ -537,8 +538,8 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
 
 
 def _stop(begun: Future[SparkSession]) -> None:
-    """Stop a session. A JVM that has gone can't be stopped, and what it took along is the error to
-    report; one that is still starting ends with this process.
+    """Stop a session. A JVM that has gone can't be stopped, and the error to report is that of its
+    loss; one that is still starting ends with this process.
     """
     if begun.done() and begun.exception() is None:
         with contextlib.suppress(Py4JError, ConnectionError):
@@ -549,5 +550,5 @@ def _warm_up(session: SparkSession) -> None:
     try:
         warm_up(session)
     except (Py4JError, ConnectionError) as error:
-        # The first batch says what is really wrong with the workers.
+        # The first batch reports the actual error of the workers.
         _LOG.warning("workers not warmed up", error=str(error)[:500])

@@ -33,10 +33,10 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What has come of views and outer joins.
+    """Output of views and outer joins.
 
     Attributes:
-        rows: view or outer join -> rows that it has, or has given.
+        rows: view or outer join -> rows that it has, or has emitted.
         left: outer join -> its left rows whose deadlines have passed.
     """
 
@@ -47,8 +47,8 @@ class Shown:
 def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
     """The counts that an earlier run has left in the ``results`` directory.
 
-    A view without a count has no rows so far, whatever number of joined rows it has, so all views
-    of ``rules`` are in the answer.
+    A view without a count has no rows so far, for any number of joined rows, so all views of
+    ``rules`` are in the answer.
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
@@ -57,16 +57,17 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Reports progress, and which feeds are held, where either has changed.
+    """Reports progress, and held feeds, where either has changed.
 
     Attributes:
         results_home: the results directory.
-        sources: what is read; None: the job knows by itself what a batch brings.
-        left_out: stream -> why its source is not read, where the sources don't say so themselves.
-        batch_seconds: how long the last batch took. ``private``: private memory of its tasks.
-        problems: query -> why its results are not where they should be, as reported last.
-        shown: what has come of views; likewise.
-        telemetry: what monitoring asks.
+        sources: sources that are read; None: the job itself makes the input of a batch.
+        left_out: stream -> why its source is not read, where the sources don't report it
+            themselves.
+        batch_seconds: duration of the last batch. ``private``: private memory of its tasks.
+        problems: query -> why its results are not in their place, as reported last.
+        shown: output of views, as reported last.
+        telemetry: figures for monitoring.
         sites: of the executors of the last batch.
     """
 
@@ -92,7 +93,7 @@ class ProgressReporter:
     _stored: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = field(
         default_factory=dict
     )
-    #: What was last reported as owed; -1: an earlier run may have reported something.
+    #: Number of owed batches last reported; -1: an earlier run may have reported some.
     _owed: int | None = -1
     _retained: dict[str, str] | None = None
 
@@ -149,7 +150,7 @@ class ProgressReporter:
         )
 
     def note_sites(self, sites: Iterable[str]) -> None:
-        """Take note of the ``sites`` of a batch's executors, and warn of streams without one."""
+        """Record the ``sites`` of a batch's executors, and warn of streams without one."""
         found = tuple(sorted({site for site in sites if site}))
         if not found or self.sources is None:
             return
@@ -205,6 +206,6 @@ class ProgressReporter:
             self._owed = owed
 
     def _feeds(self, feeds: Mapping[str, FeedState]) -> list[FeedState]:
-        """Those of ``feeds`` that are registered."""
+        """The registered feeds of ``feeds``."""
         gone = frozenset() if self.sources is None else self.sources.gone(feeds)
         return [feed for name, feed in feeds.items() if name not in gone]

@@ -23,7 +23,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Revisions:
-    """Finds the ruleset that the next batch of a running epoch goes by.
+    """Finds the ruleset of the next batch of a running epoch.
 
     Attributes:
         counts: of this driver. ``refused``: why the last one was refused; empty: none was.
@@ -36,8 +36,8 @@ class Revisions:
         self._seen = RulesetId(-1)
 
     def newest(self, state: State, answer: RevisionAnswer | None) -> RulesetId:
-        """The newest revision of the ruleset that ``state`` goes by, kept beside the state; that
-        ruleset itself where there is none, or none that can be taken.
+        """The newest revision of the ruleset of ``state``, kept beside the state; that ruleset
+        itself where there is no revision, or none that can be taken.
         """
         running = state.ruleset
         if answer is None:

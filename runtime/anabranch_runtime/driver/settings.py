@@ -1,4 +1,4 @@
-"""How a pipeline runs."""
+"""Settings of a pipeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_runtime.storage.verify import Verify
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a pipeline runs.
+    """Settings of a pipeline.
 
     Attributes:
         state: directory of manifests, segments and Spark's checkpoint.
@@ -23,17 +23,17 @@ class Settings:
         epoch_batches: batches per epoch.
         epoch_seconds: in live mode an epoch also ends after this time if something has been
             registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
-        interim_seconds: how long a period is of which interim measurements are reported.
-        revise_batches: in step mode, after how many batches of an epoch a revision of its ruleset
-            is waited for; None: never. Live, revisions are taken as they come.
+        interim_seconds: length of the periods of interim measurements.
+        revise_batches: in step mode, number of batches after which an epoch waits for a revision of
+            its ruleset; None: never. Live, revisions are taken as they come.
         patience: seconds to wait for a ruleset that must come.
-        attempts: how often a batch's job is tried before the pipeline fails.
+        attempts: number of trials of a batch's job before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
-        verify: how much of the state is read at a start to see whether it is whole.
+        verify: extent of the check of the state at a start.
         fanout: segments of one store partition that are merged into one.
-        throttle: how much of a backfill a batch does.
+        throttle: limits of a batch's part of a backfill or a catch-up.
         target_latency: seconds that a batch should take, from its planning to its commit: the
-            sources that the runtime reads itself bring as many rows; None: whatever there is.
+            sources that the runtime reads itself adapt their rows to it; None: all available rows.
             Not in step mode, where batches don't depend on how fast they run.
         memory_limit: bytes of private memory that the workers of a host may take together; None:
             any number. See ``task.memory``.
@@ -45,7 +45,7 @@ class Settings:
             state directory to tasks there; relative to the executors' own where it is relative.
         meeting_port: on a cluster with an object store, the driver's port for tasks; 0: any.
         spark: settings of Spark beside ours.
-        access: what sources and sinks may use.
+        access: permissions of sources and sinks.
     """
 
     state: Path

@@ -1,4 +1,4 @@
-"""How each probe of a batch is answered: tiles over store generations, and gaps of MIRs."""
+"""Access of each probe of a batch: tiles over store generations, and gaps of MIRs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _Kept = tuple[str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, 
 
 @dataclass(slots=True)
 class _Questions:
-    """What the probe rules of a ruleset ask: many of them read the same stores in the same way.
+    """The distinct probes of a ruleset: many of its rules read the same stores in the same way.
 
     Attributes:
-        rules: one rule for each question. ``numbers``: edge -> its question.
+        rules: one rule per distinct probe. ``numbers``: edge -> index of its probe.
         relations: of the ruleset.
-        stores, batch, found: the last answers, and of what and when they were.
+        stores, batch, found: stores and batch of the last answers, and these answers.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -60,12 +60,12 @@ def _questions(ruleset: Ruleset) -> _Questions:
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
-    """Edge -> how its probe is answered in batch ``state.next_batch``.
+    """Edge -> tiles and gaps of its probe in batch ``state.next_batch``.
 
     From one batch to the next hardly anything changes but its number: where the same stores cover
     the same batches, and are open as they were, the last answers hold with the new number in the
-    place of the old one. For, what a store that is open covers ends with the present batch, and
-    nothing else does. Gaps may depend on what is stored, so what has some is found anew.
+    place of the old one, since only the intervals of open stores end with the present batch. Gaps
+    may depend on the stored rows, so answers with gaps are recomputed.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -102,9 +102,9 @@ def _dated(access: Access, last: int, now: int) -> Access:
 
 
 class Generations:
-    """The base stores of a state by their streams; sorted out when somebody asks first.
+    """The base stores of a state by their streams, sorted at first use.
 
-    All relations that are asked about are of one ruleset.
+    All looked-up relations are of one ruleset.
     """
 
     def __init__(self, state: State) -> None:
@@ -113,7 +113,7 @@ class Generations:
         self._first: dict[RelationId, int] = {}
 
     def first_batch(self, relation: Relation) -> int:
-        """The first batch of which anything of ``relation`` is stored."""
+        """The first batch with stored rows of ``relation``."""
         found = self._first.get(relation.id)
         if found is None:
             now = self._state.next_batch
@@ -245,7 +245,7 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
 def seen_from(
     activation: Activation, members: tuple[tuple[str, str, str], ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """Label -> what its visibility begins with, for labels that do not see everything."""
+    """Label -> start of its visibility, for labels that do not see everything."""
     limits = {}
     for alias, label, _ in members:
         seen = activation.visible_from[alias]

@@ -1,7 +1,7 @@
-"""What a tuple of each stream costs, from what the epoch's batches have measured.
+"""Cost of a tuple of each stream, estimated from the epoch's batches.
 
-A pure function of a committed state and its ruleset. Input is dealt to tasks by it
-(``sources.dealing``). It need not be right, for nothing but the tasks' waiting hangs on it.
+A pure function of a committed state and its ruleset. Input is assigned to tasks by it
+(``sources.dealing``). Errors only make tasks wait for each other.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.state.manifest import State
 
-#: Seconds that a result takes: what is left of phase ``probe``, which edges do not have.
+#: Seconds per result of phase ``probe`` outside the measured edges.
 GIVEN_OUT = 6e-8
 
 
 def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
     """Stream -> expected seconds of probing per tuple that is read, of streams that brought some.
 
-    Those are the CPU seconds of all probe trees of its labels, and what their results take, divided
-    by the tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch
-    began. After a revision probes count for less at first, for all streams alike.
+    These are the CPU seconds of all probe trees of its labels and of their results, divided by the
+    tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch began.
+    After a revision probes count for less at first, for all streams alike.
 
     Args:
         state: as committed.
-        ruleset: the one that it goes by.
+        ruleset: the ruleset of the state.
 
     Returns:
         Nothing where no probe has been measured yet.

@@ -2,18 +2,18 @@
 
 A combination belongs to a gap if its last-arriving member does (``semantics.md``, coverage rule).
 All members of such a combination arrived in batches up to the last gap's end, before the backfill
-began, so it is found by going through what is stored of one member and probing the others for
-those batches, whatever the order in which they arrived. Each combination has one tuple of the
-start member, and each of the start member's rows is in one slice: so it is found once.
+began, so it is found by going through the stored rows of one member and probing the others for
+those batches, in any order of arrival. Each combination has one tuple of the start member, and each
+of the start member's rows is in one slice: so it is found once.
 
-Until the last slice has committed, probes answer the gaps as they did before: by the parts. What
-has been computed is kept apart from the store's segments, so that nothing reads or merges it. Then
-it becomes the store's, all at once. If the store closes meanwhile, or no rule wants the backfill
-any more, what has been computed is dropped. If the parts lose rows to expiry meanwhile, those are
-needed by no active query, nor visible to a later one (``lifecycle._activate``); of combinations
-the same is remembered as of any store (``expired_below``).
+Until the last slice has committed, probes answer the gaps as they did before: by the parts. The
+computed segments are kept separate from the store's, so that nothing reads or merges them, and join
+the store all at once. If the store closes meanwhile, or no rule wants the backfill any more, they
+are dropped. If the parts lose rows to expiry meanwhile, those are needed by no active query, nor
+visible to a later one (``lifecycle._activate``); the expiry of combinations is recorded as in any
+store (``expired_below``).
 
-Everything that a slice depends on is in the manifest, so a batch that is repeated does the same.
+All inputs of a slice are in the manifest, so a repeated batch does the same.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     if _running(state) is not None:
         return state
     relations = {r.id: r for r in ruleset.relations}
-    # What begins or ends below are stores of MIRs, so the base stores stay.
+    # Only MIR stores change below, so the base stores stay.
     generations = Generations(state)
     for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
         if stores[rule.store].backfill is not None:
@@ -73,9 +73,9 @@ def gaps(
     relations: dict[RelationId, Relation],
     generations: Generations | None = None,
 ) -> tuple[Interval, ...]:
-    """Batches of which something is stored of every member, and no container has the MIR.
+    """Batches with stored rows of every member and without a container of the MIR.
 
-    ``generations``: of ``state``, where the same caller asks about many stores.
+    ``generations``: of ``state``, for a caller that needs the gaps of many stores.
     """
     spec = state.stores[store].spec
     now = state.next_batch
@@ -182,7 +182,7 @@ def _begun(
 
 
 def _ended(store: StoreState, backfill: Backfill) -> StoreState:
-    """The store with what its backfill has computed; intervals that touch become one."""
+    """The store with its backfill's segments; adjacent intervals become one."""
     intervals: list[Interval] = []
     for low, high in sorted((*store.intervals, *backfill.gaps)):
         if intervals and intervals[-1][1] + 1 == low:

@@ -1,7 +1,7 @@
-"""After a batch in which queries have failed: they are taken out, the others' batch is whole.
+"""Removal of failed queries after a batch, which stays complete for all others.
 
-A task that can't evaluate an expression leaves out what depends on it and says whom it concerns
-(``expressions.failures``). Nothing has to be run again: what a task leaves out serves failed
+A task that can't evaluate an expression skips the work that depends on it and reports the failed
+queries (``expressions.failures``). Nothing has to be run again: the skipped work serves failed
 queries only (``ownership``). So the driver withdraws their results of the batch, closes the stores
 that only they need as of the batch before, and commits both with the batch. A crash before that
 leaves nothing behind, and the repeated batch meets the same tuples and so the same failures.
@@ -58,7 +58,7 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
 
     Args:
         state: after the batch, as its reports had it.
-        ruleset: what the batch went by.
+        ruleset: the batch's ruleset.
         failures: query -> why.
     """
     batch = state.next_batch - 1
@@ -78,7 +78,7 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
 
 
 def _closed(store: StoreState, batch: int) -> StoreState:
-    """``store`` as it was before ``batch``: what the batch put there may be incomplete."""
+    """``store`` as it was before ``batch``, whose rows may be incomplete."""
     since = store.open_since
     covered = ((since, batch - 1),) if since is not None and since < batch else ()
     return replace(

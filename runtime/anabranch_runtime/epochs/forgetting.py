@@ -1,15 +1,15 @@
-"""What a state need not say any more when an epoch begins: it is bounded by what is stored and what
-runs, not by how long the pipeline has run or how many queries have ended.
+"""Entries of a state dropped at the start of an epoch: its size is bounded by the stored rows and
+the running queries, not by the pipeline's age or the number of queries that have ended.
 
 * **Activations** of queries that have ended, :data:`GRACE` epochs later: by then the control plane
-  has them, which keeps them for as long as the query is registered. They stay while something is
-  owed to the query, or is still to come of its past; of an outer join both go together or none. A
-  query that has failed stays: a ruleset that was published before, and goes on where planning
-  fails, may still name it, and the activation is what keeps it out.
-* **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``) are asked
-  for the first batch that a store covers (``lifecycle``: what an activation may see), so one entry
-  per such batch is enough. What is kept answers exactly as all entries would.
-* **Counts, sketches and frequent values** of relations that no rule and no store is about.
+  has them, which keeps them for as long as the query is registered. They stay while results, also
+  of its past, are owed to the query; the two of an outer join go together. A query that has failed
+  stays: a ruleset that was published before, and goes on where planning fails, may still name it,
+  and the activation is what keeps it out.
+* **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``) are looked
+  up for the first batch that a store covers (``lifecycle``: what an activation may see), so one
+  entry per such batch gives the same answers as all entries.
+* **Counts, sketches and frequent values** of relations without rules and stores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ GRACE = 8
 
 
 def forget(state: State, ruleset: Ruleset) -> State:
-    """``state``, in which an epoch has begun by ``ruleset``, less what nobody will ask for."""
+    """``state``, in which an epoch has begun by ``ruleset``, without entries that are never read
+    again.
+    """
     relations = {str(r.id) for r in ruleset.relations}
     for store in state.stores.values():
         relations |= {str(r) for r in store.spec.relations}

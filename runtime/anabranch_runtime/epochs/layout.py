@@ -27,7 +27,7 @@ from anabranch_runtime.storage.segment import IndexKey
 
 
 class Columns(Protocol):
-    """Rows with named columns: a segment, or what is to become one."""
+    """Rows with named columns: a segment, or rows of a future one."""
 
     def column(self, name: str) -> pa.Array:
         """A column."""
@@ -49,7 +49,7 @@ class StoreLayout:
     Attributes:
         members: labels (a base store's only member is its relation's id).
         filter: texts of the conjuncts that a base store's rows satisfy.
-        dealt: values of which rows may be elsewhere than at home.
+        dealt: values with rows outside their home partitions.
     """
 
     id: str
@@ -62,11 +62,11 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Where rows of those values are and go; None: all are at home."""
+        """Partitions of the rows of these values; None: all are at home."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
-        """How a member's stream column is called in this store's segments."""
+        """Name of a member's stream column in this store's segments."""
         return name if self.is_base else f"{member}.{name}"
 
     def index_key(self, key: Sequence[KeyPart]) -> IndexKey:
@@ -105,12 +105,12 @@ class Layout:
     """One ruleset, indexed for execution, with all live stores.
 
     Attributes:
-        routes: the rules by what they are looked up by. What follows is from there.
+        routes: the rules, indexed by edge, relation and label; source of the attributes below.
         rules: outgoing edge -> its probe rule.
         probes: incoming edge -> probe rules, in level order. ``outputs``: -> output rules.
-        inserts: incoming edge -> stores that keep what arrives on it.
+        inserts: incoming edge -> stores that keep its tuples.
         starts: relation -> the labels that its arriving tuples fill as starting tuples.
-        substreams: label -> how its starting tuples are told apart.
+        substreams: label -> function from its starting tuples to substreams.
         sketches: relation -> (attribute, key type) of the keys that are counted.
         levels: stages of probes (0 where nothing is probed).
     """

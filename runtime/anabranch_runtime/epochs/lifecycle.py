@@ -1,10 +1,10 @@
 """Entering an epoch: stores open and close, queries become active and expire.
 
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
-first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps what it
-has (its interval is closed) until nothing needs it. A query whose time bounds have changed with a
-stream's ttl expires and is activated anew in the same batch; so is one over a stream that no longer
-keeps the latest of the same key, of which what is stored is dropped: rows are missing in it.
+first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps its rows
+(its interval is closed) until nothing needs them. A query whose time bounds have changed with a
+stream's ttl expires and restarts in the same batch; so does a query over a stream that no longer
+keeps the latest of the same key, whose stored rows are incomplete and are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REMEMBERED_ACTIVATIONS = 64
 def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     """The state in which the first batch of ``epoch`` starts.
 
-    The epoch goes by ``ruleset``, which may have been published for an earlier epoch.
+    The epoch runs ``ruleset``, which may have been published for an earlier epoch.
     """
     batch = state.next_batch
     forgotten = _forgotten(state, ruleset)
@@ -87,7 +87,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
 
 
 def close_store(store: StoreState, batch: int) -> StoreState:
-    """``store`` if nothing is kept in it from ``batch`` on; what it covers stays covered."""
+    """``store`` closed as of ``batch``, with its intervals kept."""
     if store.open_since is None:
         return store
     closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
@@ -120,8 +120,8 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
-    """The streams that have kept the latest of a key and no longer do: it is not known what would
-    have been kept by another.
+    """The streams that no longer keep the latest of their former key: tuples that another key would
+    have kept are gone.
     """
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
@@ -175,14 +175,14 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
 
 
 def _counted(stream: StreamState, batch: int) -> StreamState:
-    """``stream`` with what it has had before ``batch``, which begins an epoch."""
+    """``stream`` with its number of tuples before ``batch``, which begins an epoch."""
     now = (batch, stream.admitted_before(batch))
     return replace(stream, admitted=(*(e for e in stream.admitted if e[0] < batch), now))
 
 
 def _definition(spec: Stream) -> tuple[object, ...]:
-    """The part of a stream's definition that makes it another one if it changes: not how it deals
-    with silence, late and ahead tuples, nor which of its tuples are needed for how long.
+    """The part of a stream's definition that makes it another one if it changes: not its handling
+    of silence, late and future tuples, nor the retention of its tuples.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
     return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration, kind
@@ -212,10 +212,10 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
 
 
 def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
-    """Forget an MIR's past where a newly active query might need what has been expired of it.
+    """Forget an MIR's past where a newly active query might need rows that have expired from it.
 
-    What was dropped was not needed by the queries active then; a new one may look further back.
-    Its parts still have what it may see, so the past is then answered by them.
+    The dropped rows were not needed by the queries active then; a new one may look further back.
+    The parts of the MIR still have all rows that it may see, so they answer for the past then.
     """
     if store.is_base or all(t is None for t in store.expired_below):
         return store
@@ -240,7 +240,9 @@ def _activate(
     relations: dict[Any, Relation],
     of_tables: frozenset[RelationId],
 ) -> Activation:
-    """Fix what the query may see: from when on all tuples of each alias are stored."""
+    """Fix the visibility of the query: for each alias, the first batch from which all tuples are
+    stored.
+    """
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
@@ -276,8 +278,8 @@ def _activate(
 
 
 def unseen(state: State, stream: str) -> int:
-    """How many tuples of ``stream`` were read before any query stored some of it that a query which
-    begins now could see.
+    """Number of tuples of ``stream`` read before the first stored ones that a query which begins
+    now could see.
     """
     batch, known = state.next_batch, state.streams[stream]
     stores = [s for s in state.stores.values() if s.streams == (stream,)]
@@ -286,8 +288,8 @@ def unseen(state: State, stream: str) -> int:
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
-    """Greatest event time among the tuples that are out of sight: ``"nothing"`` if there are
-    none, None if event time does not say.
+    """Greatest event time among the invisible tuples: ``"nothing"`` without any, None if event time
+    does not tell.
     """
     known = state.streams.get(stream)
     if known is None or known.input == 0:

@@ -2,8 +2,8 @@
 
 A result is completed by a tuple of a stream (``semantics.md``, "Tables"). So orders of queries that
 start with a table lead nowhere, and a stream that a query joins with tables only is never probed
-for it. The plan has both, as it has for any stream; they are left out here, by what queries and
-streams say alone, so a ruleset and its revisions lose the same stores.
+for it. The plan has both, as it has for any stream; they are left out here, depending on queries
+and streams alone, so a ruleset and its revisions lose the same stores.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def tables(ruleset: Ruleset) -> frozenset[RelationId]:
 
 @per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
-    """The relations of which no stored tuple can be in a result: queries join them with tables
-    only. Retained ones, and those that keep the latest, are stored all the same.
+    """The relations whose stored tuples can be in no result: queries join them with tables only.
+
+    Retained relations, and streams that keep the latest, are stored all the same.
     """
     of_tables = tables(ruleset)
     if not of_tables:
@@ -45,12 +46,12 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
 
 
 def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int, ...]:
-    """The members of ``query`` whose tuples complete results: those of streams."""
+    """Indexes of the members of ``query`` over streams: their tuples complete results."""
     return tuple(i for i, (_, _, r) in enumerate(query.members) if r not in of_tables)
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """The queries that read tables: they are not rationed, as their past can't be made good."""
+    """The queries that read tables: not rationed, as no catch-up can deliver their past."""
     of_tables = tables(ruleset)
     return frozenset(
         str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)

@@ -1,11 +1,12 @@
-"""Which segments to merge: a tiered LSM tree per store partition. Pure functions over the state.
+"""Choice of segments to merge: a tiered LSM tree per store partition. Pure functions over the
+state.
 
 ``fanout`` segments of one level become one of the next, so a row is written once per level and a
-probe reads fewer than ``fanout`` segments per level. A merged segment is dropped as a whole when
-the last of its rows is not needed any more. So where rows expire nothing is merged that would
-be kept for much longer than its first part: at most a ``SPANS``-th of the time for which rows are
-needed. So what is not needed takes at most that share of a store, segments that live for a few
-batches only are never merged, and a probe reads at most ``SPANS * fanout`` of the largest.
+probe reads fewer than ``fanout`` segments per level. A merged segment is dropped as a whole once
+all its rows have expired. So where rows expire, segments are not merged if the result would be kept
+for much longer than its first part: at most a ``SPANS``-th of the retention. Expired rows therefore
+take at most that share of a store, segments that live for a few batches only are never merged, and
+a probe reads at most ``SPANS * fanout`` of the largest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anabranch_runtime.epochs.table_versions import sides
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Merge, Segment
 
-#: So many times the fanout's segments of one level make the next commit wait for merges.
+#: Multiple of the fanout; that many segments of one level make the next commit wait for merges.
 STALL = 4
 #: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
 #: row), and one more segment of that size costs a probe little.
@@ -70,7 +71,7 @@ def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Se
 def _groups(
     state: State, ruleset: Ruleset, fanout: int, most: int | None
 ) -> Iterator[tuple[list[Segment], Merge]]:
-    """Each level of a store partition that has something to merge, and what."""
+    """Each level of a store partition with segments to merge, and its merge."""
     needed = needed_from(state, ruleset)
     for spec in ruleset.stores:
         store = state.stores[spec.id]

@@ -1,18 +1,18 @@
-"""Who needs what of a ruleset, and the ruleset that is left when some queries have failed.
+"""Users of a ruleset's parts, and the rest of a ruleset when some queries have failed.
 
 A query fails when an expression that it needs can't be evaluated (division by zero, overflow, a
-cast). What fails with it is everything that serves failed queries only; the rest goes on. So every
-rule has *users*: the queries whose results can't be had without it.
+cast). All parts that serve failed queries only fail with it; the rest goes on. So every rule has
+*users*: the queries whose results can't be had without it.
 
 * An output rule has its query.
-* An edge has the users of what hangs on it: outputs, probes, and the intermediate results that are
-  kept from it.
+* An edge has the users of its outputs, its further probes, and the intermediate results stored from
+  it.
 * A store has the users of the probes that read it, the steps that replace an intermediate result
   included. A relation has the queries that it is a member of.
-* What a stream's later tuples are found by has the queries that read the stream.
+* The lookup of a stream's later tuples has the queries that read the stream.
 
-An expression common to several users of a rule fails all of them, and nobody else: what a shared
-edge checks is what all of its users have in common (``plans.compile``).
+An expression common to several users of a rule fails exactly these: a shared edge checks only the
+conditions that all of its users have in common (``plans.compile``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ownership:
     indexes: Mapping[Indexed, Queries]
 
     def of_edge(self, edge: Edge) -> Queries:
-        """The queries that need what arrives on ``edge``."""
+        """The queries that need the tuples on ``edge``."""
         return self.edges.get(edge, _NOBODY)
 
     def of_store(self, store: StoreId) -> Queries:
@@ -117,11 +117,11 @@ def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
 
 
 def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
-    """``ruleset`` less ``failed`` queries and what serves only them, and less the rules by which
-    rows of tables would complete results (``lookups``).
+    """``ruleset`` without ``failed`` queries and the parts that serve only them, and without rules
+    by which rows of tables would complete results (``lookups``).
 
-    What it keeps it keeps as it is, so a store of it holds what the whole ruleset would put there,
-    but for indexes that nobody uses any more.
+    The remaining stores are unchanged, so they hold the same rows as under the whole ruleset; only
+    unused indexes are dropped.
     """
     ruleset = without_lookups(ruleset)
     gone = frozenset(q.id for q in ruleset.queries if q.id in failed) if failed else _NOBODY
@@ -139,7 +139,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
 
 @per_ruleset
 def _rest(ruleset: Ruleset) -> dict[Queries, Ruleset]:
-    """Failed queries of ``ruleset`` -> what is left of it: the same value each time."""
+    """Failed queries of ``ruleset`` -> the rest of it: the same value each time."""
     return {}
 
 
@@ -161,7 +161,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     ]
     probes = tuple(p for p in ruleset.probe_rules if stays(users.of_edge(p.out)))
     edges = {arrival_edge(r) for r in relations} | {p.out for p in probes}
-    # A copy that nobody reads goes where nothing else keeps its maintenance going.
+    # An unread copy is dropped unless another rule needs its maintenance.
     starved = {r.store for r in ruleset.store_rules if r.edge not in edges}
     stores = [s for s in stores if s.id not in starved]
     kept = {s.id for s in stores}
@@ -185,7 +185,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
 
 
 def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
-    """Which index each probe uses, and on behalf of which edge."""
+    """Each probe's index, and the edge that uses it."""
     for rule in probes:
         yield (rule.store, _index(rule.key)), rule.out
         for step in rule.fill:

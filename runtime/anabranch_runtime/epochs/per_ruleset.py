@@ -1,4 +1,4 @@
-"""What follows from a ruleset alone, worked out once for all batches that go by it."""
+"""Values derived from a ruleset alone, computed once for all batches that run it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from anabranch_contract.plans.ruleset import Ruleset
 
 _T = TypeVar("_T")
 
-#: Rulesets of which something is kept: the running one and the next, each also less what failed.
+#: Rulesets with cached values: the running one and the next, each also without failed queries.
 KEPT = 4
 
 
 def per_ruleset(work: Callable[[Ruleset], _T]) -> Callable[[Ruleset], _T]:
-    """``work``, done once for each of the last few rulesets. They are told apart by identity: to
+    """``work``, done once for each of the last few rulesets. These are compared by identity: to
     hash one takes as long as to go through all of its rules.
     """
     known: tuple[tuple[Ruleset, _T], ...] = ()

@@ -1,9 +1,9 @@
 """Dropping stored rows that no query needs. Pure functions over the state.
 
-A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may
-still arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``D`` is the
-closed bound matrix. A segment is dropped when no active query needs any of its rows; what
-has been dropped is remembered, so that a later query is not promised it.
+A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may still
+arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``D`` is the closed
+bound matrix. A segment is dropped when no active query needs any of its rows; the expiry is
+recorded, so that a later query is not promised expired rows.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def watermarks(state: State) -> dict[str, int]:
 
 
 def clocks(state: State) -> dict[str, int]:
-    """Stream -> the time by which rows expire and windows of views close: its watermark, or that of
-    the oldest batch that is still owed, what was needed then being needed again.
+    """Stream -> the time at which rows expire and windows of views close: its watermark, or the
+    watermark of the oldest batch with debt, whose rows are needed again.
     """
     found = watermarks(state)
     for owed in state.debt.withheld:
@@ -45,11 +45,11 @@ def clocks(state: State) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """From which event time on rows are needed.
+    """The event time from which on rows are needed.
 
     Attributes:
-        behind: stream -> microseconds: rows are needed whose event times are not that far behind
-            its clock, and one stream is enough; empty: nobody needs any.
+        behind: stream -> microseconds: rows less far behind its clock are needed; one stream is
+            enough; empty: no rows are needed.
         always: all rows are needed.
     """
 
@@ -57,14 +57,14 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """The event time below which no row is needed; None: it is not known, or nobody reads."""
+        """The event time below which no row is needed; None: unknown, or no reader."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """What is needed if all of ``needs`` are."""
+    """The need that covers all of ``needs``."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:
@@ -80,8 +80,8 @@ _ALL = _Need({}, always=True)
 def _needs(
     query: QuerySpec, streams: Mapping[str, str], of_tables: frozenset[RelationId]
 ) -> list[_Need]:
-    """What ``query`` needs of each of its members; ``streams``: relation -> stream. Rows of tables
-    complete nothing, so nothing is kept for them.
+    """Needs of ``query``, one per member; ``streams``: relation -> stream. Rows of tables complete
+    nothing, so nothing is kept for them.
     """
     found = []
     waits_for = completing(query, of_tables)
@@ -106,7 +106,7 @@ def expire(state: State, ruleset: Ruleset) -> State:
     needed = needed_from(state, ruleset)
     if needed is None:
         return state
-    # What arrived since then may be what is owed, though nothing that arrives later needs it.
+    # Later arrivals may be owed, though no arrival after them needs them.
     owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
     stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
     changed = any(stores[name] is not store for name, store in state.stores.items())
@@ -114,8 +114,8 @@ def expire(state: State, ruleset: Ruleset) -> State:
 
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
-    """Store -> per member, the event time below which nobody needs its rows. None: all are needed
-    for ever.
+    """Store -> per member, the event time below which its rows have no reader. None: all rows are
+    needed for ever.
     """
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
@@ -126,7 +126,7 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
 
 
 def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
-    """``store`` less segments of batches ``before`` one that nobody needs."""
+    """``store`` without unneeded segments of batches up to ``before``, which is excluded."""
     known = [(at, limit) for at, limit in enumerate(thresholds) if limit is not None]
     if not known:
         return store
@@ -160,13 +160,14 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Who needs what of stored rows, by one ruleset.
+    """Readers of stored rows, by one ruleset.
 
     Attributes:
-        relations: stream -> its relations: the conjuncts of each, and what labels over it need.
-        retained: stream -> what is needed of its rows whatever queries there are.
-        queries: set of labels -> per label what the queries with exactly these labels need.
-        known: what was found of stores so far, which depends on what they are only.
+        relations: stream -> its relations: the conjuncts of each, and the need of the labels over
+            it.
+        retained: stream -> need of its rows without any query.
+        queries: set of labels -> per label, the need of the queries with exactly these labels.
+        known: cached needs by store, which depend on its definition only.
     """
 
     relations: Mapping[str, Sequence[tuple[frozenset[str], _Need]]]
@@ -175,7 +176,7 @@ class _Readers:
     known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[_Need, ...]]
 
     def needs(self, store: StoreState) -> tuple[_Need, ...]:
-        """Per member of ``store``, what is needed of its rows."""
+        """Per member of ``store``, the need of its rows."""
         key = (store.streams, store.filter if store.is_base else store.spec.members)
         found = self.known.get(key)
         if found is None:
@@ -237,8 +238,10 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 
 
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
-    """``state`` less the stores that no rule probes and no plan could come to need: kept are the
-    epoch's own, those that answer a probe, and per relation of an active query one tiling.
+    """``state`` without the stores that no rule probes and no plan could come to need.
+
+    Kept are the epoch's own stores, the stores that answer a probe, and per relation of an active
+    query one tiling.
     """
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]

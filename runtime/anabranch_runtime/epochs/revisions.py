@@ -1,8 +1,8 @@
-"""Taking a revision of the running ruleset: what it may change, and the state in which it begins.
+"""Revisions of the running ruleset: permitted changes, and the state in which one begins.
 
 A revision routes tuples otherwise over the same stores. So a store that it names goes on as it is,
 one that it leaves out is closed as of the batch before, and nothing else about the epoch changes:
-not its queries, not what they may see. Backfills go on where their store does.
+not its queries, not their visibility. Backfills go on where their store does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
 
 
 def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]) -> State:
-    """The state in which the first batch by ``ruleset`` starts, a revision of what it went by.
+    """The state in which the first batch by ``ruleset`` starts, a revision of the running ruleset.
 
     Args:
         steps: samples of joins from the epoch's edges up to now.
@@ -69,8 +69,8 @@ def _arriving(ruleset: Ruleset) -> set[StoreRule]:
 
 
 def _kept(store: StoreSpec) -> StoreSpec:
-    """What may not change: anything but the indexes that newly written rows get, and to which
-    hosts they are dealt.
+    """The fixed part of a store: all but the indexes of newly written rows, and the hosts over
+    which these are spread.
     """
     return replace(store, indexes=(), hot=())
 

@@ -1,7 +1,7 @@
-"""Tables that are read again: when one version takes another's place, and what is dropped then.
+"""Tables that are read again: the change from one version to the next, and the rows dropped then.
 
 Which version a batch reads, and whether it has been read whole, follows from the offsets that the
-journal has of the batch (``sources.loads``), so a repeated batch finds the same.
+journal has of the batch (``sources.loads``), so a repeated batch decides the same.
 """
 
 from __future__ import annotations

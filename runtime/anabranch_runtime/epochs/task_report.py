@@ -20,7 +20,7 @@ class SampledRows:
     """A task's part of a stream's sample.
 
     Attributes:
-        seen: tuples that it was picked from. ``rows``: those that may enter the sample.
+        seen: tuples that it was picked from. ``rows``: candidates for the sample.
     """
 
     seen: int
@@ -32,35 +32,35 @@ class TaskReport:
     """One task's work in a batch; it travels to the driver as it is.
 
     Attributes:
-        segments: that it has written, in the order of writing.
-        streams: stream -> what arrived on it; of the delays only those of tuples that were behind.
+        segments: written segments, in the order of writing.
+        streams: stream -> meter of its arrivals, with delays only of tuples that were behind.
         arrivals: relation -> tuples.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
         values: relation -> attribute -> counts of its values.
-        edges: edge -> what happened on it.
-        reads: store -> index -> what probes looked up there.
-        inserts: of its rows into stores, those of a backfill left out.
-        emitted: of results.
+        edges: edge -> counts of its probe.
+        reads: store -> index -> counts of lookups.
+        inserts: writes of rows into stores, without a backfill's.
+        emitted: writes of results.
         results: query -> rows. ``files``: query -> staged file of them.
-        kept: of batches that withhold something, query -> label that arrived last -> rows.
+        kept: in batches that withhold tuples, query -> label that arrived last -> rows.
         caught_up: query -> rows among its results that batches before had withheld.
-        late: stream -> staged file of what was set aside.
+        late: stream -> staged file of rejected tuples.
         unread: pieces of the task's share that it could not read.
-        failures: query -> why its results can't be had.
-        backfilled: segments of the batch's slice of a backfill; ``backfill_merged``: which of its
-            merges were done; ``backfill_failed``: why the backfill has to be given up.
-        memory: the most private memory that was seen; ``memory_share``: what it should have stayed
-            below (None: any number). Bytes.
+        failures: query -> why it has no results.
+        backfilled: segments of the batch's slice of a backfill; ``backfill_merged``: numbers of its
+            finished merges; ``backfill_failed``: why the backfill has to be given up.
+        memory: greatest private memory seen; ``memory_share``: its limit (None: any number). Bytes.
         fetched_bytes: of packs that were fetched from the object store.
-        host: where it ran (``exchange.host``); empty where all tasks share a state directory.
-            ``site``: of that host. ``office``: where its process takes orders (``spark.merges``).
+        host: host of the task (``exchange.host``); empty where all tasks share a state directory.
+            ``site``: of that host. ``office``: address at which its process takes merges
+            (``spark.merges``).
         load: number of partitions -> CPU seconds of probes by partition; none on one host.
-        demand: number of partitions -> bytes by partition of what arrived on the host and is wanted
-            there (``exchange.traffic``); likewise.
+        demand: number of partitions -> bytes of tuples that arrived on the host, by the partition
+            that needs them (``exchange.traffic``); none on one host.
         sent: edge, or store, -> tuples that were sent to other hosts. ``sent_bytes``: of all.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
             (with projections and result pages), ``catch-up``, ``write`` (closing result files),
-            ``backfill``, ``upload`` (what had to be waited for).
+            ``backfill``, ``upload`` (waiting for uploads).
     """
 
     segments: list[Segment] = field(default_factory=list)

@@ -3,8 +3,8 @@
 The pipeline has a *clock*: one reading per batch, in microseconds, that never goes back. Live it is
 the time that the driver has been running, read at the start of the batch; in step mode it is the
 greatest event time of any stream up to and including the batch. A batch without tuples of a stream
-says that the stream had nothing to give until that batch's reading. So, after a batch with reading
-``c``, a stream whose last tuple came with reading ``a`` has been silent for ``c - a``; from its
+shows that the stream had none until that batch's reading. So, after a batch with reading ``c``, a
+stream whose last tuple came with reading ``a`` has been silent for ``c - a``; from its
 ``idle_timeout`` on it is *idle*, and its watermark is raised to the least one of the streams that
 are not. All of it is decided when a batch commits and is part of its manifest, so that the next
 batch starts with watermarks that no repetition can change.
@@ -39,11 +39,11 @@ def clock_reading(
 def pass_time(
     before: Mapping[str, StreamState], after: Mapping[str, StreamState], clock: int | None
 ) -> dict[str, StreamState]:
-    """The streams after a batch, once the clock has been looked at.
+    """The streams after a batch, with the clock's reading applied.
 
     ``before`` and ``after`` are the streams as the batch found and left them. A stream that has
     never sent anything is silent since the first batch in which it could have. An idle stream's
-    watermark never goes back: what others have dropped by it can't be had again.
+    watermark never goes back: rows that others have dropped by it are lost.
     """
     if clock is None:
         return dict(after)

@@ -1,8 +1,8 @@
-"""Event times that are too far ahead, and so would move a watermark past all that is to come.
+"""Limits of event times in the future, which would move a watermark past all later tuples.
 
-How great an event time may be is fixed for a whole batch before it starts, by what the state has
-and by when Spark planned the batch, which is part of its offsets: so a repeated batch judges alike,
-and no tuple's verdict depends on which others its batch or its task brings.
+The greatest allowed event time is fixed for a whole batch before it starts, from the state and from
+the time at which Spark planned the batch, which is part of its offsets: so a repeated batch judges
+alike, and no tuple's verdict depends on the others of its batch or its task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
 
     Args:
         streams: as the batch finds them.
-        clock: microseconds since 1970 when the batch was planned; None: no clock is looked at.
+        clock: microseconds since 1970 when the batch was planned; None: no clock counts.
     """
     found = {}
     for name, stream in streams.items():

@@ -1,1 +1,1 @@
-"""What the tasks of a batch send each other where they are on several hosts."""
+"""Messages between the tasks of a batch on several hosts."""

@@ -1,7 +1,7 @@
-"""What is wrong with a task, as it tells the driver: an error as data, with the host in it.
+"""A task's error on its way to the driver: data, with the host in it.
 
-Spark passes on a failed task's traceback as text. Of several tasks that fail, most do because one
-has: that one's error counts.
+Spark passes on a failed task's traceback as text. When several tasks fail, most fail because of a
+first one: that one's error counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tasks of a batch by host, and who of them has which partition."""
+"""The tasks of a batch by host, and the owner of each partition."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ Bools = NDArray[np.bool_]
 class Fleet:
     """The tasks of a batch as one of them sees them; the same for all but for ``task``.
 
-    A partition belongs to the host that the placement says, as far as that takes part; else to
-    another, which all tasks work out alike. A host's tasks write what they are sent of it, and read
-    all of it.
+    A partition belongs to its host in the placement, if that takes part; else to another, which all
+    tasks compute alike. A host's tasks write the rows sent to it, and read all of them.
 
     Attributes:
         hosts: of every task, in task order.
-        task: which one this is.
-        placement: where partitions were when the batch began; None: nowhere.
+        task: number of this task.
+        placement: placement as the batch began; None: nothing was placed.
     """
 
     hosts: Sequence[str]
@@ -58,7 +57,7 @@ class Fleet:
         return tasks[self.task % len(tasks)]
 
     def owners(self, partitions: int) -> Ints:
-        """The host of each partition of stores with so many."""
+        """The host of each partition, for stores with ``partitions`` partitions."""
         found = self._owners.get(partitions)
         if found is None:
             ((_, owners),) = place([partitions], self.names, self.placement).owners
@@ -66,7 +65,7 @@ class Fleet:
         return found
 
     def own(self, partitions: int) -> Bools:
-        """Which partitions of stores with so many this host has."""
+        """Mask of this host's partitions, for stores with ``partitions`` partitions."""
         found = self._own.get(partitions)
         if found is None:
             found = self._own[partitions] = self.owners(partitions) == self.here

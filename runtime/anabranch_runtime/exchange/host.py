@@ -1,12 +1,10 @@
-"""What a host is: those who share a cache directory.
+"""Identity of a host: the executors that share a cache directory.
 
-The directory has a file with a name that was drawn when it was made. So a host is known by that
-wherever it runs next time, and executors that share no directory are hosts of their own, be they on
-one machine.
+The directory has a file with a random name, drawn when it was made. So a host is recognised at its
+next start, and executors that share no directory are separate hosts, even on one machine.
 
-A *site* has some of the hosts: those of a data centre, say. An executor is at the site that the
-variable ``ANABRANCH_SITE`` of its environment names, or else at the one that has the name of its
-machine.
+A *site* is a group of hosts, a data centre say. An executor is at the site named by the variable
+``ANABRANCH_SITE`` of its environment, or else at the site with its machine's name.
 """
 
 from __future__ import annotations
@@ -64,15 +62,16 @@ def unusable(cache: Path, cause: OSError) -> StateError:
     )
 
 
-#: Seconds since its last use after which a pack that is not live may go: what writes or reads one
-#: now is younger.
+#: Seconds since its last use after which a pack that is not live may go: a pack in use is younger.
 AGE = 600.0
 
 
 def sweep(cache: Path, needed: Collection[str], spent: Collection[str], batch: int) -> None:
-    """Delete what of a cache nobody needs: manifests before ``batch``, and what else is not
-    ``needed``: packs that are ``spent`` or older than the batch at once, all others (what merges
-    have just made), staged results and input when they have not been used for a while.
+    """Delete the unneeded files of a cache.
+
+    Manifests before ``batch`` go. Of other files that are not ``needed``, packs that are ``spent``
+    or older than the batch go at once; all others (new packs of merges, staged results, input) go
+    when they have not been used for a while.
     """
     for path in cache.glob("manifest/*.json"):
         if path.stem.isdecimal() and int(path.stem) < batch:

@@ -1,4 +1,4 @@
-"""Where tasks of several hosts meet: a server of the driver that gives everybody's messages to all.
+"""Coordinator of tasks on several hosts: a server of the driver for all-gather rounds.
 
 Tasks of a barrier stage call it over TCP (Arrow Flight), each with its message and the number of
 the round; the answer comes when all have called. Calls need the token that tasks get with their
@@ -29,7 +29,7 @@ from anabranch_runtime.exchange.complaints import first_cause, own_version
 PATIENCE = 3600.0
 #: Seconds between two signs of life of a task.
 EVERY = 1.0
-#: Attempts of which tasks may still call.
+#: Number of last attempts whose tasks may still call.
 _REMEMBERED = 100
 _HEADER = "authorization"
 #: A peer that does not answer for so long is gone (milliseconds).
@@ -39,7 +39,7 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where tasks meet, and what lets them in; ``version``: of the driver's package."""
+    """Address and token of the coordinator; ``version``: of the driver's package."""
 
     location: str
     token: str = field(repr=False)
@@ -47,7 +47,7 @@ class Place:
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in who has the token."""
+    """Admits calls with the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def gate(token: str) -> dict[str, flight.ServerMiddlewareFactory]:
-    """What a server needs that only those who have ``token`` may call."""
+    """Middleware that admits only callers with ``token``."""
     return {"token": _Gate(token)}
 
 
@@ -86,7 +86,7 @@ def client_of(location: str) -> flight.FlightClient:
 
 
 def forget_client(location: str) -> None:
-    """Connect anew the next time."""
+    """Reconnect at the next call."""
     with _LOCK:
         _CLIENTS.pop(location, None)
 
@@ -101,8 +101,8 @@ def keep_clients(locations: Iterable[str]) -> None:
 
 @dataclass(slots=True)
 class _Round:
-    """What tasks have said in one round, of which group each is, and the answers to groups; none
-    while some are missing.
+    """One all-gather round: each task's message and group, and the replies; none while some are
+    missing.
     """
 
     messages: dict[int, str] = field(default_factory=dict)
@@ -117,10 +117,10 @@ class _Round:
 
 
 class Meeting(flight.FlightServerBase):  # type: ignore[misc]
-    """The driver's side.
+    """The coordinator in the driver.
 
     Attributes:
-        place: what tasks have to know.
+        place: address and token for tasks.
     """
 
     def __init__(self, host: str, port: int = 0, bind: str | None = None) -> None:
@@ -163,16 +163,16 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         return iter([])
 
     def signs(self, attempt: str) -> int:
-        """How often tasks of an attempt have called."""
+        """Number of calls by tasks of an attempt."""
         return self._signs[attempt]
 
     def failure(self, attempt: str) -> AnabranchRuntimeError | None:
-        """Why an attempt failed, as far as its tasks have said so."""
+        """The cause of an attempt's failure among its task errors, if any."""
         with self._changed:
             return first_cause(self._complaints.get(attempt, ()))
 
     def over(self, attempt: str) -> None:
-        """Nobody is to wait for anybody of an attempt any more."""
+        """End the waiting of all tasks of an attempt."""
         with self._changed:
             self._over.append(attempt)
             self._complaints.pop(attempt, None)
@@ -201,7 +201,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class Delegate:
-    """One task's side; call it with a message to get everybody's, in task order."""
+    """One task's side; maps a message to the messages of all, in task order."""
 
     place: Place
     attempt: str
@@ -226,7 +226,7 @@ class Delegate:
         return found
 
     def fail(self, complaint: dict[str, Any]) -> None:
-        """Say what is wrong; who waits for this task waits no longer.
+        """Report a task error; tasks that wait for this one fail.
 
         Raises:
             PipelineError: ``driver-unreachable``.

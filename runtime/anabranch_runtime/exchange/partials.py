@@ -1,7 +1,7 @@
 """Partial results by value: as record batches that can be sent, and back.
 
 The batch is laid out like rows of an intermediate result: ``<label>.<column>``, ``#sigma:<label>``,
-``#tau:<label>``. So what has been received is a table like any other to whoever probes on.
+``#tau:<label>``. So received rows are a table like any other for the next probe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LABELS = b"labels"
 
 
 def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
-    """The tuples of ``partial`` with what of them is ``needed``."""
+    """The tuples of ``partial`` with their ``needed`` columns."""
     names, arrays = [], []
     for label, column in sorted(needed.columns_of(partial.start, layout.stream)):
         if label in partial.place:

@@ -1,8 +1,8 @@
-"""Letters over the network: every worker process has a server (Arrow Flight) that takes them in.
+"""Messages over the network: every worker process has a server (Arrow Flight) that receives them.
 
-A letter travels as an Arrow IPC message of its own in a column of bytes, since letters of one call
-have different columns. Sending goes on beside what the sender does; :meth:`Deliveries.settled`
-waits until the receivers have everything. What a receiver can't hold in memory waits in a file.
+A message travels as an Arrow IPC message of its own in a column of bytes, since messages of one
+call have different columns. Sending runs in the background; :meth:`Deliveries.settled` waits until
+the receivers have everything. A receiver writes messages beyond its memory to a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client, gate
 from anabranch_runtime.exchange.traffic import Letter
 
-#: Bytes of letters that a receiver keeps in memory.
+#: Bytes of messages that a receiver keeps in memory.
 IN_MEMORY = 64 << 20
 #: Calls that may be under way at once.
 AT_ONCE = 4
@@ -42,7 +42,7 @@ _ENVELOPES = pa.schema(
 
 
 class _Box:
-    """What has come for one attempt: a part in memory, the rest in a file."""
+    """Mailbox of one attempt: some messages in memory, the rest in a file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -78,11 +78,11 @@ class _Box:
 
 
 class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
-    """Takes in the letters for the tasks of this process.
+    """Receives the messages for the tasks of this process.
 
     Attributes:
-        location: where others reach it.
-        requests: kind -> what answers it.
+        location: its address for other processes.
+        requests: kind of request -> its handler.
     """
 
     def __init__(self, host: str, token: str, folder: Path) -> None:
@@ -170,7 +170,7 @@ class Deliveries:
         return size
 
     def settled(self) -> None:
-        """Wait until the receivers have what has been sent.
+        """Wait until the receivers have all messages sent so far.
 
         Raises:
             PipelineError: ``host-unreachable``.
@@ -179,7 +179,7 @@ class Deliveries:
             self._under_way.pop(0).result()
 
     def receive(self) -> Iterator[Letter]:
-        """What has come since the last time."""
+        """Messages that arrived since the last call."""
         for envelopes in self.office.box(f"{self.attempt}/{self.task}").take():
             yield from opened(envelopes)
 
@@ -206,7 +206,7 @@ class Deliveries:
 
 
 def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
-    """Letters as one record batch."""
+    """Messages as one record batch."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([list(letter.address) for letter in letters], pa.list_(pa.string())),
@@ -228,7 +228,7 @@ def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
 
 
 def opened(envelopes: pa.RecordBatch) -> Iterator[Letter]:
-    """The letters of a record batch; their rows are where the batch has them."""
+    """The messages of a record batch; their rows stay in the batch's memory."""
     addresses, sizes = envelopes.column("address").to_pylist(), envelopes.column("of").to_pylist()
     schemas, texts = envelopes.column("schema").to_pylist(), envelopes.column("rows")
     for address, of, schema, text in zip(addresses, sizes, schemas, texts, strict=True):

@@ -1,11 +1,11 @@
-"""To which hosts tuples have to go: where the rows are that they may match.
+"""Destination hosts of tuples: the hosts of the rows that they may match.
 
 A tuple that knows the attribute by which a store is partitioned goes to the owner of one partition,
 any other to all hosts. Stores of several generations may answer one probe, each partitioned its own
-way: the tuple goes to all hosts that one of them asks for, once. There it is matched with what the
-host has of any of them. A stored row is on one host, so no pair is found twice. Where a store has
-dealt rows of a value, the value's tuples go to the hosts of all partitions that may have been given
-some (``state.dealt``).
+way: the tuple goes once to each host that one of them requires. There it is matched with the host's
+rows of all of them. A stored row is on one host, so no pair is found twice. Where a store has
+spread rows of a value, the value's tuples go to the hosts of all partitions that may hold some
+(``state.dealt``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], I64] = {}
-    #: Per host, the tuples that go there because rows of their values may have been dealt to it.
+    #: Per host, the tuples that go there because rows of their values may be spread to it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False

@@ -1,8 +1,8 @@
-"""What one task sends to others and receives from them within a batch.
+"""Messages of one task to and from others within a batch.
 
-Letters go out as they fill up, while their sender works on. Rounds (:meth:`Traffic.settle`) end
-when everybody's letters have arrived; a stage of a batch is over after a round in which nobody sent
-any. A letter may be read in the round in which it was sent or in the next: nothing depends on it.
+Messages go out as they fill up, while their sender works on. A round (:meth:`Traffic.settle`) ends
+when all its messages have arrived; a stage of a batch is over after a round without messages. A
+message may be read in the round in which it was sent or in the next: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ FULL = 4 << 20
 
 
 class Letter(NamedTuple):
-    """Rows, and what is to be done with them.
+    """A message: rows, and the work to do on them.
 
     Attributes:
-        address: the kind, what it is about, and more.
-        of: how many rows they have been picked from.
+        address: the kind of work, its subject, and more.
+        of: number of rows that these were selected from.
     """
 
     address: tuple[str, ...]
@@ -42,17 +42,17 @@ class Letter(NamedTuple):
 
 
 class Gather(Protocol):
-    """How tasks meet."""
+    """An all-gather of messages."""
 
     def __call__(self, message: str, group: str = "") -> list[str]:
         """Every task's message, in task order; an empty one of tasks of another group."""
 
 
 class Post(Protocol):
-    """How letters get from task to task."""
+    """Transport of messages from task to task."""
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
-        """Begin to hand ``letters`` to ``task``.
+        """Begin to send messages to ``task``.
 
         Returns:
             The bytes that are sent.
@@ -62,25 +62,25 @@ class Post(Protocol):
         """
 
     def settled(self) -> None:
-        """Wait until the receivers have what has been sent.
+        """Wait until the receivers have all messages sent so far.
 
         Raises:
             PipelineError: one can't be reached.
         """
 
     def receive(self) -> Iterator[Letter]:
-        """What has come since the last time."""
+        """Messages that arrived since the last call."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """A task's letters.
+    """Router of a task's messages.
 
     Attributes:
-        gather: gives every task's message; called equally often by all.
-        rows: edge, relation or store of letters -> tuples sent. ``bytes``: of all.
-        demand: number of partitions -> bytes by partition of what arrived on this host and is
-            wanted there, be it here or elsewhere.
+        gather: all-gather of the tasks' messages; called equally often by all.
+        rows: edge, relation or store of messages -> tuples sent. ``bytes``: of all.
+        demand: number of partitions -> bytes of tuples that arrived on this host, by the partition
+            that needs them, here or elsewhere.
     """
 
     fleet: Fleet
@@ -94,7 +94,7 @@ class Traffic:
     _sent: int = 0
 
     def send(self, task: int, letter: Letter) -> None:
-        """Send ``letter`` to ``task``, now or by the end of the round."""
+        """Send a message to ``task``, now or by the end of the round."""
         self._boxes.setdefault(task, {}).setdefault(letter.address, []).append(letter)
         self._waiting[task] += letter.rows.nbytes
         about = letter.about
@@ -103,12 +103,12 @@ class Traffic:
             self._flush(task)
 
     def add_demand(self, tuples: NDArray[np.int64], width: float) -> None:
-        """Take note that so many ``tuples`` of so many bytes are wanted in each partition."""
+        """Add ``tuples`` of ``width`` bytes each to the demand, per partition that needs them."""
         count = len(tuples)
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 
     def settle(self) -> bool:
-        """End a round; whether anybody has sent anything in it."""
+        """End a round; True if any task sent a message in it."""
         for task in sorted(self._boxes):
             self._flush(task)
         self.post.settled()
@@ -121,7 +121,7 @@ class Traffic:
         return [told[task] for task in self.fleet.mates]
 
     def receive(self) -> Iterator[Letter]:
-        """What has come since the last time."""
+        """Messages that arrived since the last call."""
         return self.post.receive()
 
     def _flush(self, task: int) -> None:

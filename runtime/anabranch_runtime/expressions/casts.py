@@ -174,7 +174,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def _decimal_of(value: Any, target: DataType) -> Decimal | None:
-    """A float as decimal by its shortest text; NULL for what is no number, even in ANSI mode."""
+    """A float as decimal by its shortest text; NULL for NaN and infinities, even in ANSI mode."""
     number = float(value)
     if not np.isfinite(number):
         return None

@@ -7,9 +7,9 @@ which they meet; the numeric ones and the two timestamps also meet here.
 **What fails.** Overflow, division by zero and a cast that can't be done raise
 :class:`ExpressionError`, on rows where Spark would evaluate the operation: the right side of
 ``AND`` where the left is not false, of ``OR`` where it is not true, a branch of ``CASE`` on the
-rows that reach it, a later argument where the earlier are not NULL. So ``CASE WHEN d <> 0 THEN
-n / d END`` is safe. Conjuncts of a filter have no order in SQL: those that can't fail go first,
-and the others see only the rows that are left.
+rows that reach it, a later argument where the earlier are not NULL. So ``CASE WHEN d <> 0 THEN n /
+d END`` is safe. Conjuncts of a filter have no order in SQL: conjuncts that can't fail go first, and
+the others see only the remaining rows.
 
 **Where Arrow differs.** NaN equals NaN and is greater than any number; ``-0.0 = 0.0``; decimals
 follow the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts are Spark's
@@ -22,7 +22,8 @@ follow the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts 
 [True, False, False]
 
 **Refused rather than answered wrongly**: LIKE with a pattern that is no literal; comparison of
-values that have no common exact type; and what :mod:`anabranch_runtime.expressions.casts` lists.
+values that have no common exact type; and the casts that :mod:`anabranch_runtime.expressions.casts`
+lists.
 """
 
 from __future__ import annotations

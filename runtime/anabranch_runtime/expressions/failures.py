@@ -1,8 +1,8 @@
 """Failed expressions of a task, and the queries whose results are missing for them.
 
-An expression that fails (ANSI mode: division by zero, overflow, a cast) concerns the queries that
-need it and nobody else. A task notes it, leaves out what depends on it, and goes on: its batch is
-whole for all other queries. The driver then takes the failed queries out (``driver``).
+An expression that fails (ANSI mode: division by zero, overflow, a cast) concerns exactly the
+queries that need it. A task records it, skips the work that depends on it, and goes on: its batch
+is whole for all other queries. The driver then takes the failed queries out (``driver``).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Failures:
     found: dict[str, Failure] = field(default_factory=dict)
 
     def add(self, queries: Iterable[str], error: AnabranchRuntimeError) -> None:
-        """Note that ``error`` concerns ``queries``.
+        """Record that ``error`` concerns ``queries``.
 
         Raises:
-            AnabranchRuntimeError: ``error`` itself, where it concerns nobody: then something else
-                is wrong than a query.
+            AnabranchRuntimeError: ``error`` itself, where it concerns no query: then something else
+                is wrong.
         """
         concerned = sorted(queries)
         if not concerned:

@@ -4,7 +4,7 @@
 worth it for many probes, and most of the time where there are few. Here a probe's key is read
 where it lies, hashed and looked up at once, as long as a key is one integer without NULLs.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def match_few(
     most: int,
     marks: NDArray[np.uint8],
 ) -> tuple[I32, I32, Ints, Ints]:
-    """Every pair (position, stored row) of equal keys that satisfies what is asked of it.
+    """Every pair (position, stored row) of equal keys that satisfies order of arrival and bounds.
 
     Args:
         keys: per table of the partial result the address of its key column, whose values have
@@ -97,15 +97,15 @@ def match_few(
         stored_sigmas: per segment the address of its sigmas, 0 where all rows arrived earlier.
         stored_taus, least, greatest: per segment the address of its event times, and their range;
             not looked at where there are no bounds.
-        sizes: rows per segment. ``whole``: the segments that are counted apart.
-        most: pairs there may be.
+        sizes: rows per segment. ``whole``: mask of the segments with separate counts.
+        most: greatest number of pairs.
         marks: becomes 1 at each position with a match that arrived early enough.
 
     Returns:
         position and row of each pair, in the order of the segments; pairs per segment; and, as one
-        array: segments that may have a match by their event times, rows of those of them that are
-        ``whole``, how often a segment was not looked into, matches that arrived early enough,
-        those in segments that are ``whole``, and 1 where there were too many pairs.
+        array: segments that may have a match by their event times, rows of these segments if
+        ``whole``, number of skipped segments, matches that arrived early enough, such matches in
+        ``whole`` segments, and 1 where there were too many pairs.
     """
     n = len(rows)
     hashes = np.empty(n, np.uint64)

@@ -7,7 +7,7 @@ word, and is wrong about one in fifty hashes that are not there.
 The word is chosen by the high bits of the hash, as the index's buckets are. So probes in the order
 of their hashes walk through a filter from front to back too; it is a tenth as long as the index.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def word_of(wanted: int, words: int) -> int:
 @njit(cache=True, nogil=True)
 def bits_of(wanted: int) -> int:
     """The bits of the hash ``wanted`` in its word. All of the hash is mixed into them: hashes of
-    one word share their high bits, those of one partition perhaps the low ones.
+    one word share their high bits, hashes of one partition perhaps the low ones.
     """
     mixed = (wanted * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(40)
     one, low = np.uint64(1), np.uint64(63)

@@ -1,17 +1,17 @@
-"""Frequent keys among hashes: exact counts of those that are known, and search for others.
+"""Frequent keys among hashes: exact counts of known ones, and search for others.
 
-Every hash that is not known votes in one of some slots, which its low bits choose, for the
-majority of its slot (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot
-has had ``n`` hashes and ``v`` votes are left to its candidate, the candidate occurs at most
-``(n + v) / 2`` times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so
-few of those that are rare share a slot. A candidate that may be frequent is known from then on, and
-the hashes are passed over again: that gives its exact count, and votes without it, where a hash may
-show that shared its slot. This ends when none that a pass has counted for the first time is
-frequent, or after :data:`_PASSES`; mostly there is one pass.
+Every hash that is not known votes in one of some slots, which its low bits choose, for the majority
+of its slot (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot has had
+``n`` hashes and ``v`` votes are left to its candidate, the candidate occurs at most ``(n + v) / 2``
+times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so few rare ones share
+a slot. A candidate that may be frequent is known from then on, and the hashes are passed over
+again: that gives its exact count, and votes without it, where a hash may show that shared its slot.
+This ends when none that a pass has counted for the first time is frequent, or after
+:data:`_PASSES`; mostly there is one pass.
 
-What is found depends on the order of the hashes; the counts and the bound hold for any order.
+The list depends on the order of the hashes; the counts and the bound hold for any order.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: disable-error-code="untyped-decorator"
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _PASSES, _CANDIDATES = 4, 64
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What :func:`frequent` has found.
+    """Result of :func:`frequent`.
 
     Attributes:
         counts: of each known hash.
-        fresh: other hashes that occur at least as often as asked, most frequent first;
-            ``fresh_counts``: how often. ``positions``: where each occurs, once.
-        rest: no hash that is in neither list occurs more often.
+        fresh: other hashes that occur at least as often as required, most frequent first;
+            ``fresh_counts``: number of occurrences. ``positions``: one position of each.
+        rest: upper bound of the occurrences of a hash in neither list.
     """
 
     counts: Ints
@@ -120,7 +120,7 @@ def _pass(
                 positions[owner[place]] = i
                 continue
         slot = wanted & low
-        # Without branches: on hashes that are all different nobody could predict them.
+        # Without branches: on hashes that are all different these can't be predicted.
         vote, held = votes[slot], candidates[slot]
         sizes[slot] += 1
         candidates[slot] = wanted if vote == 0 else held

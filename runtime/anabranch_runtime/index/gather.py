@@ -69,7 +69,7 @@ class Places:
     offset: NDArray[np.int64]
     nullable: bool
     #: The column's type, which is the same in all tables, and the bits of a value: ``_VARYING`` for
-    #: values of varying length, ``_OTHER`` for what has no kernel.
+    #: values of varying length, ``_OTHER`` for types without a kernel.
     kind: pa.DataType
     width: int
 

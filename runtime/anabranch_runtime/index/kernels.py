@@ -11,7 +11,7 @@ line to come, however large the segment is.
 Compiled by Numba at first use and kept in its cache on disk; :func:`warm` does it before the first
 fork of a worker.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -248,16 +248,16 @@ def match(
 def mark_present(
     hashes: U64, order: I32, segments: Ints, marks: NDArray[np.uint8], left: I32, count: int
 ) -> int:
-    """Note which probes have an equal hash in some segment; no pair is made.
+    """Mark the probes with an equal hash in some segment; no pair is made.
 
     Args:
         hashes, order, segments: as for :func:`match`.
         marks: becomes 1 at the position of each probe that is found.
-        left: the numbers of the probes to look for, ascending, are the first ``count`` of it; it
-            becomes those that are not found.
+        left: its first ``count`` entries are the numbers of the probes to look for, ascending;
+            becomes the numbers of the probes not found.
 
     Returns:
-        How many are not found.
+        The number of probes not found.
     """
     hashes_at, left_at = np.int64(hashes.ctypes.data), np.int64(left.ctypes.data)
     for s in range(len(segments)):

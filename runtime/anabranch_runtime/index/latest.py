@@ -71,7 +71,7 @@ def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
         codes = fixed(encoded.indices, np.int32).astype(np.int64)
         if valid is not None:
             codes = np.where(valid, codes, 0)
-        # By pairs, each time numbered anew, so that no product grows beyond a word.
+        # By pairs, renumbered each time, so that no product grows beyond a word.
         groups = np.unique(groups * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[
             1
         ].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Which stored rows have the keys of which probes: many probes against many indexes in one call.
+"""Matches of probes and stored rows by key: many probes against many indexes in one call.
 
 >>> from anabranch_runtime.index.hash_index import build_index
 >>> from anabranch_runtime.index.keys import key_vector
@@ -105,7 +105,7 @@ def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
 
 
 def described(indexes: Sequence[HashIndex]) -> Ints:
-    """The indexes as :func:`match` wants them; they must outlive what is returned."""
+    """The indexes as an argument of :func:`match`; they must outlive the returned array."""
     return np.array([index.words for index in indexes], np.int64).reshape(-1, kernels.WORDS + 1)
 
 
@@ -145,7 +145,7 @@ def match(
 
 def mark_present(probes: Probes, indexes: Ints, marks: Marks) -> None:
     """Make ``marks``, an entry per position of the partial result, 1 for each of ``probes`` whose
-    hash is in one of the indexes. Those that are marked already are not looked for.
+    hash is in one of the indexes. Marked positions are not looked for.
     """
     left = np.flatnonzero(marks[probes.order] == 0).astype(np.int32)
     if not len(left) or not len(indexes):

@@ -79,12 +79,12 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
 def for_rows(
     columns: Sequence[pa.Array], which: NDArray[np.integer[Any]] | None, rows: int
 ) -> None:
-    """Before a column is gathered: prefetch it in each table of which enough rows are wanted.
+    """Before a column is gathered: prefetch it in each table with enough wanted rows.
 
     Args:
         columns: the column in each table.
         which: the table of each row; None: all are of the first.
-        rows: how many are wanted.
+        rows: number of wanted rows.
     """
     several = len(columns)
     counts = [rows] if which is None else np.bincount(which, minlength=several).tolist()
@@ -96,7 +96,7 @@ def for_rows(
 
 
 def _range(first: int, size: int, touched: int) -> None:
-    """Ask for the pages of a range of which so many places will be touched, if it is worth it."""
+    """Prefetch the pages of a range with ``touched`` places to read, if it is worth it."""
     if touched <= 0 or touched * _RUN * _PAGE < size or size <= _PAGE:
         return
     begin = first - first % _PAGE
@@ -116,6 +116,6 @@ def _passing(hashes: U64, screen: int, words: int) -> int:
 
 
 def warm() -> None:
-    """Compile what is compiled."""
+    """Compile the kernels."""
     words = np.zeros(1, np.uint64)
     _passing(words, words.ctypes.data, 1)

@@ -2,8 +2,8 @@
 
 A rank is a fraction of :data:`WHOLE`. The hash begins with 0, or with the batch's number plus one;
 then the hash of every column's value (``index.keys``; NULL has 0) is folded in by a mix. The upper
-53 bits of the last mix are the rank. So whoever knows a tuple's values, and the batch where ranks
-go by batches, can compute its rank again.
+53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its values, and from
+its batch where the ranking is by batch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Matching for many edges in one call: a *round* is the probes of all edges at one depth.
 
-Each edge sends its own tuples, by its own key, to its own segments, within its own time bounds;
-what is alike is that a key is one integer, and that nothing but hash, order of arrival and event
-time decides about a pair. So edges are lines of a table, and a call of Python for each is spared.
+Each edge sends its own tuples, by its own key, to its own segments, within its own time bounds; in
+common are that a key is one integer, and that only hash, order of arrival and event time decide
+about a pair. So edges are lines of a table, which saves a call of Python for each.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 
-#: Columns of the table of segments after those of :func:`kernels.match`: number of the table,
+#: Columns of the table of segments after the columns of :func:`kernels.match`: number of the table,
 #: addresses of its sigmas and event times (0: it has none), range of event times, rows, and the
-#: newest batch that has some. Where all are of earlier batches, rows are counted apart.
+#: newest batch that has some. Where all are of earlier batches, rows are counted separately.
 TABLE, SIGMAS, TAUS, LEAST, GREATEST, SIZE, LAST_BATCH = range(WORDS + 1, WORDS + 8)
 #: Columns of the table of edges: the tuples that each sends, and its rule.
 FIRST, LAST, RULE = range(3)
@@ -40,8 +40,8 @@ AT, VALID, OFFSET, WIDTH = range(4)
 #: Numbers of the columns that every program reads.
 SIGMA_COLUMN, TAU_COLUMN = range(2)
 #: Counts of an edge in one store: tuples with a key; segments that may have a match by their event
-#: times; rows of those of them that are counted apart; how often a segment was not looked into;
-#: matches that arrived early enough; those in segments that are counted apart; tuples with a match.
+#: times; rows of these segments, if counted separately; skipped segments; matches that arrived
+#: early enough; such matches in separately counted segments; tuples with a match.
 ALIVE, WITHIN, STORED, HELD, MATCHES, HITS, FOUND = range(7)
 _EARLIEST, _LATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 

@@ -5,7 +5,7 @@ its top bits name, where it meets one other on average, and neighbours are excha
 ``_NEAR`` buckets entries are first spread over ranges of so many, because a range has to stay in
 the cache while its entries are moved to their buckets.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PATIENCE = 8
 
 @njit(cache=True, nogil=True)
 def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U32, bool, bool]:
-    """Entries by hash, those of equal hashes as they came.
+    """Sort entries by hash, stable among equal hashes.
 
     Args:
         hashes: of the entries.
         rows: of the entries.
-        bits: how many top bits of a hash number its bucket; at least 1.
-        starts: ``2**bits + 1`` zeros; becomes where each bucket begins, and the end.
+        bits: number of top bits of a hash that number its bucket; at least 1.
+        starts: ``2**bits + 1`` zeros; becomes the first entry of each bucket, and the end.
 
     Returns:
         hashes and rows, whether no hash occurs twice, and whether they are sorted: not where many
@@ -50,10 +50,10 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
 def _settle(
     hashes: U64, rows: U32, ends: U32, bits: int, starts: U32
 ) -> tuple[U64, U32, bool, bool]:
-    """The same for entries that lie in ranges of buckets, each of which ends where ``ends`` says.
+    """The same for entries in ranges of buckets; ``ends``: end of each range.
 
-    A function of its own also because Numba frees what is no longer named, though its address may
-    still be in use: a caller's arrays stay.
+    A function of its own also because Numba frees an unnamed array even if its address is still in
+    use: a caller's arrays stay.
     """
     n = len(hashes)
     span = (1 << bits) // len(ends)

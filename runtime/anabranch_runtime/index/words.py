@@ -2,7 +2,7 @@
 
 Nothing is checked: the caller keeps the owner alive and vouches for the bounds.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations

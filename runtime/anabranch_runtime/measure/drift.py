@@ -1,4 +1,4 @@
-"""Page-Hinkley's test on steps and rates, batch by batch: what has changed at once.
+"""Page-Hinkley's test on steps and rates, batch by batch, for sudden changes.
 
 E. S. Page ("Continuous inspection schemes", Biometrika 41, 1954) and D. V. Hinkley ("Inference
 about the change-point from cumulative sum tests", Biometrika 58, 1971) add up by how much values
@@ -8,18 +8,18 @@ the change began when the sum was last 0. The test runs on both sides.
 Values are logarithms of relative figures, so that tenfold and a tenth count alike:
 
 * per step its matches and its found tuples per probe, ``log((count + 1/2) / (probes + 1/2))``;
-* per relation its arrivals. What all relations have in common (a batch that took longer brings more
-  of each) is taken off: the median of their deviations. One relation alone has no such test.
+* per relation its arrivals. The common part (a batch that took longer brings more of each), the
+  median of their deviations, is subtracted. One relation alone has no such test.
 
 Against false alarms:
 
-* **Tolerance.** :data:`TOLERANCE`, or :data:`SPREADS` standard deviations of what the value has
-  shown so far, whichever is more. A relation whose files come now and then never drifts.
+* **Tolerance.** :data:`TOLERANCE`, or :data:`SPREADS` standard deviations of the values so far,
+  whichever is more. A relation whose files come now and then never drifts.
 * **Single batches.** A value adds 1 at most, and the threshold is above 1: two are needed.
 * **Little evidence.** Batches are put together until they have :data:`TRIALS` probes (arrivals of
   all relations). Without a probe nothing is observed. The first :data:`LEARNED` values, also after
   an alarm, make the level and can't alarm.
-* **Trends.** The level follows by :data:`FOLLOWS`, so what grows slowly is left to the forecasts.
+* **Trends.** The level follows by :data:`FOLLOWS`, so slow growth is left to the forecasts.
 
 All statistics are one array; only reading the edges' counters takes a loop, over edges.
 """
@@ -79,7 +79,7 @@ class Sums:
 
     @staticmethod
     def zero(size: int) -> Sums:
-        """Sums of ``size`` statistics of which nothing is known."""
+        """Sums of ``size`` statistics without observations."""
         return Sums(*np.zeros((6, size)))
 
     @property
@@ -88,7 +88,7 @@ class Sums:
         return np.maximum(self.up, self.down)
 
     def taken(self, places: npt.NDArray[np.intp]) -> Sums:
-        """The statistics at ``places``, -1 standing for one of which nothing is known."""
+        """The statistics at ``places``; -1 stands for one without observations."""
         new = places < 0
         if not len(self.seen):
             return Sums.zero(len(places))
@@ -151,13 +151,13 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is observed between two batches; a value that :func:`watch` follows.
+    """Observations between two batches; a value that :func:`watch` follows.
 
     Attributes:
-        steps, relations: names. Of each step ``sums`` has its matches, then of each what it found,
-            then the relations.
+        steps, relations: names. ``sums`` has the matches of each step, then the found tuples of
+            each step, then the relations.
         pooled: shape (3, steps): probes, found and matches that have made no value yet.
-        arrived: the same of relations.
+        arrived: the same for relations.
         values: the newest value of each statistic.
     """
 
@@ -234,10 +234,11 @@ def watch(
 
 
 def drifts(found: Watch) -> tuple[Drifts, int]:
-    """What has drifted, and for how many batches; nothing and 0 where no sum is too great.
+    """Drifted statistics, and the number of batches they have drifted for; nothing and 0 where no
+    sum is too great.
 
-    Where one has, those that are half as far are listed with it: a change shows in some statistics
-    a batch later than in others.
+    Statistics with half as great a sum are listed too: a change shows in some a batch later than in
+    others.
     """
     height = found.sums.height
     if not found.alarmed:
@@ -257,7 +258,7 @@ def drifts(found: Watch) -> tuple[Drifts, int]:
 
 
 def begun_anew(found: Watch) -> Watch:
-    """The watch after drifts have been reported: what was listed makes its level anew."""
+    """The watch after drifts have been reported: the listed statistics relearn their levels."""
     listed = found.sums.height > THRESHOLD / 2
     sums = Sums(*(np.where(listed, 0.0, getattr(found.sums, f.name)) for f in fields(Sums)))
     return replace(found, sums=sums)

@@ -1,8 +1,8 @@
 """Interim measurements from committed states: differences of counters, period by period.
 
-A period may reach over epochs and revisions. Counters of edges begin anew with each, so what has
-been counted by a ruleset is added to the period's steps when the next one is entered: edges have
-names that mean something in one ruleset only, steps have names that stay.
+A period may reach over epochs and revisions. Counters of edges restart with each, so the counts of
+a ruleset are added to the period's steps when the next one is entered: edges have names that mean
+something in one ruleset only, steps have names that stay.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ class Period:
     """A period that has begun.
 
     Attributes:
-        since: when, in seconds of a clock that does not jump.
-        begun: the state at its beginning; of the ruleset that is running ``edges`` are the counters
-            then.
+        since: its beginning, in seconds of a clock that does not jump.
+        begun: the state at its beginning; ``edges``: the running ruleset's counters then.
         steps: counts of epochs and rulesets that have ended within the period.
-        rulesets: those that batches of it went by, and that have ended.
+        rulesets: rulesets that ran in it and have ended.
     """
 
     since: float

@@ -1,22 +1,21 @@
-"""Samples of sub-joins from an epoch's edges, and how they are remembered.
+"""Samples of sub-joins from an epoch's edges, and their decay.
 
 The counters of an edge belong to the step that leads to it (``contract.plans.steps``), in whatever
 plan and under whatever edge label it was taken.
 
-What is exact. Per edge the runtime counts the (probing tuple, stored row) pairs that its probes
-stood for and the hits among them, before time bounds and residuals are checked
-(``EdgeStatistics``). So ``hits / pairs`` depends on keys only: not
-on how long history is, on bounds, residuals, partitioning, or which start's path it was; samples of
-equal steps are added up. What the pairs stand for is what was stored: rows that retention keeps
-beyond a window are among them. Counts of a step that only some substreams of a start take are those
-of a part (``contract.plans.steps.Part``). Where a look-ahead drops tuples, these would have found
-nothing at the step that it asked for: their pairs are added there. For other steps the tuples that
-are left stand for all. A probe of an MIR that is answered by its parts is not counted.
+**Exact.** Per edge the runtime counts the (probing tuple, stored row) pairs of its probes and the
+hits among them, before time bounds and residuals are checked (``EdgeStatistics``). So ``hits /
+pairs`` depends on keys only: not on how long history is, on bounds, residuals, partitioning, or
+which start's path it was; samples of equal steps are added up. The pairs include all stored rows,
+also rows that retention keeps beyond a window. Counts of a step that only some substreams of a
+start take belong to a part (``contract.plans.steps.Part``). Tuples that a look-ahead drops would
+have found nothing at the later step that it checks: their pairs are added there. For other steps
+the remaining tuples stand for all. A probe of an MIR that is answered by its parts is not counted.
 
-What is remembered. A plan that changes because of what was seen may no longer take the step that
-was seen, so samples outlive their epoch. Where a step was seen again, what was known counts half
-(data change); where it was not, it fades by a tenth per epoch, so that in the end a step that was
-once found bad is worth another look. An epoch in which nothing was probed fades nothing.
+**Kept.** A plan changed by a measurement may no longer take the measured step, so samples outlive
+their epoch. A step's old samples count half when it is measured again (data change); else they fade
+by a tenth per epoch, so that a step once found bad is tried again in the end. An epoch without
+probes fades nothing.
 """
 
 from __future__ import annotations

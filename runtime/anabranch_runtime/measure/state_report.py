@@ -36,7 +36,7 @@ MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """The size of a segment: bytes, those of its rows, and per index its key, entries, bytes and
+    """The size of a segment: its bytes, its rows' bytes, and per index its key, entries, bytes and
     bytes of its filter.
     """
 
@@ -66,14 +66,15 @@ class Weights:
         """The weight of each segment of ``store``."""
         known, weights = self._known.get(store, ((), {}))
         if segments is not known:
-            # They are known by identity: those of ``known`` are alive, so nothing else has theirs.
+            # Compared by identity: segments of ``known`` are alive, so no other object has their
+            # ids.
             found = {id(s): weights.get(id(s)) or Weight.of(s) for s in segments}
             self._known[store] = segments, found
             weights = found
         return [weights[id(s)] for s in segments]
 
     def forget(self, stores: Collection[str]) -> None:
-        """Drop what is known of others than ``stores``."""
+        """Drop the weights of other stores than ``stores``."""
         for store in self._known.keys() - stores:
             del self._known[store]
 
@@ -92,7 +93,7 @@ class Packs:
 
     @staticmethod
     def of(root: Path, state: State, weights: Weights) -> Packs:
-        """Those of ``state``, which is kept in ``root``."""
+        """Packs of ``state``, whose directory is ``root``."""
         live: dict[str, int] = defaultdict(int)
         for name, store in state.stores.items():
             for segment, weight in zip(
@@ -101,7 +102,7 @@ class Packs:
                 live[segment.path] += weight.bytes
         for segment in _backfilling(state):
             live[segment.path] += segment.bytes
-        # Of a pack that only an object store has, as much as is known.
+        # A pack that only an object store has counts with its known segments.
         return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
 
     def share(self, segments: Sequence[Segment], weights: Sequence[Weight]) -> int:
@@ -133,8 +134,10 @@ def state_report(
     users: Readers | None = None,
     weights: Weights | None = None,
 ) -> StateReport:
-    """All stores of ``state``, which is kept in ``root``; without its ruleset nobody knows who uses
-    them. ``users``: :func:`readers`, where they are known; ``weights`` are remembered there.
+    """All stores of ``state``, whose directory is ``root``; without a ruleset their readers are
+    unknown.
+
+    ``users``: :func:`readers`, where they are known; ``weights`` caches sizes.
     """
     inserted, merged = state.written
     weights = Weights() if weights is None else weights
@@ -174,9 +177,7 @@ def pack_bytes(pack: Path) -> int:
 
 
 def readers(state: State, ruleset: Ruleset | None) -> Readers:
-    """Who reads each store: earlier layouts too, of which a probe by the running rules needs what
-    only they have.
-    """
+    """Readers per store, including older generations still needed by running probes."""
     found: dict[str, dict[str, EdgeReport]] = defaultdict(dict)
     if ruleset is not None:
         owners = ownership(ruleset)
@@ -203,8 +204,9 @@ def store_report(
     packs: Packs,
     weights: Weights,
 ) -> StoreReport:
-    """One store of ``state``, which ``users`` (:func:`readers`) read; ``current``: those of the
-    rules.
+    """One store of ``state``, with its readers ``users`` (:func:`readers`).
+
+    ``current``: ids of the running ruleset's stores.
     """
     spec = store.spec
     segments = store.segments

@@ -84,7 +84,7 @@ def _meters(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamMete
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
-    """``meter``, which has the delays of tuples that were behind, with those that were not."""
+    """``meter``, which has the delays of late-coming tuples only, with the punctual ones added."""
     if meter.max_tau is None:
         return replace(meter, delays=())
     punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
@@ -97,7 +97,7 @@ def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str
         for owner, keys in state.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in state.stores
     }
-    # What nothing has come to stays the same value (``state.spelling``).
+    # Entries without news stay the same object (``state.spelling``).
     changed: dict[str, dict[str, str]] = {}
     for report in reports:
         for owner, keys in report.sketches.items():
@@ -126,7 +126,7 @@ def _values_so_far(state: State, reports: Sequence[TaskReport]) -> dict[str, dic
     return merged
 
 
-# --- what is published -------------------------------------------------------------------------
+# --- publication ------------------------------------------------------------------------------
 
 
 def stream_statistics(state: State) -> dict[str, StreamStatistics]:
@@ -204,7 +204,7 @@ def _values(column: pa.Array) -> list[object]:
 
 @dataclass(slots=True)
 class _Reservoir:
-    """A stream's sample: ``rows`` by rank, and what has come since and is not yet merged in."""
+    """A stream's sample: ``rows`` by rank, and newer rows not yet merged in."""
 
     seen: int
     rows: pa.RecordBatch
@@ -220,15 +220,15 @@ class _Reservoir:
 class Samples:
     """The samples of all streams, in the driver's memory.
 
-    They are not part of the committed state: nothing but estimates hangs on them. A driver that
-    starts samples anew, and what has been published stays until it has reported.
+    They are not part of the committed state: only estimates depend on them. A driver that starts
+    begins new samples, and published ones stay until it has reported.
     """
 
     def __init__(self) -> None:
         self._streams: dict[str, _Reservoir] = {}
 
     def add(self, reports: Sequence[TaskReport]) -> None:
-        """Take what the tasks of a committed batch have picked."""
+        """Add the samples picked by the tasks of a committed batch."""
         for report in reports:
             for stream, sample in report.samples.items():
                 self._add(stream, sample.seen, sample.rows)
@@ -259,7 +259,7 @@ class Samples:
         }
 
     def changed(self) -> dict[str, StreamSample]:
-        """Samples of which enough tuples have changed since the last call."""
+        """Samples with enough changed tuples since the last call."""
         found = {}
         for stream, known in self._streams.items():
             known.merge()

@@ -1,14 +1,13 @@
-"""Which host has which partition, from one epoch to the next.
+"""Placement of partitions on hosts, from one epoch to the next.
 
-What a partition weighs is its share of all bytes and its share of the CPU time of all probes, one
-added to the other. The sum of both over all hosts does not depend on how they go together, so that
-an equal part of it is what each host should have; a host that has more of one has less of the
-other. Seconds of earlier epochs count half as much with each.
+The weight of a partition is its share of all bytes plus its share of the CPU time of all probes.
+The sum over all hosts is constant, so each host should have an equal part of it; a host that has
+more of one has less of the other. Seconds of earlier epochs count half as much with each.
 
 Within these bounds partitions go to where their tuples arrive (``state.placement.draw``): tasks
-count the bytes that arriving tuples have for each partition, whether they were sent or not. What
-partial results weigh is not counted, for where they are follows from the placement. To bring a
-partition to another host costs the bytes that it has stored, and has to pay in a few epochs.
+count the bytes that arriving tuples have for each partition, whether they were sent or not. Partial
+results are not counted, for their hosts follow from the placement. To bring a partition to another
+host costs the bytes that it has stored, and has to pay in a few epochs.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import Demand, Placement, place
 
-#: CPU seconds of probes, of all partitions together, that say anything about one.
+#: Least CPU seconds of probes, of all partitions together, that tell anything about one.
 LEAST_SECONDS = 1.0
-#: Bytes that each partition is taken to have more than it has: nothing follows from what little one
-#: batch has stored, by which the first placement goes.
+#: Bytes added to each partition's own: the little that one batch has stored must not decide the
+#: first placement.
 PRIOR = 1 << 20
 #: Digits of seconds and bytes that are kept.
 _DIGITS = 6
@@ -35,7 +34,7 @@ HORIZON = 4
 
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
-    """``state`` with the hosts of a batch, and what its probes took."""
+    """``state`` with the hosts of a batch, and the cost of its probes."""
     load = dict(state.load)
     demand = {host: dict(wanted) for host, wanted in state.demand.items()}
     for report in reports:
@@ -49,9 +48,9 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 
 def placed(state: State) -> State:
-    """``state`` with its partitions dealt to the hosts of the last batch, by the bytes that they
-    take, the seconds of their probes, and where their tuples arrive; as it is where tasks share a
-    state directory.
+    """``state`` with its partitions assigned to the hosts of the last batch, by their bytes, the
+    seconds of their probes, and the arrivals of their tuples; unchanged where tasks share a state
+    directory.
     """
     if not state.hosts:
         return state
@@ -76,10 +75,10 @@ def placed(state: State) -> State:
 
 
 def _demand(state: State, stored: Sequence[float]) -> Demand:
-    """What speaks for each host, of partitions with so many bytes ``stored``."""
+    """Demand per partition and host; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [state.demand.get(host, {}).get(count, nothing) for host in state.hosts]
-    # Half of what was counted an epoch earlier, and so on, is twice an epoch's in the long run.
+    # Half the count of an epoch earlier, and so on, is twice an epoch's in the long run.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
 
@@ -102,8 +101,9 @@ def locality(state: State) -> float | None:
 
 
 def coming(state: State) -> Placement | None:
-    """Where partitions will be once the next epoch begins, as far as that can be known now; None:
-    where they are. Hosts can read beforehand what they will be dealt.
+    """Expected placement of the next epoch; None: the present one.
+
+    Hosts can fetch packs of their coming partitions beforehand.
     """
     if state.placement is None or set(state.placement.hosts) == set(state.hosts):
         return None

@@ -1,8 +1,8 @@
-"""Hot values from one ruleset to the next: to which partitions new rows of them are dealt.
+"""Hot values from one ruleset to the next: the partitions over which their new rows are spread.
 
-Rulesets say which values of a store's partition attribute are hot, and to how many hosts their new
-rows are to be dealt (``StoreSpec.hot``); which partitions these are follows from where partitions
-are. Nothing is moved: what is stored stays where it is, and is found there as long as it is kept
+Rulesets name the hot values of a store's partition attribute, and the number of hosts over which to
+spread their new rows (``StoreSpec.hot``); the partitions follow from the placement. Nothing is
+moved: stored rows stay in their partitions, and are found there as long as they are kept
 (:mod:`anabranch_runtime.state.dealt`).
 """
 
@@ -16,15 +16,15 @@ from anabranch_runtime.state.dealt import Dealt, forget_cold
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
 
-#: Values that a store remembers at most. Beyond them no other one is dealt: its rows go home.
+#: Greatest number of spread values of a store. Rows of further hot values go home.
 REMEMBERED = 256
 
 
 def deal(state: State, ruleset: Ruleset) -> State:
-    """``state``, in which batches begin to go by ``ruleset``, with where these deal new rows.
+    """``state`` at the start of ``ruleset``, with the partitions over which its new rows are
+    spread.
 
-    Where tasks share a state directory, or hosts have not been given partitions yet, nothing is
-    dealt.
+    Where tasks share a state directory, or hosts have no partitions yet, no rows are spread.
     """
     specs = {str(s.id): s for s in ruleset.stores}
     stores = {}
@@ -42,9 +42,9 @@ def deal(state: State, ruleset: Ruleset) -> State:
 def _dealt(
     store: StoreState, hot: Sequence[HotValue], placement: Placement | None, batch: int
 ) -> tuple[Dealt, ...]:
-    """What ``store`` says once batches from ``batch`` on deal ``hot`` values."""
+    """Entries of ``store`` once batches from ``batch`` on spread ``hot`` values."""
     last = batch - 1
-    # What has been dealt up to now has been up to the batch before.
+    # Rows spread so far arrived up to the batch before.
     known = {
         one.hash: Dealt(one.hash, one.partitions, (), one.first, last) if one.now else one
         for one in forget_cold(store.dealt, store.kept)
@@ -64,8 +64,8 @@ def _dealt(
 
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
-    """One partition on each of the hosts that rows of ``value`` are dealt to: from its home on the
-    next one of each host that is met. None where there is one host.
+    """One partition on each of the hosts over which rows of ``value`` are spread: from its home on,
+    the next one of each new host. None where there is one host.
     """
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:

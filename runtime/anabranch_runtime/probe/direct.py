@@ -1,8 +1,8 @@
 """Probes with few tuples, in one call of a kernel (``index.direct``) and little beside it.
 
 Most probes of a pipeline with many queries are of this kind: some tuples, a key of one integer
-column, a base store whose rows are all of the relation that is asked, time bounds that concern what
-is looked for. They make the same tuples as others (``probe``); all else goes the general way.
+column, a base store with rows of the probed relation only, time bounds on the looked-up member.
+They make the same tuples as others (``probe``); all else goes the general way.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class DirectStep:
-    """What of a probe rule does not depend on the batch.
+    """The constant part of a probe rule, the same in every batch.
 
     Attributes:
-        label: of the partial result's member with the key. ``column``: its key column.
-        index: of the stores that are asked. ``columns``: key columns that will do.
-        found: the label that is filled. ``inclusive``: it may be the tuple itself that arrived.
-        bounds: (label, microseconds, whether what is found is the later one).
+        label: member of the partial result that has the key. ``column``: its key column.
+        index: index of the probed stores. ``columns``: accepted types of key columns.
+        found: label of the matches. ``inclusive``: whether a match may be the start tuple itself.
+        bounds: (label, microseconds, whether the match is the later one).
     """
 
     label: Label
@@ -66,7 +66,7 @@ class DirectStep:
 
 @per_ruleset
 def direct_steps(ruleset: Ruleset) -> dict[str, DirectStep | None]:
-    """Edge -> its step, as far as somebody has asked; None: it always goes the general way."""
+    """Edge -> its step, filled at first use; None: the edge always goes the general way."""
     return {}
 
 

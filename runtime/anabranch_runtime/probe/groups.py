@@ -1,8 +1,8 @@
-"""The segments that a probe reads, in groups about which everything is found out once per batch.
+"""The segments that a probe reads, in groups whose properties are computed once per batch.
 
 A group is the segments of one store (or of one of its partitions) that have rows of an interval of
-batches. Many probes read the same group: what they need of it that does not depend on the probe is
-kept here as arrays with one entry per segment.
+batches. Many probes read the same group: the properties common to them are kept here as arrays with
+one entry per segment.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Group:
 
     Attributes:
         readers: the segments.
-        partition: whose they are; -1 where they are of several.
-        rows: of each.
-        clipped: which have rows of batches outside the interval.
-        current: which have rows of this batch.
+        partition: their partition; -1: several.
+        rows: number of rows per segment.
+        clipped: mask of segments that have rows of batches outside the interval.
+        current: mask of segments that have rows of this batch.
         tables: the same segments, to gather from.
-        work: tuples that were looked for in each, and matches found there; None: nobody asks.
+        work: lookups and matches per segment; None: not counted.
     """
 
     readers: tuple[SegmentReader, ...]
@@ -63,7 +63,9 @@ class Group:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Which segments have rows of the interval and of earlier batches only, and their rows."""
+        """Mask of the segments whose rows all are of the interval and of earlier batches; their
+        total rows.
+        """
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -78,7 +80,7 @@ class Group:
         return found
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Where the 64-bit column is in the segments of this batch (or that are clipped), 0 in the
+        """Address of the 64-bit column in the segments of this batch (or in clipped ones), 0 in the
         others.
         """
         found = self._columns.get((name, current))
@@ -143,13 +145,13 @@ class Group:
         return found
 
     def count(self, tuples: int, found: Ints) -> None:
-        """Count ``tuples`` that were looked for, and what of each segment was ``found``."""
+        """Count ``tuples`` lookups, and ``found`` matches per segment."""
         if self.work is not None:
             self.work += found
             self.work += tuples
 
     def add_work(self, to: Ints) -> None:
-        """Add what has been counted to ``to``, by partition."""
+        """Add the counts to ``to``, by partition."""
         if self.work is not None:
             np.add.at(to, [r.segment.partition for r in self.readers], self.work)
             for part in self._parts.values():
@@ -157,7 +159,7 @@ class Group:
 
 
 class LiveSegments:
-    """Segments that probes may read: earlier batches' and what this batch has exchanged."""
+    """Segments that probes may read: earlier batches' and this batch's exchanged ones."""
 
     def __init__(
         self,
@@ -175,7 +177,7 @@ class LiveSegments:
         self._groups: dict[tuple[str, Interval, bool], list[Group]] = {}
 
     def add(self, segments: Iterable[Segment]) -> None:
-        """Take in what a task has just written."""
+        """Add newly written segments of a task."""
         changed = set()
         for segment in segments:
             self._by_store.setdefault(segment.store, []).append(segment)
@@ -184,9 +186,7 @@ class LiveSegments:
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
 
     def work(self) -> dict[str, Ints]:
-        """Store -> per partition, tuples that were looked for in its segments and matches there, as
-        far as they are counted; to be asked once.
-        """
+        """Store -> lookups and matches per partition, where they are counted; call it once."""
         self._note(self._work)
         return self._work
 
@@ -196,7 +196,7 @@ class LiveSegments:
                 group.add_work(self._work[store])
 
     def count(self, store: str) -> int:
-        """How many segments a store has."""
+        """Number of segments of a store."""
         return len(self._by_store.get(store, ()))
 
     def within(self, store: str, interval: Interval) -> list[SegmentReader]:

@@ -1,9 +1,9 @@
-"""Streams that keep the latest per key: which tuples of a partial result have been superseded.
+"""Streams that keep the latest per key: superseded tuples of partial results.
 
 A tuple is superseded once another of its stream has arrived that has its key and a greater event
-time, in whatever order they came (``semantics.md``, "Latest per key"). Whoever supersedes may fail
-a query's conditions or be out of its sight, so results are looked at when they are complete, and
-probed against all that the stream has stored since it keeps the latest, this batch included.
+time, in whatever order they came (``semantics.md``, "Latest per key"). The superseding tuple may
+fail a query's conditions or be invisible to it, so complete results are probed against everything
+that the stream has stored since it keeps the latest, this batch included.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, labels: Iterable[Label]) -> list[Label]:
-        """Those of ``labels`` whose streams keep the latest."""
+        """Labels whose streams keep the latest."""
         return [label for label in labels if self._target(label) is not None]
 
     def current(self, partial: Partial, label: Label) -> Partial:
@@ -52,7 +52,9 @@ class Latest:
         return partial.where(~self._superseded(partial, label, *found))
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
-        """The store that says which tuples of ``label`` are superseded; None: none ever is."""
+        """The store with the tuples that may supersede those at ``label``; None: its stream keeps
+        all.
+        """
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream

@@ -26,14 +26,14 @@ class NumberedTables:
     """Tables that are given numbers as they come.
 
     Attributes:
-        places: per column and table where it is (``index.rounds.AT`` and so on); 0 where nobody
-            has needed it yet.
+        places: column x table x fields of its location (``index.rounds.AT`` and so on); 0 before
+            :meth:`locate`.
     """
 
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
-        """``names``: of columns; ``read``: stream -> the numbers of those that are read of it."""
+        """``names``: of columns; ``read``: stream -> numbers of the columns read from it."""
         self._names, self._read = names, read
-        #: Stream -> what its segments keep their lines under, which depend on this only.
+        #: Stream -> key of its column locations in a segment's cache.
         self._called = {stream: repr((names, some)) for stream, some in read.items()}
         self._members: list[Table] = []
         self._numbers: dict[int, int] = {}
@@ -55,7 +55,7 @@ class NumberedTables:
         return found
 
     def locate(self, numbers: I32) -> None:
-        """Find out where the columns are in these tables, which may be named again and again."""
+        """Fill in the column locations of these tables; numbers may repeat."""
         new = np.unique(numbers[~self._located[numbers]])
         if not len(new):
             return
@@ -65,7 +65,7 @@ class NumberedTables:
         self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)
 
     def _line(self, table: Table, stream: str) -> bytes:
-        """Where the columns are in ``table``; a segment keeps what has been found out about it."""
+        """Column locations of ``table``; a segment caches its own."""
         kept = table.lines if isinstance(table, SegmentReader) else {}
         key = self._called.get(stream, "")
         if key not in kept:

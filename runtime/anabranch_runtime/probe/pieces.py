@@ -1,9 +1,9 @@
-"""Probes whose result would be too large, piece by piece.
+"""Probes with too large results, piece by piece.
 
-How many matches a tuple has is known once they have been found. So a probe is tried with what
-there is; where it stops because it finds too much, with half of that, and so on, and the size that
-went well is kept for what comes next on the same edge. What has been found in vain costs no more
-than what is found in the end; where fan-out is moderate nothing is tried twice.
+The number of matches is known only after the lookup. So a probe is tried with all its tuples; where
+it stops because of too many matches, with half of them, and so on. The size that succeeded is kept
+for the next probe on the same edge. A failed trial costs no more than the final one; where fan-out
+is moderate nothing is tried twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pieces:
         return self._each(rule.out, partial, lambda piece: self.prober.probe(piece, rule, access))
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Iterator[Partial]:
-        """What the ``at``-th step of what replaces an MIR makes, in pieces likewise."""
+        """Results of the ``at``-th fill step in an MIR's gaps, in pieces too."""
 
         def step(piece: Partial) -> Partial | None:
             return self.prober.fill(piece, rule, access, at)

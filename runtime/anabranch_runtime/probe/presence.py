@@ -1,13 +1,13 @@
 """Looking ahead: tuples that must fail at a later probe are dropped before anything fans out.
 
-A probe rule says what has to be there for a tuple to be of any use (``ProbeRule.ahead``,
-``contract.plans.ahead``). The stores that the later probe reads are asked whether they have the
-key, by the same tiles, and only that: what has the key may still fail by arrival, time bounds,
-filters or values, and goes on. So nothing is dropped from which a result could be made. Nothing is
-dropped either where this can't be known for certain: where a store has gaps, which are answered by
-its parts, and where a key can't be evaluated, which fails whoever needs it at the probe itself.
+A probe rule lists the partners without which a tuple is useless (``ProbeRule.ahead``,
+``contract.plans.ahead``). The stores of the later probe are searched for the key, over the same
+tiles. A tuple with the key may still fail by arrival, time bounds, filters or values, and is kept;
+so no tuple of a result is dropped. The check is also skipped where it would be uncertain: for a
+store with gaps, which its parts answer, and for a key that can't be evaluated, which fails later at
+the probe itself.
 
-Where several hosts share stores nothing is asked, because most of a store is elsewhere.
+Where several hosts share stores the check is off, because most of a store is elsewhere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PresenceTest:
         return found
 
     def _present(self, partial: Partial, asked: Presence) -> NDArray[np.bool_] | None:
-        """Which tuples have a partner by the key; None: it can't be told."""
+        """Mask of tuples with a partner by the key; None: undecidable."""
         tiles = self._tiles(asked)
         if tiles is None:
             return None
@@ -86,7 +86,7 @@ class PresenceTest:
         return marks
 
     def _tiles(self, asked: Presence) -> tuple[Tile, ...] | None:
-        """Where all rows are that the later probe may find; None where they are not all stored."""
+        """Tiles with all rows that the later probe may find; None where they are not all stored."""
         if self._edges is None:
             rules = self._prober.layout.rules.values()
             self._edges = {(r.mir, r.store, known_attributes(r.key)): r.out for r in rules}

@@ -87,8 +87,8 @@ class Target:
         name: the relation or MIR.
         key: the attributes that must be equal.
         members: the labels that a row of it fills.
-        inclusive: those of them that may be the start tuple itself.
-        whenever: a row counts whenever it arrived, be it after the start tuple.
+        inclusive: members that may be the start tuple itself.
+        whenever: whether rows that arrived after the start tuple match too.
     """
 
     name: str
@@ -127,8 +127,8 @@ class Prober:
             return self._probe(partial, rule, access, meter)
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
-        """One step of what replaces an MIR where no store has it (``ProbeRule.fill``); the last one
-        gives the partial result on ``rule.out``. None where it is empty.
+        """One fill step in the gaps of an MIR (``ProbeRule.fill``); the last one gives the partial
+        result on ``rule.out``. None where it is empty.
 
         Raises:
             TooManyPairs: as for :meth:`probe`.
@@ -173,7 +173,7 @@ class Prober:
             return self.generally(partial, rule, access, meter, most)
         made = direct.join(self, meter, most)
         if made is not None:
-            # Its time bounds hold: all of them concern what was looked for.
+            # Time bounds hold already: all of them concern the looked-up member.
             made = check(self.layout, made, (), rule.residuals)
             meter.made += made.length
         return made if made is not None and made.length else None
@@ -244,14 +244,15 @@ class Prober:
     def _join(
         self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeMeter | None, most: int
     ) -> Partial | None:
-        """The partial result with the rows of ``tiles`` that have its keys and arrived before it.
+        """The partial result joined with the rows of ``tiles`` that have its keys and arrived
+        before it.
 
         Args:
             lookup: of the partial result in the target; nothing has been looked up yet.
-            meter: counts the matches (of key and arrival order). Pairs and hits are counted over
-                the segments of which every row may match: those of earlier batches, wholly
-                inside their tile, without a filter to make up for.
-            most: tuples that may be found.
+            meter: counts the matches (of key and arrival order). Pairs and hits are counted only
+                over segments whose rows may all match: of earlier batches, wholly inside their
+                tile, without a residual filter.
+            most: greatest number of result tuples.
 
         Raises:
             TooManyPairs: there are more.
@@ -348,9 +349,10 @@ class Lookup:
         return sum(counts.looked for _, counts in self._lookups.values())
 
     def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
-        """The tile's segments, with the probes that may find something there: those that a
-        partition may have rows for, where probing tuples know the partition attribute and are
-        many, else all.
+        """The tile's segments, with the probes that may match there.
+
+        With many probes that know the partition attribute, each partition gets its own probes; else
+        every segment gets all.
         """
         store = self.prober.layout.stores[tile.store]
         part = None
@@ -374,7 +376,7 @@ class Lookup:
                 yield group, own
 
     def _index(self, store: StoreLayout) -> tuple[IndexKey, LookupCounts]:
-        """The index of ``store`` that answers, and what is counted of it."""
+        """The index of ``store`` for the probe's key, and its counters."""
         found = self._lookups.get(store.id)
         if found is None:
             key = store.index_key(self.target.key)
@@ -409,7 +411,7 @@ class Lookup:
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []
-        # Where some of what is found may turn out to be no match, it is not noted at once.
+        # Matches that may still be rejected are not marked at once.
         sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
         marks = lookup.marks if sure else np.zeros_like(lookup.marks)
         found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
@@ -489,7 +491,7 @@ class Lookup:
         return found
 
     def _in_time(self, group: Group) -> Group:
-        """The segments of which a row may be within the bounds."""
+        """The segments with rows possibly within the bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
             near = (greatest >= low.min()) & (least <= high.max())
@@ -524,8 +526,8 @@ class Lookup:
         rows: RowSet,
         weaker: Sequence[Expr],
     ) -> NDArray[np.bool_] | None:
-        """Which pairs hold by what is only looked at once the hashes are known to be equal: the
-        values of inexact keys, a filter that the store lacks, the batches of an MIR's rows.
+        """Mask of pairs that pass the checks deferred until after the match of hashes: values of
+        inexact keys, a filter that the store lacks, the batches of an MIR's rows.
         """
         if len(positions) == 0:
             return None

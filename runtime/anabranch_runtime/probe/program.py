@@ -37,7 +37,7 @@ class Program:
 
     Attributes:
         rules: by their numbers. ``labels``: of the tuples that each makes, the start first.
-        table, bounds: what ``index.rounds.match_round`` reads of them.
+        table, bounds: arguments of ``index.rounds.match_round``.
         questions: a rule for each way to ask a store, which several may share, its index, and the
             index's name.
         names: the columns that are read of tuples: sigmas, event times, keys.
@@ -45,7 +45,7 @@ class Program:
         roots: start -> the numbers of the rules that its arrivals are sent to.
         children, child_ends: the rules that go on from each, one after the other.
         others: rules outside of the program that go on from each.
-        delivers: whether what each makes goes to stores, outputs or others.
+        delivers: whether the results of each go to stores, outputs or others.
     """
 
     rules: tuple[ProbeRule, ...]

@@ -1,7 +1,7 @@
 """Lookups of a batch's probes in stores, counted per call of the matching kernel.
 
-A probe that finds too much is tried again in smaller pieces (``pieces``), so what it has counted
-holds only once it has come to an end.
+A probe with too many matches is tried again in smaller pieces (``pieces``), so its counts hold only
+once it has finished.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ReadMeters:
         return made
 
     def keep(self) -> None:
-        """Add up what was counted since the last probe that came to an end."""
+        """Add up the counts since the last finished probe."""
         for store, index, one in self._open:
             by_index = self.found[store]
             by_index[index] = by_index.get(index, Reads()) + one.reads

@@ -1,14 +1,13 @@
 """Probe trees of many edges, depth by depth: all edges at one depth are one call of a kernel.
 
 A tree is walked edge by edge where its tuples are many (``probe``). Where they are few, an edge
-costs what a call of Python costs, and with hundreds of queries that is most of a batch. So the
-rules of the program (``program``) take their tuples together: a *front* has the tuples that have
-got to one depth and, per edge, which of them it sends. What comes out is again a front, and only
-tuples that are wanted elsewhere (stores, outputs, rules that are no part of the program) become
-partial results.
+costs as much as a call of Python, and with hundreds of queries that is most of a batch. So the
+rules of the program (``program``) take their tuples together: a *front* has the tuples at one depth
+and, per edge, the tuples that it sends. The matches form the next front; only tuples with other
+uses (stores, outputs, rules outside the program) become partial results.
 
-Each edge makes and counts what it would alone. The CPU time of a call is dealt out over its edges
-by what was done for each: tuples sent, segments looked into, matches.
+Each edge makes and counts the same as it would alone. The CPU time of a call is divided among its
+edges by their work: tuples sent, segments looked into, matches.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey, SegmentReade
 Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
-#: What a rule makes, the rule, and the rules outside of the program that go on from there.
+#: Takes a rule's results, the rule, and the rules outside the program that continue from it.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
 #: Tuples and a rule that they are sent to one by one.
 Alone = Callable[[Partial, ProbeRule], None]
@@ -60,7 +59,7 @@ Alone = Callable[[Partial, ProbeRule], None]
 LONGEST = 1 << 8
 _UNKNOWN, _ELSEWHERE = -2, -1
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
-#: What is counted of an edge; the CPU time is kept apart.
+#: Counters of an edge; its CPU time is in an array of floats.
 _PROBES, _MATCHES, _PAIRS, _HITS, _FOUND, _CALLS, _LOOKED, _MADE = range(8)
 
 
@@ -85,7 +84,7 @@ class Targets:
         questions: per question the range of its stores; ``_ELSEWHERE``: its rules are no part of
             the program in this batch, because some rows of a store need a closer look.
         stores: per store of a question the range of its segments.
-        names: (store, index) of each. ``outside``: segments that are passed over by their batches.
+        names: (store, index) of each. ``outside``: number of segments skipped by their batches.
     """
 
     def __init__(self, made: Program, prober: Prober, tables: NumberedTables) -> None:
@@ -117,8 +116,8 @@ class Targets:
             self.segments[:, TABLE] = self._numbers
 
     def _add(self, rule: ProbeRule, index: IndexKey, name: str, access: Access) -> bool:
-        """Add the stores that answer ``rule``, unless a row of theirs may be none of the
-        relation's or of the batches asked for.
+        """Add the stores that answer ``rule``; False where one may hold rows outside the relation
+        or the batches of a tile.
         """
         layout, live = self._prober.layout, self._prober.segments
         stream = layout.stream(rule.members[0])
@@ -169,9 +168,9 @@ class Rounds:
     """The rounds of one batch in one task.
 
     Attributes:
-        access: edge -> how its probe is answered.
-        deliver: is given what is wanted outside of the program.
-        alone: is given what a round can't take: too many tuples, or too many pairs.
+        access: edge -> tiles and gaps of its probe.
+        deliver: receives results with uses outside the program.
+        alone: receives work too large for a round: too many tuples, or too many pairs.
     """
 
     prober: Prober
@@ -183,8 +182,8 @@ class Rounds:
     _targets: Targets = field(init=False)
     _counts: Ints = field(init=False)
     _seconds: NDArray[np.float64] = field(init=False)
-    #: Per store of a question tuples sent, with a match, matches, passed over by batch and by
-    #: time, filtered, looked.
+    #: Per store of a question: tuples sent, with a match, matches, segments skipped by batch and by
+    #: time, filtered, looked into.
     _reads: Ints = field(init=False)
     _edges: list[tuple[int, int, int]] = field(default_factory=list)
     _which: list[I32] = field(default_factory=list)
@@ -219,7 +218,7 @@ class Rounds:
         self._rows.append(rows.rows)
 
     def run(self) -> None:
-        """Send what has been added down the trees."""
+        """Send the added tuples down the trees."""
         if not self._edges:
             return
         edges = np.array(self._edges, np.int64)
@@ -255,7 +254,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front, began: float) -> tuple[int, Front, Ints]:
-        """The edges that are done, what they have made (without edges yet), and where it ends."""
+        """The finished edges, their results (without edges yet), and the end of each."""
         targets, known = self._targets, self._program
         done, positions, tables, rows, ends, found, counts = match_round(
             front.edges,
@@ -318,7 +317,7 @@ class Rounds:
         np.add.at(self._seconds, rules, spent * work / max(work.sum(), 1))
 
     def _go_on(self, edges: Ints, made: Front, ends: Ints) -> None:
-        """Deliver what is wanted elsewhere, and send the rest on."""
+        """Deliver results with other uses, and send the rest on."""
         known = self._program
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         some = ends > firsts
@@ -354,7 +353,7 @@ class Rounds:
         return Partial(last - first, sets, place, labels[0])
 
     def _account(self) -> None:
-        """Add what has been counted to the meters."""
+        """Add the counts to the meters."""
         for number in np.flatnonzero(self._counts[:, _CALLS]).tolist():
             meter = self.prober.meters[self._program.rules[number].out]
             counts = self._counts[number].tolist()

@@ -1,32 +1,32 @@
-"""Making good what probes were withheld from: pure functions of the state.
+"""Catch-up: delivery of withheld results. Pure functions of the state.
 
-Debt is incurred by a batch with rations where the policy says so, and paid by batches without. A
-result that is owed has its last member in an owed batch. So it is found by going
-through the stored rows of that member's alias that were withheld then, and probing with them what
-had arrived by the end of that batch: the rules are those of the ruleset that runs now, their
-answers are cut off at that batch. Each owed result has one such member that counts
-(``task.catch_up``), and each stored row is in one catch-up, so it is found once.
+Debt is incurred by a batch with rations where the policy says so, and paid by batches without. The
+last member of an owed result is in an owed batch. The catch-up therefore goes through the stored
+rows of that member's alias that were withheld then, and probes the rows that had arrived by the end
+of that batch: with the rules of the running ruleset, cut off at that batch. Each owed result has
+one such member that counts (``task.catch_up``), and each stored row is in one catch-up, so it is
+found once.
 
-**Order.** What goes stale first is paid first. No member of a result that is owed of the batches up
-to ``b`` has a greater event time than what had arrived by the end of ``b``, so after that time plus
-its query's limit none of them is fresh (``freshness``): this is the deadline of the query's debt
-of these batches. It is the same for all of its goals, which are paid together, since a result of
-which two members were withheld is made from the first of them. Deadlines of one query never fall
-from batch to batch, as event times reached never do. So for one limit, and where there is none, the
+**Order.** The debt that goes stale first is paid first. No member of a result owed since batch
+``b`` has a greater event time than the greatest that had arrived by the end of ``b``, so after that
+time plus its query's limit none of them is fresh (``freshness``): this is the deadline of the
+query's debt of these batches. It is the same for all of its goals, which are paid together, since a
+result with two withheld members is made from the first of them. Deadlines of one query never fall
+from batch to batch, as event times reached never do. So for one limit, and without limits, the
 order is that of batches, and it differs from that only among queries with different limits. Debts
 without a deadline come last. Queries of the same batches that follow each other in this order are
-paid together, with the steps that they share. A payment that has begun waits where what is owed
-meanwhile goes stale before it; what is left of it is in the manifest.
+paid together, with the steps that they share. A payment that has begun waits for newer debt with an
+earlier deadline; its remainder is in the manifest.
 
-**The past.** A query that asks for what it sees from before its activation is owed these batches
-from then on, all of them together: every goal of it was given nothing (:func:`owe_past`).
+**The past.** A query that requests results from before its activation is owed these batches from
+then on, all of them together: every goal of it was given nothing (:func:`owe_past`).
 
-While something is owed, what was needed when its batch began stays stored (``retention``), of a
-query that is owed its past all that it sees. A debt that can't be paid any more is forgiven: its
-query has ended or has begun anew, or reads a stream that keeps the latest per key, of which rows
-are missing, or its deadline has passed.
+Rows that an owed batch needed at its beginning stay stored while the debt lasts (``retention``);
+for a query that is owed its past, all rows that it sees. A debt is forgiven once it can't be paid:
+its query has ended or has restarted, or reads a stream that keeps the latest per key and lacks
+rows, or its deadline has passed.
 
-Everything that a catch-up depends on is in the manifest, so a batch that is repeated does the same.
+All inputs of a catch-up are in the manifest, so a repeated batch does the same.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ IDLE = 1.0
 LONGEST = 32
 #: Of goals to which all of a batch is owed.
 _ALL = Ranking((), by_batch=True)
-#: Goals of all owed batches; what is more is forgiven, oldest first.
+#: Greatest number of goals over all owed batches; the oldest beyond it are forgiven.
 MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries whose withheld results can be made good. Of an outer join both or none can."""
+    """The queries whose withheld results a catch-up can deliver. Of an outer join both or none."""
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Rows of one stream are stored where somebody joins them.
+        # Rows of one stream are stored where a query joins them.
         kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
             unable.add(query.left_of or query.id)
@@ -83,7 +83,7 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
 def incur(
     before: State, state: State, ruleset: Ruleset, rations: Sequence[Ration], marks: dict[str, int]
 ) -> State:
-    """``state`` with what the batch has withheld that led to it from ``before``.
+    """``state`` with the debt of the batch that led to it from ``before``.
 
     Args:
         marks: stream -> watermark, as the batch began.
@@ -116,7 +116,7 @@ def incur(
 
 
 def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
-    """``state`` without what can't be paid any more by ``ruleset``, or is too much to remember.
+    """``state`` without debt that can't be paid any more by ``ruleset``, or exceeds the limit.
 
     Args:
         now: of the next batch (``freshness.present``).
@@ -147,11 +147,10 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with that part of the debt in front which goes stale first, and the rows from which
-    it is made good.
+    """``state`` with the first part of the debt to go stale in front, and the rows to start from.
 
     Args:
-        state: without what can't be paid by ``ruleset`` (:func:`forgive`).
+        state: without debt that can't be paid by ``ruleset`` (:func:`forgive`).
     """
     debt = state.debt
     if not debt.batches:
@@ -177,7 +176,7 @@ def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[Starts, 
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """When debts go stale.
+    """Times at which debts go stale.
 
     Attributes:
         fresh: the queries with limits. ``streams``: relation -> its stream.
@@ -206,9 +205,10 @@ class _Deadlines:
 
 
 def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
-    """``batches`` with that part first which goes stale first. Where its payment has not begun it
-    is of all queries that go stale before any other batches do; those that never do are no part of
-    it, since what is owed next may go before them.
+    """``batches`` with the first part to go stale first.
+
+    A part whose payment has not begun comprises the queries that go stale before any other batches
+    do. Queries that never go stale are excluded, since later debt may go before them.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -238,7 +238,7 @@ def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
 
 
 def next_catch_up(state: State) -> CatchUp | None:
-    """The next batch's part of what is owed; None: nothing is."""
+    """The next batch's part of the debt; None: nothing is owed."""
     debt = state.debt
     if not debt.batches or debt.batches[0].starts is None:
         return None
@@ -319,7 +319,7 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
 
 
 def until(access: Access, last: int) -> Access:
-    """How a probe is answered by what had arrived by the end of batch ``last``."""
+    """``access`` restricted to rows that had arrived by the end of batch ``last``."""
     gaps = tuple((low, min(high, last)) for low, high in access.gaps if low <= last)
     fill = tuple(_until(tiles, last) for tiles in access.fill) if gaps else ()
     return Access(_until(access.tiles, last), gaps, fill)
@@ -341,7 +341,7 @@ def _is_of(owed: OwedBatches, activated: int | None) -> bool:
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """``known`` with ``made`` more results of the past, of which ``rows`` are left to look at."""
+    """``known`` with ``made`` more results of the past and ``rows`` left to go through."""
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))
@@ -354,7 +354,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """``queries`` with what was owed in ``before`` and is not in ``after`` as withheld for good."""
+    """``queries`` with debt of ``before`` that ``after`` lacks counted as withheld for good."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past
@@ -363,7 +363,7 @@ def _forgiven(
     }
     known = {(one.first, goal) for one in after.withheld for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
-    # What a goal is owed of a batch, as a share of its tuples: estimates have a sum per query only.
+    # Debt of a goal in a batch, as a share of its tuples: estimates have a sum per query only.
     every: dict[str, float] = defaultdict(float)
     gone: dict[str, float] = defaultdict(float)
     for one in before.withheld:
@@ -386,14 +386,14 @@ def _forgiven(
 
 
 def _written_off(known: Activation, part: float, blind: int) -> Activation:
-    """``known`` with ``part`` of what is owed withheld for good."""
+    """``known`` with ``part`` of its debt withheld for good."""
     lost, gap = part * known.owed, LeftOut()
     return replace(
         known,
         withheld=known.withheld + lost,
         owed=known.owed - lost,
         blind=known.blind + blind,
-        # Rows of batches that are owed do not say with which probability they were kept.
+        # Rows of owed batches carry no inclusion probabilities.
         left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 

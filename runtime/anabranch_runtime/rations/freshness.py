@@ -11,11 +11,11 @@ from anabranch_runtime.state.manifest import State
 
 
 def present(state: State, planned: int | None) -> int | None:
-    """By what the age of tuples is measured in the next batch (microseconds); None: nothing has
-    an age yet.
+    """Reference time for tuple ages in the next batch (microseconds); None before the first event
+    time.
 
     Args:
-        planned: when the batch was planned; None: not known, the greatest event time counts.
+        planned: planning time of the batch; None: not known, the greatest event time counts.
     """
     if planned is not None:
         return planned

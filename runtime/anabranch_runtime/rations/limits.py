@@ -1,9 +1,9 @@
-"""Which tuples a batch's probes are withheld from, by the rations of its goals.
+"""Tuples withheld from a batch's probes, by the rations of its goals.
 
-A tuple goes over an edge if a goal behind the edge wants it: if its rank is below that goal's
-ration. Ranks nest, so of all goals behind an edge that rank alike the largest ration counts, and
-whatever one step makes the next one takes. An edge behind which an intermediate result is kept
-carries every tuple: what is stored is whole.
+A tuple goes over an edge if its rank is below the ration of a goal behind the edge. Ranks nest, so
+among the goals behind an edge with the same ranking the largest ration counts, and the next step
+takes every result of a step. An edge that leads to a stored intermediate result carries every
+tuple: stored results are complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rationing:
     """The limits of a ruleset's parts.
 
     Attributes:
-        edges: of those that not every tuple goes over.
+        edges: limits of the edges that some tuples do not pass.
         goals: (query, label that arrives last) -> its own limit, where its share is less than 1.
     """
 
@@ -41,16 +41,16 @@ class Rationing:
     goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
     def edge(self, edge: Edge) -> Limits:
-        """What a tuple needs in order to go over ``edge``."""
+        """Limits on the tuples that pass ``edge``."""
         return self.edges.get(edge)
 
     def goal(self, query: QueryId, start: Label) -> Limits:
-        """What a tuple needs in order to be the last of a result."""
+        """Limits on the tuples that may be the last of a result."""
         return _own(self.goals.get((query, start)))
 
 
 def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
-    """The limits that follow from ``rations``; those of other queries are passed over."""
+    """The limits that follow from ``rations``; rations of other queries are ignored."""
     goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
     if not goals:
         return Rationing({}, goals)
@@ -77,7 +77,7 @@ def least_limits(
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """The newest of ``known``, and what ``batch``, which is not among them, withholds."""
+    """The newest of ``known``, with the rations of ``batch``, which is not among them."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
@@ -91,11 +91,11 @@ def count_withheld(
     reports: Iterable[TaskReport],
     owing: Collection[QueryId] = (),
 ) -> dict[str, Activation]:
-    """``queries`` with what a batch with ``rations`` has withheld of them, as far as that can be
-    estimated from the results that its tasks have kept.
+    """``queries`` with the withheld results of a batch with ``rations``, estimated from the results
+    that its tasks have kept.
 
     Args:
-        owing: queries whose withheld results will be made good.
+        owing: queries whose withheld results will be delivered by a catch-up.
     """
     if not rations:
         return queries
@@ -124,7 +124,7 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
-    """What a tuple needs if one of ``wanted`` is enough."""
+    """Limits that admit a tuple if one of ``wanted`` does."""
     known = list(wanted)
     some = [limits for limits in known if limits is not None]
     return _picked(itertools.chain(*some), max) if len(some) == len(known) else None
@@ -149,11 +149,11 @@ def behind(
     stored: _T,
     together: Callable[[Sequence[_T]], _T],
 ) -> dict[Edge, _T]:
-    """Edge of a probe -> what is wanted behind it, ``together``.
+    """Edge of a probe -> demands behind it, combined by ``together``.
 
     Args:
-        wanted: by a query of the tuples of a label that begin its results.
-        stored: where an intermediate result is kept.
+        wanted: demand of a query on the tuples of a label that begin its results.
+        stored: demand of a stored intermediate result.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     starts = {rule.out: rule.start for rule in ruleset.probe_rules}

@@ -1,15 +1,15 @@
-"""How much of the CPU time of rationed probes the machine allows: a controller, batch by batch.
+"""Budget of CPU time for rationed probes: a controller, batch by batch.
 
 Design. A tuple that arrives just after a batch was planned waits for that batch and is answered by
-the next, so batches may take half of the latency that is promised. In a batch of that length as
-much arrives as arrives in that time, and what has waited too long is worked off over some batches.
-Its fixed cost, reading, storing and the upkeep of intermediate results have to fit; what is left
-of the time is the *budget* of rationed probes, as a share of what they would take with all rations
-1. All of that is measured on the last batches, whatever budget they had.
+the next, so batches may take half of the promised latency. A batch of that length gets the arrivals
+of that time; input that has waited too long is worked off over some batches. The fixed cost of
+reading, storing and the upkeep of intermediate results has to fit; the rest of the time is the
+*budget* of rationed probes, as a share of their time with all rations 1. All of that is measured on
+the last batches, whatever budget they had.
 
 Overload begins when input waits for longer than a batch may take, or a batch takes longer than
-that. Then the budget falls at once to what is left, and rises by steps. It ends when a budget of
-1 has had room for some batches. Pure: replays are not touched by any of it.
+that. Then the budget falls at once to the remaining time, and rises by steps. It ends when a budget
+of 1 has had room for some batches. Pure; replays are unaffected.
 
 Source: JAQPOT, section 4.4 (monitor, analyse, actuate); the budget is its mu.
 """
@@ -23,7 +23,7 @@ from anabranch_runtime.sources.back_pressure import fit
 
 #: Batches that are remembered, and the weight of each compared with the one after it.
 MEMORY, FADING = 12, 0.8
-#: The weight of each where what probes take is rising.
+#: The weight of each where the cost of probes is rising.
 RISING = 0.4
 #: Share of a batch's time that stays free: batches differ.
 HEADROOM = 0.1
@@ -31,21 +31,21 @@ HEADROOM = 0.1
 DRAIN = 4
 #: Budgets are multiples of this, so that rations stay as they are while little changes.
 GRAIN = 1 / 32
-#: How much the budget rises from one batch to the next, and the calm batches that end an overload.
+#: Rise of the budget from one batch to the next, and the calm batches that end an overload.
 RISE, CALM = 1 / 8, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one batch did.
+    """Work of one batch.
 
     Attributes:
-        rows: that it brought. ``seconds``: from its planning to its commit.
+        rows: its rows. ``seconds``: from its planning to its commit.
         probing: seconds of it that the slowest task probed.
         budget: its budget. ``rationable``: the share of probing that rations can save where every
             ration is 1.
         elapsed: seconds since the batch before was committed.
-        waiting: rows that wait after it. ``waited``: seconds that the oldest of them has.
+        waiting: rows that wait after it. ``waited``: seconds that the oldest of them has waited.
     """
 
     rows: int
@@ -71,18 +71,18 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is known of the load.
+    """The measured load, and the controller's state.
 
     Attributes:
-        budget: of the next batch: the share of rationed probes' CPU time, 0 to 1.
-        needed: seconds that a batch of the allowed length would take without rations, as a share
-            of its length; above 1 the machine is too slow for its input. 0: not known.
+        budget: the next batch's share of rationed probes' CPU time, 0 to 1.
+        needed: seconds that a batch of the allowed length would take without rations, as a share of
+            its length; above 1 the machine is too slow for its input. 0: not known.
         overloaded: whether probes are rationed.
-        calm: batches in a row in which there has been room for everything.
+        calm: number of last batches in a row with room for everything.
         works: the last batches, oldest first. ``waiting``: rows that waited before the first; None:
-            not known, so as many as waited after it.
-        savable: seconds of probing a row that rations of 0 save where all others are 1. Batches in
-            which nothing was probed say nothing about it.
+            not known, taken to be as many as waited after it.
+        savable: seconds of probing per row that rations of 0 save where all others are 1. Batches
+            without probes do not change it.
     """
 
     budget: float = 1.0
@@ -98,7 +98,7 @@ def observe(load: Load, work: Work, latency: float) -> Load:
     """The load after a batch.
 
     Args:
-        latency: seconds from the arrival of a tuple to the commit of its results that are promised.
+        latency: promised seconds from the arrival of a tuple to the commit of its results.
 
     >>> load = Load()
     >>> for _ in range(8):  # 10,000 rows a second, of which each is probed with for 0.1 ms
@@ -125,10 +125,10 @@ def observe(load: Load, work: Work, latency: float) -> Load:
 
 
 def _savable(works: tuple[Work, ...], known: float) -> float:
-    """Seconds a row that rations can save, by the batches that have probed; else as ``known``.
+    """Seconds per row that rations can save, from the batches that have probed; else ``known``.
 
     Probes get dearer for as long as windows fill, and a budget that follows too late lets input
-    wait. So the greater counts of what many batches say and what the newest say.
+    wait. So the greater of a slow and a fast average counts.
     """
     return max(_mean_savable(works, known, FADING), _mean_savable(works, known, RISING))
 
@@ -163,7 +163,7 @@ def _room(
 
 
 def _arrived(works: tuple[Work, ...], before: int, length: float) -> float:
-    """Rows a second: the greater of what all batches say and what the last ``length`` seconds say.
+    """Rows per second: the greater of the rates of all batches and of the last ``length`` seconds.
 
     Args:
         before: rows that waited before the first.

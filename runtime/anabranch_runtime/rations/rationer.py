@@ -1,8 +1,8 @@
-"""Deciding what a batch withholds from probes (``semantics.md``, "Rations").
+"""Choice of a batch's rations (``semantics.md``, "Rations").
 
 The service plans the best rations for every budget, and publishes them as a schedule
-(``contract.plans.rations``). Here the budget is chosen, before each batch, from how the last ones
-went (``overload``). Without a schedule nothing is withheld.
+(``contract.plans.rations``). Here the budget is chosen, before each batch, from measurements of the
+last ones (``overload``). Without a schedule nothing is withheld.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.rations.overload import Load, Work, observe
 from anabranch_runtime.recovery.journal import KnownLoad
 
-#: The least ration. A goal that is given nothing else gets a sample, so that what is withheld of it
-#: can be estimated, and its steps go on being measured.
+#: The least ration: a sample of every goal, so that its withheld results can be estimated and its
+#: steps stay measured.
 SAMPLE = 1 / 256
 
 
@@ -46,12 +46,12 @@ class Rationer:
 
     @property
     def catches_up(self) -> bool:
-        """Whether what is withheld is to be made good."""
+        """Whether a catch-up delivers withheld results."""
         return self.schedule is not None and self.schedule.catch_up
 
     @property
     def rationing(self) -> Rationing:
-        """What is reported."""
+        """Report of the rations."""
         schedule, load = self.schedule, self._load
         if schedule is None:
             return Rationing()
@@ -66,13 +66,13 @@ class Rationer:
 
     @property
     def known(self) -> KnownLoad | None:
-        """What is recorded with a batch; None where no budget is chosen by the load."""
+        """Load to record with a batch; None where the load chooses no budget."""
         if self.schedule is None or self.schedule.budget is not None or not self._live:
             return None
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
 
     def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
-        """Those of the next batch, which goes by ``ruleset``; of goals left out the share is 1.
+        """Rations of the next batch, run with ``ruleset``; the share of goals left out is 1.
 
         Args:
             never: queries that are not rationed.
@@ -98,7 +98,7 @@ class Rationer:
     def done(
         self, rows: int, seconds: float, probing: float, streams: Iterable[StreamIntake]
     ) -> None:
-        """A batch of ``rows`` rows is committed, of which tasks probed for ``probing`` seconds."""
+        """Measure a committed batch of ``rows`` rows and ``probing`` seconds of probes."""
         now = time.monotonic()
         elapsed, self._ended = now - self._ended, now
         schedule, stand = self.schedule, list(streams)
@@ -124,5 +124,5 @@ class Rationer:
 
 
 def _resumed(known: KnownLoad) -> Load:
-    """The load when nothing has been measured since: what waits has had time to arrive."""
+    """The load without new measurements: waiting input has had time to arrive."""
     return Load(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

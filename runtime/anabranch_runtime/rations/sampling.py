@@ -1,4 +1,4 @@
-"""With which probability results of a rationed batch were kept (``sinks.sampling``)."""
+"""Inclusion probabilities of the results of a rationed batch (``sinks.sampling``)."""
 
 from __future__ import annotations
 

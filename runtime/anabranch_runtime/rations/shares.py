@@ -1,4 +1,4 @@
-"""Withholding tuples from probes: the ranks of a partial result's tuples, and who is below."""
+"""Withholding tuples from probes: ranks of a partial result's tuples, compared with limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ranks:
     batch: int | None = None
 
     def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
-        """Which tuples of ``partial`` have a member ``label`` that satisfies ``limits``."""
+        """Mask of the tuples of ``partial`` whose member ``label`` satisfies ``limits``."""
         if limits is None:
             return np.ones(partial.length, np.bool_)
         found = np.zeros(partial.length, np.bool_)
@@ -40,8 +40,8 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Which tuples of ``partial`` have a member ``label`` whose rank one of ``limits`` is at
-        most.
+        """Mask of the tuples of ``partial`` whose member ``label`` has a rank of at least one of
+        ``limits``.
         """
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
@@ -55,7 +55,7 @@ class Ranks:
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:
-            # An intermediate result keeps the event times of its members, whoever reads them.
+            # An intermediate result keeps the event times of its members for all its readers.
             if name == event_time:
                 return pa.array(partial.tau(label)).view(pa.timestamp("us"))
             return partial.column(label, name)
@@ -65,20 +65,20 @@ class Ranks:
 
 
 class Wanted:
-    """The tuples of a partial result that are wanted where it is sent.
+    """The needed tuples of a partial result, per destination.
 
     Attributes:
-        partial: what is to be sent.
+        partial: tuples to send.
     """
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
-        """``met``: what all of its tuples are known to satisfy."""
+        """``met``: limits that all of its tuples are known to satisfy."""
         self.partial, self._ranks = partial, ranks
-        #: Those with the same limits share what probes find out about their tuples.
+        #: Edges with the same limits share the results that probes cache on their tuples.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
 
     def by(self, limits: Limits) -> Partial:
-        """Those that satisfy ``limits``."""
+        """The tuples that satisfy ``limits``."""
         found = self._found.get(limits)
         if found is None:
             mask = self._ranks.below(self.partial, self.partial.start, limits)

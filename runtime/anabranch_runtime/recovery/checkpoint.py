@@ -5,17 +5,17 @@ Spark keeps two logs, ``offsets`` (what batch ``n`` reads up to, written before 
 The state decides otherwise: it has batches up to ``next_batch - 1``, and its journal has the input
 of every batch that has been begun since the oldest manifest that is kept. So:
 
-* offsets up to and including the last batch of the state are as the state remembers them;
+* offsets up to and including the last batch of the state equal the state's;
 * the next batch, if it was begun, has the offsets with which it was begun; if not, it has none and
-  Spark plans it anew (nobody has seen anything of it);
+  Spark plans it again (no effect of it is visible);
 * later batches have neither offsets nor commits, and the next one has no commit: after a roll back
   they run again. Where Spark plans one of them differently than it had been begun, the driver
   notices and the offsets are put in place once more (:class:`RewoundError`).
 
-A checkpoint that has less than the state is not repaired: what a source keeps in it would be gone
-as well, and what was read would be read again. The exception is one that is not there at all, of a
-pipeline whose state is in an object store: sources of ours keep nothing in it, so for them it is
-made anew. Deciding is a pure function of what is seen.
+A checkpoint that has less than the state is not repaired: the records of a source in it would be
+gone as well, and its input would be read twice. The exception is a missing checkpoint of a pipeline
+whose state is in an object store: our own sources keep nothing in it, so it is rebuilt. The
+decision is a pure function of the logs' contents.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ANEW = "start again from the sources with an empty state directory and another 
 
 #: Sources that keep nothing in a checkpoint but their offsets (``sources``).
 OURS = frozenset(("recorded", "feeds"))
-#: Prefix of the keys in the offset of ``feeds`` of those that read landed batches.
+#: Prefix of the keys of landed feeds in the offset of ``feeds``.
 LANDED = "spark:"
 #: A key in the offset of ``feeds`` that is no feed: the number of the last batch that was planned
 #: only to make withheld results good.
@@ -110,7 +110,7 @@ def source_offsets(text: str | None) -> dict[str, Any]:
 
 
 def brings_nothing(before: str | None, upto: str | None) -> bool:
-    """Whether a batch between two texts of offsets was planned only for what is owed."""
+    """Whether a batch between two texts of offsets was planned only to pay debt."""
     if before is None or upto is None:
         return False
     first, last = (
@@ -128,7 +128,7 @@ def _without_owed(offset: Any) -> Any:
 
 def planned_at(text: str | None) -> int | None:
     """Microseconds since 1970 at which Spark planned the batch whose text of offsets this is; None
-    where it does not say so.
+    if the text has no time.
     """
     try:
         metadata = json.loads((text or "").split("\n")[1])
@@ -146,15 +146,15 @@ def decide(
     replay: bool,
     anew: bool = False,
 ) -> Repair:
-    """Decide what makes a checkpoint agree with a state.
+    """Decide the repairs that make a checkpoint agree with a state.
 
     Args:
-        seen: what is in it.
+        seen: contents of the checkpoint.
         next_batch: the state's.
         reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
         choices: the state's journal.
-        replay: whether a choice that is lost would be made again in the same way (step mode).
-        anew: whether a checkpoint that has nothing may be made anew.
+        replay: whether a lost choice would be made again in the same way (step mode).
+        anew: whether an empty checkpoint may be rebuilt.
 
     Raises:
         StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,
@@ -214,7 +214,7 @@ def decide(
 
 
 def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
-    """See to it that a checkpoint that is gone can be made anew.
+    """Check that a missing checkpoint can be rebuilt.
 
     Raises:
         StateError: ``checkpoint-lost``.
@@ -243,7 +243,7 @@ def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
 
 
 def perform(checkpoint: Path, repair: Repair) -> None:
-    """Apply what :func:`decide` has decided; returns once it is durable."""
+    """Carry out a repair; returns once it is durable."""
     # Spark's local file system leaves checksums beside what it writes; they would not match.
     for name in (*repair.remove, *repair.write):
         path = checkpoint / name

@@ -1,8 +1,8 @@
 """Choices for the batches that may have to be repeated: a small journal, ``choice.json``.
 
 Before a batch starts, its epoch, its ruleset and Spark's text of its input offsets are made durable
-here. A repetition goes by them, whether only the batch was interrupted or the state has been rolled
-back to before it: so a batch means the same input and the same rules however often it is run.
+here. A repetition reads them back, after an interrupted batch or a roll back to before it: so every
+run of a batch has the same input and the same rules.
 """
 
 from __future__ import annotations
@@ -20,17 +20,13 @@ from anabranch_runtime.storage.durable import durable
 
 KIND = Kind("journal", "choices")
 #: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
-#: before: a checkpoint that is made anew needs the offsets at which a batch begins.
+#: before: a rebuilt checkpoint needs the offsets at which a batch begins.
 REMEMBERED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLoad:
-    """What was known of the load before a batch, for the driver that comes after this one.
-
-    Attributes:
-        budget, savable, overloaded: see ``rations.overload.Load``.
-    """
+    """Load before a batch, for the driver that repeats it."""
 
     budget: float
     savable: float
@@ -39,17 +35,18 @@ class KnownLoad:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """By what a batch goes.
+    """Journal entry of a batch: epoch, ruleset, input offsets, rations.
 
     Attributes:
         offsets: Spark's offset log entry, as text; None where it is not known (no Spark).
-        logs: what the sources' logs had then (``recovery.logs``).
-        left_out: feed -> what of its input the batch leaves out, known once its tasks are done.
-        rations: of goals whose share of tuples is less than 1. ``owed``: whether what
-            they withhold is to be made good.
-        load: by what the budget of rations was chosen; None: not known, or there is none.
-        costs: stream -> expected seconds of probing per tuple, by which input is dealt to tasks.
-            Numbers of tuples hang on the deal, and what rations withhold on the numbers.
+        logs: lengths and checksums of the sources' logs (``recovery.logs``).
+        left_out: feed -> its input that the batch leaves out, known once its tasks are done.
+        rations: of goals whose share of tuples is less than 1. ``owed``: whether a catch-up
+            delivers the withheld results.
+        load: load that the budget of rations was chosen for; None: not known, or no rations.
+        costs: stream -> expected seconds of probing per tuple, for the assignment of input to
+            tasks. Numbers of tuples depend on the assignment, and rations withhold by these
+            numbers.
     """
 
     epoch: int
@@ -86,12 +83,12 @@ class Journal:
 
     @property
     def newest(self) -> int | None:
-        """The newest batch that has been begun, as far as is known."""
+        """The newest batch known to have begun; None without any."""
         return max(self._known, default=None)
 
     @property
     def load(self) -> KnownLoad | None:
-        """The load as of the beginning of the newest batch, as far as is known."""
+        """The load as of the beginning of the newest known batch."""
         return self._known[self.newest].load if self.newest is not None else None
 
     @property

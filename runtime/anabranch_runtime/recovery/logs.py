@@ -20,7 +20,7 @@ Prefixes = dict[str, tuple[int, int]]
 
 
 def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:
-    """The content of the logs below ``root``; of those in ``known`` only what is new is read."""
+    """Length and checksum of each log below ``root``; only additions to ``known`` logs are read."""
     found: Prefixes = {}
     for path in _logs(root):
         name = str(path.relative_to(root))
@@ -38,7 +38,7 @@ def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:
 
 
 def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
-    """See to it that the logs below ``root`` still begin with what was taken down.
+    """Check that the logs below ``root`` still begin with their recorded contents.
 
     Raises:
         StateError: ``damaged-log``.
@@ -51,7 +51,7 @@ def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
                 begins = file.read(length)
             whole = len(begins) == length and zlib.crc32(begins) == crc
         else:
-            # Spark deletes what a later entry stands for.
+            # Spark deletes entries that a later one replaces.
             whole = path.suffix != ".jsonl" and _number(path) <= compact.get(path.parent, -1)
         if not whole:
             raise StateError(

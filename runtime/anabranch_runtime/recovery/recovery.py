@@ -1,4 +1,4 @@
-"""Which state a pipeline starts from: the newest one that is whole.
+"""The state from which a pipeline starts: the newest intact one.
 
 Manifests are tried from the newest to the oldest that is kept; one counts if it can be read and
 every pack that it names passes ``verify``. Whether the pipeline may go back that far is
@@ -19,7 +19,7 @@ from anabranch_runtime.storage.object_store import UNAVAILABLE
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import REMEDY, Verify
 
-#: Refusals that say nothing of whether a state is whole.
+#: Errors that tell nothing about whether a state is intact.
 _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 
 _LOG = structlog.get_logger("anabranch.runtime")

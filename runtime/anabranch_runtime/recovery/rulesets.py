@@ -1,14 +1,13 @@
-"""The rulesets that a state goes by, kept beside it.
+"""The rulesets of the state, kept beside it.
 
-A ruleset is published through Redis and never changes. Before a batch is begun by one, the driver
-keeps it in ``rulesets/<epoch>.json``, a revision in ``rulesets/<epoch>.<revision>.json``; tasks
-read it there. So what has been chosen can be repeated
-whatever has become of Redis, and a Redis that publishes something else under the same number is
-noticed.
+A ruleset is published through Redis and never changes. Before the first batch of a ruleset, the
+driver keeps it in ``rulesets/<epoch>.json``, a revision in ``rulesets/<epoch>.<revision>.json``;
+tasks read it there. So a batch can be repeated without Redis, and a Redis that publishes another
+ruleset under the same number is noticed.
 
-A file has the whole ruleset, or a patch of one that another file has (:mod:`~.plans.patches`). Both
-are written here: they don't depend on whether Redis has a patch, and of which base. A ruleset is
-one file, and its base is complete before. A base stays for as long as a patch of it.
+A file has the whole ruleset, or a patch whose base is another file (:mod:`~.plans.patches`). Both
+are written here, whether Redis has a patch or not, and from which base. A ruleset is one file, and
+its base is complete before. A base stays for as long as a patch of it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Rulesets:
         self._known: dict[RulesetId, Ruleset] = {}
         #: The last one that was written in full: its text.
         self._base: tuple[RulesetId, str] | None = None
-        #: What each file needs to be read: that of its base, or only itself.
+        #: File -> file needed to read it: its base, or itself.
         self._needs: dict[RulesetId, RulesetId] = {}
 
     def get(self, name: RulesetId) -> Ruleset:
@@ -68,7 +67,7 @@ class Rulesets:
         return found
 
     def keep(self, ruleset: Ruleset, text: str) -> None:
-        """Keep ``ruleset``, of which ``text`` is the document, from now on."""
+        """Keep ``ruleset``, spelled ``text``, from now on."""
         name = ruleset.id
         short = None if self._base is None else _shorter(*self._base, text)
         # No revision is a base: under its number another may be published if it was never taken.
@@ -79,11 +78,11 @@ class Rulesets:
         self._known[name] = ruleset
 
     def restore(self, used: Collection[RulesetId]) -> None:
-        """Give Redis the rulesets that it has lost; of revisions those that are ``used``: another
-        may have been published since under the number of one that was never taken.
+        """Give Redis the rulesets that it has lost, revisions only if ``used``: the number of a
+        revision that was never taken may be published again.
 
         Raises:
-            StateError: ``foreign-ruleset``: what it has under one of the numbers is another one.
+            StateError: ``foreign-ruleset``: Redis has another ruleset under one of the numbers.
         """
         for path in self._paths():
             name = RulesetId.parse(path.stem)
@@ -100,7 +99,7 @@ class Rulesets:
                 )
 
     def forget(self, used: Collection[RulesetId]) -> None:
-        """Keep those ``used``, the newest few, and what these and the next are patches of."""
+        """Keep the ``used`` rulesets, the newest few, and the bases of these and of the next."""
         names = [RulesetId.parse(path.stem) for path in self._paths()]
         staying = {*names[-SPARE:], *used}
         staying |= {self._base_of(name) for name in names if name in staying}
@@ -127,7 +126,7 @@ class Rulesets:
             return None
 
     def _base_of(self, name: RulesetId) -> RulesetId:
-        """Which ruleset's file is needed to read that of ``name``."""
+        """The ruleset whose file is needed to read the file of ``name``."""
         if name not in self._needs:
             self._needs[name] = name
             try:
@@ -168,7 +167,7 @@ def task_ruleset(root: str, url: str, namespace: str, name: RulesetId) -> Rulese
 
 
 def _kept_text(path: Path) -> str:
-    """The document in the file at ``path``, or of which there is a patch."""
+    """The document in the file at ``path``, patched from its base where the file has a patch."""
     text = read_text(path, KIND)
     if not is_patch(text):
         return text

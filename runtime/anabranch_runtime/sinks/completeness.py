@@ -1,9 +1,9 @@
-"""How complete results are: ``<results>/.completeness/<query>.json``, beside what it is about.
+"""Completeness of results: ``<results>/.completeness/<query>.json``, beside the results.
 
-For whoever reads results without asking the service. There is a file for each query of which
-anything has ever been withheld. It is of a committed batch, some seconds old at most while batches
-go on, and up to date after a start and at the end. A start removes what is said of batches that the
-state does not have (any more).
+For readers of results without access to the service. There is a file for each query that has ever
+had results withheld. It is of a committed batch, some seconds old at most while batches go on, and
+up to date after a start and at the end. A start removes entries of batches that the state does not
+have (any more).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Completeness:
         batch: the last one that counts. ``results``: found in and before it; of an outer join, or
             a view over one, what the join has given (``activations.counted``): left rows may be
             some batches behind.
-        undecided: of an outer join, left rows that were given to nobody.
+        undecided: of an outer join, left rows that were not emitted.
         withheld, owed, blind, caught_up: as of
             :class:`~anabranch_contract.protocol.activations.Activation`.
         completeness: the share of the results that is there, estimated.
@@ -68,10 +68,10 @@ class CompletenessFiles:
         *,
         at_once: bool = False,
     ) -> None:
-        """Write what has changed, as of ``batch``, where that is due or has to be ``at_once``.
+        """Write the changes as of ``batch``, where that is due or has to be ``at_once``.
 
         Args:
-            left_rows: outer join -> its left rows; one that is not there is passed over.
+            left_rows: outer join -> its left rows; a missing one is skipped.
         """
         now = time.monotonic()
         if not at_once and now - self._looked < INTERVAL:
@@ -85,7 +85,7 @@ class CompletenessFiles:
                 self._write(_completeness(name, batch, one, undecided))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
-        """As of ``batch`` at a start: also remove what an earlier run has written otherwise."""
+        """Write all as of ``batch`` at a start; remove an earlier run's other entries."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
             # The state has forgotten queries that ended long ago, and left rows are in views.
@@ -104,7 +104,7 @@ class CompletenessFiles:
 
 
 def read_completeness(results: Path, query: str) -> Completeness | None:
-    """What is said of a query; None: nothing of it was ever withheld."""
+    """Completeness of a query; None: nothing of it was ever withheld."""
     path = results / HOME / f"{query}.json"
     return codec.loads(path.read_bytes(), Completeness) if path.exists() else None
 

@@ -1,14 +1,14 @@
-"""Tuples that are set aside: files of late, ahead and invalid ones, per stream that keeps them.
+"""Quarantine: files of late, future and invalid tuples, per stream that keeps them.
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
 four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far after the clock or the
-stream; ``invalid``: without event time, or not what the stream declares), ``_batch``,
+stream; ``invalid``: without event time, or unlike the stream's declaration), ``_batch``,
 ``_watermark``, the stream's at the start of that batch (null where it had none), and ``_raw``: the
 text of a row with values that the stream's columns can't hold (``sources.invalid``), which are null
 there. It is null for all other rows. Underscores are put before these names until they differ from
-the stream's own, case aside. The
-files go by the protocol of results (:mod:`anabranch_runtime.sinks.parquet`): staged by the
-attempt, moved before the batch commits, replaced where a batch is applied again.
+the stream's own, ignoring case. The files follow the protocol of results
+(:mod:`anabranch_runtime.sinks.parquet`): staged by the attempt, moved before the batch commits,
+replaced where a batch is applied again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """``rows`` with why, when and (microseconds) by which watermark they were set aside, and what
-    arrived if they say so.
+    """``rows`` with reason, batch and watermark (microseconds) of their rejection, and their raw
+    input if they have it.
     """
     count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
     if rows.schema.names[-1] == ARRIVED:
@@ -61,7 +61,7 @@ def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) 
 
 
 def write_late(path: Path, pieces: Sequence[pa.RecordBatch]) -> None:
-    """Write what one task has set aside of one stream in one batch."""
+    """Write the rejected tuples of one task, stream and batch."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_batches(pieces), path)
 

@@ -1,11 +1,11 @@
 """The ledger of rations: ``<results>/.rations/<batch>.json`` for each batch with rations.
 
-With it and the input anybody can compute which results there have to be (``semantics.md``,
-"Rations"). A document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch.
-It is written before the batch commits, and replaced where the batch is applied again. The manifest
-has the newest entries only. ``<results>/.rations/paid/<batch>.json`` is a
-:class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes what was owed
-of others. ``<results>/.rations/reads/<batch>.json`` is a
+With it and the input a reader can compute the exact results (``semantics.md``, "Rations"). A
+document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch. It is written
+before the batch commits, and replaced where the batch is applied again. The manifest has the newest
+entries only. ``<results>/.rations/paid/<batch>.json`` is a
+:class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes another's
+debt. ``<results>/.rations/reads/<batch>.json`` is a
 :class:`~anabranch_contract.plans.batch_reads.BatchReads`: from the first batch under a policy that
 rations on there is one for every batch, since of two members of a result the batch of each says
 which one arrived last.
@@ -37,7 +37,7 @@ def publish_rations(
     watermarks: dict[str, int],
     now: int | None,
 ) -> None:
-    """Write what ``batch`` withholds, or remove what an earlier attempt at it has written.
+    """Write the rations of ``batch``, or remove the entry of an earlier attempt.
 
     Args:
         watermarks, now: see :class:`~anabranch_contract.plans.rations.RationedBatches`.
@@ -47,7 +47,7 @@ def publish_rations(
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
-    """Write what ``batch`` completes; likewise."""
+    """Write the debt that ``batch`` completes; None removes its entry."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
@@ -68,12 +68,12 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write what ``batch`` withholds, completes and has read, in place of what an earlier
-        attempt has written; whether there is anything to sync.
+        """Write the rations, paid debt and input of ``batch``, in place of an earlier attempt's;
+        returns whether there is anything to sync.
 
         Args:
             rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
-            read: None: the policy is not to ration, or tasks know by themselves what they read.
+            read: None: the policy is not to ration, or the job makes the input.
         """
         publish_rations(self.results, batch, rations, watermarks, now)
         publish_paid(self.results, batch, paid)
@@ -89,19 +89,19 @@ class Ledger:
 
 @dataclass(slots=True)
 class NewEntries:
-    """Reads the ledger bit by bit. Documents of batches that have not committed may be among what
-    is read: a repetition of such a batch writes the same.
+    """Reads the ledger bit by bit. It may read documents of batches that have not committed: a
+    repetition of such a batch writes the same.
     """
 
     results: Path
     _seen: set[str] = field(init=False, default_factory=set)
 
     def rationed(self) -> list[RationedBatches]:
-        """What is new of what was withheld, oldest first."""
+        """New entries of withheld results, oldest first."""
         return self._new(self.results / LEDGER, RationedBatches)
 
     def paid(self) -> list[PaidBatches]:
-        """What is new of what was made good, in that order."""
+        """New entries of paid debt, in the order of payment."""
         return self._new(self.results / LEDGER / PAID, PaidBatches)
 
     def _new(self, folder: Path, kind: type[_T]) -> list[_T]:
@@ -134,12 +134,12 @@ def read_reads(results: Path) -> tuple[BatchReads, ...]:
 
 
 def read_paid(results: Path) -> tuple[PaidBatches, ...]:
-    """What was made good, in that order."""
+    """All entries of paid debt, in the order of payment."""
     return tuple(NewEntries(results).paid())
 
 
 def put(path: Path, document: Any) -> None:
-    """Write ``document`` to ``path`` in place of what is there; None: remove that.
+    """Replace the document at ``path``; None: remove it.
 
     It is durable once the file system has been synced.
     """

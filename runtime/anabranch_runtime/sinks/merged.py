@@ -5,16 +5,16 @@ batches. Files ``<batch>-<task>.parquet`` of one query that follow each other be
 of their rows in their order, which has the name of the last of them. Only batches that can't be
 repeated any more are touched, so it does not matter whether the pipeline runs meanwhile.
 
-A folder that is listed shows no row twice at any moment, whatever dies:
+A folder that is listed shows no row twice at any moment, even after a kill:
 
 1. The merged file is written below ``.merging/<query>/``, made durable, and renamed there to
-   ``<first>..<last>.parquet``, the names of what it takes the place of. From here on it will.
+   ``<first>..<last>.parquet``, the names of the files that it replaces. From here on it will.
 2. All of these but the last are deleted, durably.
 3. The merged file is renamed to the name of the last.
 
-Who finds a file of step 1 does 2 and 3 again (:func:`settle`): the runtime when it starts, and
-whoever merges next. Between 2 and 3, some milliseconds, a listed folder lacks the rows of the
-others; a reader that has listed it before finds files gone.
+Steps 2 and 3 of a file of step 1 are completed (:func:`settle`) by the runtime when it starts, and
+by the next merge. Between 2 and 3, some milliseconds, a listed folder lacks the rows of the others;
+a reader that has listed it before finds files gone.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BETWEEN = ".."
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What has become of the result files below one directory.
+    """Outcome of a merge of the result files below one directory.
 
     Attributes:
-        queries: of which files were merged.
-        before, after: result files of batches, of all queries. ``bytes``: of them, afterwards.
+        queries: number of queries with merged files.
+        before, after: number of result files of all queries. ``bytes``: total size afterwards.
     """
 
     queries: int
@@ -64,8 +64,8 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> Merged:
         large: bytes from which on a merged file takes no more.
 
     Raises:
-        SinkError: ``merging``: somebody else does.
-        OSError: the disk is full, say: what is not merged stays as it was.
+        SinkError: ``merging``: another process does.
+        OSError: the disk is full, say: unmerged files stay as they were.
     """
     queries = before = after = size = 0
     with _alone(results) as alone:
@@ -94,7 +94,7 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> Merged:
 
 
 def settle(results: Path) -> None:
-    """End what somebody who died was at; nothing, while somebody is at it."""
+    """Complete the merge of a killed process; nothing to do while another merge runs."""
     if (results / HOME).exists():
         with _alone(results) as alone:
             if alone:
@@ -133,7 +133,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     for file in group:
         with pq.ParquetFile(file) as found:
             if not found.schema_arrow.equals(schema):
-                # Files with other columns are somebody else's: they stay.
+                # Files with other columns are foreign: they stay.
                 writer.close()
                 draft.unlink()
                 return
@@ -174,7 +174,7 @@ def _settle(results: Path) -> None:
 
 @contextmanager
 def _alone(results: Path) -> Iterator[bool]:
-    """Whether nobody else merges, nor does as long as this lasts."""
+    """Lock out all other merges; yields False if one is running."""
     home = results / HOME
     home.mkdir(exist_ok=True)
     with (home / "lock").open("a") as file:

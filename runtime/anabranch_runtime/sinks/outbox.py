@@ -1,9 +1,9 @@
 """Results that wait for a sink that does not take them.
 
 A sink outside that fails (a broker that is down, a full disk) must lose nothing and must not stop
-other queries. What it does not take is parked in ``.outbox/<query>/<batch>/`` in the results
-directory, where it is made durable with what has been published, and the batch commits. Parked
-batches are delivered later, in order, before any younger one.
+other queries. Results that it does not take are parked in ``.outbox/<query>/<batch>/`` in the
+results directory, are made durable with the published ones, and the batch commits. Parked batches
+are delivered later, in order, before any younger one.
 
 A batch that has been parked and then does not commit is repeated, so its parked results are
 dropped when the outbox is opened again.
@@ -24,7 +24,7 @@ class Outbox:
     """The parked deliveries of all queries."""
 
     def __init__(self, directory: Path, next_batch: int) -> None:
-        """Open it, without what was parked for ``next_batch`` and later."""
+        """Open it, without results parked for ``next_batch`` and later."""
         self._directory = directory
         self._waiting: dict[str, list[int]] = {}
         for folder in sorted(directory.glob("*/*")):

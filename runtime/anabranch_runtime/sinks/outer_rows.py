@@ -1,11 +1,10 @@
-"""What the joined rows of an outer join say of their left rows, beside the projection.
+"""Columns of left rows in an outer join's joined rows, beside the projection.
 
-A left row is told apart from equal ones by the *batch* in which its last member arrived: what
-rations have withheld since then decides whether it is known to have no partner
-(``views.undecided``). The *floor* is the watermark of the partner's stream as the batch began that
-found the row. All pairs of a left row whose deadline had passed by then are found by that batch
-too, so ``max(deadline, floor)`` is the same for all of them, and not before the clock of any
-earlier release.
+The *batch* in which a left row's last member arrived tells it from equal ones: rations since that
+batch decide whether it is known to have no partner (``views.undecided``). The *floor* is the
+watermark of the partner's stream as the batch began that found the row. All pairs of a left row
+whose deadline had passed by then are found by that batch too, so ``max(deadline, floor)`` is the
+same for all of them, and not before the clock of any earlier release.
 """
 
 from __future__ import annotations

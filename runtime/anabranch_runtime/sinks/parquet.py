@@ -29,12 +29,12 @@ from anabranch_runtime.storage.partial import Partial, fetcher
 STAGING = ".staging"
 #: Rows per row group at most.
 GROUP_ROWS = 1 << 17
-#: Rows of which the width of results with texts is learned: few, for they may be long.
+#: Rows from which the width of results with texts is learned: few, for they may be long.
 _FIRST_ROWS = 1 << 4
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
-    """The Arrow schema of what tasks write of a query: its results, or joined rows."""
+    """The Arrow schema of a query's files by tasks: its results, or joined rows."""
     own = schema_of(query.projection)
     return pa.schema([*own, *outer_rows.SCHEMA]) if query.has_outer_join else own
 
@@ -86,7 +86,7 @@ class ResultWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write what is pending and finish the file."""
+        """Write the pending rows and finish the file."""
         self._flush()
         self._writer.close()
         self._file.close()
@@ -170,7 +170,7 @@ def clear_staging(results: Path, keep: str = "") -> None:
 
 
 def _sink_schema(query: QuerySpec) -> pa.Schema:
-    """The schema of results, of changes of a view, or of what is made of them and left rows."""
+    """The schema of results, of changes of a view, or of an outer join's results."""
     if query.view is not None:
         return change_schema(query.view)
     return schema_of(query.projection if query.outer is None else query.outer.projection)
@@ -186,5 +186,5 @@ def write_empty(results: Path, query: QuerySpec) -> None:
 
 
 def change_schema(view: View) -> pa.Schema:
-    """The columns of changes: those of rows, what became of each, and as of which version."""
+    """The columns of changes: a row's columns, the kind of change, and the version."""
     return pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])

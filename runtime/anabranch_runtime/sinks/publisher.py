@@ -48,7 +48,7 @@ class Publisher:
 
     Attributes:
         results: the results directory.
-        writers: who writes the sinks outside; what has no writer here is parked.
+        writers: writers of outside sinks; results without a writer here are parked.
     """
 
     results: Path
@@ -76,10 +76,10 @@ class Publisher:
         as the sinks allow (``docs/sinks.md``).
 
         Args:
-            sampled: queries whose rows say with which probability they were kept.
+            sampled: queries whose rows carry their inclusion probabilities.
 
         Returns:
-            Query -> where its rows are for the time being; nowhere, if a view is to read them.
+            Query -> present files of its rows; none, if a view is to read them.
 
         Raises:
             SinkError: too much waits for a sink.
@@ -109,7 +109,7 @@ class Publisher:
         return found
 
     def retry(self, *, now: bool = False) -> None:
-        """Deliver what waits for sinks whose pause is over, or for all of them."""
+        """Deliver results that wait for sinks whose pause is over, or for all of them."""
         waiting = self._outbox.queries()
         for query in waiting:
             if now and query in self._failures:
@@ -162,9 +162,9 @@ class Publisher:
         return self._outbox.park(delivery)
 
     def _drain(self, query: str) -> bool:
-        """Deliver what waits, oldest first; whether nothing does any more.
+        """Deliver a query's waiting results, oldest first; True if none wait any more.
 
-        Runs of a query may share a sink, so what waits of an earlier one comes before.
+        Runs of a query may share a sink, so results of an earlier run come before.
         """
         earlier = [
             run
@@ -225,7 +225,7 @@ def local_writers(
 
 
 def pause_after(times: int) -> float:
-    """Seconds until what has failed ``times`` in a row is tried again."""
+    """Seconds until a sink that has failed ``times`` in a row is tried again."""
     return min(FIRST_PAUSE * 2.0 ** (times - 1), LONGEST_PAUSE)
 
 

@@ -5,9 +5,9 @@ their JSON text, which is the same in every attempt whatever task has found them
 always means the same row, and a batch that an earlier attempt has written in part is continued
 where that attempt ended: what a reader has seen stays, and nothing comes twice.
 
-How far the stream has come is kept beside it in the hash ``{<stream>}:anabranch``
-(``owner``, ``batch``, ``next``), moved forward by the script that appends, in one step. The owner
-is one query of one pipeline, whichever of its runs; nobody else may append.
+The position of the stream is kept beside it in the hash ``{<stream>}:anabranch`` (``owner``,
+``batch``, ``next``), moved forward by the script that appends, in one step. The owner is one query
+of one pipeline, in any of its runs; all others are refused.
 
 An entry has one field, ``data``: a row as a JSON object, or an Arrow IPC stream of up to ``rows``
 rows, as the option ``payload`` says. A stream of another pipeline can be read from it.
@@ -68,17 +68,17 @@ return {'done', tostring(upcoming)}
 
 
 def default_stream(namespace: str, query: str) -> str:
-    """Where a query's results go if its sink names no stream."""
+    """Key of a query's results if its sink names no stream."""
     return f"{namespace}:results:{query}"
 
 
 def position_key(stream: str) -> str:
-    """The hash that says how far ``stream`` has come; in a cluster, on the stream's own node."""
+    """Key of the hash with the position of ``stream``; in a cluster, on the stream's own node."""
     return f"{stream}:anabranch" if "{" in stream else f"{{{stream}}}:anabranch"
 
 
 def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> None:
-    """Append a batch's results; a batch that the stream has already is passed over.
+    """Append a batch's results; a batch that the stream has already is skipped.
 
     Args:
         delivery: the batch.

@@ -1,14 +1,14 @@
 """Results written by Spark: any format that ``DataFrameWriter`` knows, or finds at run time.
 
-What makes a batch that is written again harmless depends on the format:
+Idempotence of a repeated batch depends on the format:
 
 * files (``json``, ``csv``, ``orc``, ...): each batch has a directory of its own,
-  ``<path>/anabranch_batch=<batch>``, which is written anew;
+  ``<path>/anabranch_batch=<batch>``, which is replaced;
 * ``delta``: the table's own log remembers (application, batch) and ignores what it has;
 * ``jdbc`` with the option ``anabranch.batchColumn``: rows of that query and batch are deleted,
   then inserted in one transaction;
-* everything else, ``kafka`` and ``jdbc`` without that option included: nothing. A crash between
-  the write and the commit of the batch writes it twice.
+* everything else, ``kafka`` and ``jdbc`` without that option included: not idempotent. A crash
+  between the write and the commit of the batch writes it twice.
 """
 
 from __future__ import annotations

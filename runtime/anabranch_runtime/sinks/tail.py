@@ -1,11 +1,11 @@
-"""The live tail: committed results for whoever follows a query, in a small Redis Stream.
+"""The live tail: committed results for followers of a query, in a small Redis Stream.
 
 Rows are numbered: a row's ordinal is its number among all results of the query, in the order of
 batch, task and file (of a view's changes and an outer join's rows: version and row). It is known
-from the manifest, or a file beside the results, so a reader sees from the numbers alone what
-it has missed. Rows are left out rather than waited for: a batch brings its last ``BATCH_ROWS``, a
-stream keeps its last ``ENTRIES`` entries, and a Redis that fails, or a result file that somebody
-has removed, costs rows of the tail, nothing else.
+from the manifest, or a file beside the results, so a reader sees from the numbers alone what it has
+missed. Rows are left out rather than waited for: a batch brings its last ``BATCH_ROWS``, a stream
+keeps its last ``ENTRIES`` entries, and a Redis that fails, or a removed result file, costs rows of
+the tail, nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch_runtime.sinks.rows import json_rows
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Rows of one batch, and of what had been published before somebody listened, at most.
+#: Greatest number of rows of one batch, and of earlier results when a tail begins.
 BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
 #: Rows and bytes per entry at most; a row that is larger by itself is left out.
 ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
@@ -68,8 +68,8 @@ class Tails:
         totals: Mapping[str, int],
         written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
-        """Append a committed batch's rows to the tails that somebody follows; begin those that
-        somebody waits for, which has this batch's published rows among the others.
+        """Append a committed batch's rows to the followed tails; begin newly requested ones, with
+        this batch's rows among the published ones.
 
         Args:
             batch: the batch.

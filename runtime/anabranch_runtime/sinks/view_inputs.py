@@ -2,19 +2,19 @@
 
 Below ``<results>/.views/<query>/``::
 
-    pending/<batch>/...              staged before the batch commits, or anew in a repetition
+    pending/<batch>/...              staged before the batch commits, or by a repetition
     input/<last>@<floor>/<batch>/... released after its batches have committed, for Spark
-    input/<last>@<floor>/<batch>/_sampled  its rows say with which probability they were kept
-    input/<last>@<floor>/_missing    what is missing as of the last batch, where something is
+    input/<last>@<floor>/<batch>/_sampled  marks rows that carry inclusion probabilities
+    input/<last>@<floor>/_missing    missing results as of the last batch, if any
     released                         the last batch released, as text
     clock                            the last clock that Spark has been given, as text
 
 A release appears as one folder, so Spark sees all of its files or none, with the *clock* among
-them: a file that says below which event time nothing will come any more. The *floor* of a release
-is the clock given before it. Files of left rows (``outer``) begin with ``left-``, those with pairs
-of the second look-up with ``pairs-2-``. A batch that is
-repeated after it was released (the state was rolled back) brings the same rows, and is not released
-again. Spark passes over files whose names begin with an underscore.
+them: a file with the event time below which no more rows will come. The *floor* of a release is the
+clock given before it. Files of left rows (``outer``) begin with ``left-``, those with pairs of the
+second look-up with ``pairs-2-``. A batch that is repeated after it was released (the state was
+rolled back) brings the same rows, and is not released again. Spark ignores files whose names begin
+with an underscore.
 """
 
 from __future__ import annotations
@@ -155,27 +155,25 @@ def unread(home: Path) -> bool:
 
 
 def last_batch(home: Path) -> int:
-    """The last batch of what is released; -1: nothing is."""
+    """The last released batch; -1: none."""
     names = (p.name.partition("@")[0] for p in (home / "input").iterdir())
     return max((int(name) for name in names), default=-1)
 
 
 def missing(home: Path) -> Activation | None:
-    """What is missing as of the last batch of what is released; None: nothing ever was."""
+    """Missing results as of the last released batch; None: none ever were."""
     found = sorted((home / "input").glob(f"*/{_MISSING}"))
     return Activation.loads(found[-1].read_text(encoding="utf-8")) if found else None
 
 
 def sampled(home: Path) -> list[list[Path]]:
-    """For each batch of what is released whose rows say with which probability they were kept, the
-    files of these rows.
-    """
+    """Files of sampled rows, a list for each released batch that has some."""
     folders = sorted(p.parent for p in (home / "input").glob(f"*/*/{_SAMPLED}"))
     return [sorted(folder.glob("[0-9]*.parquet")) for folder in folders]
 
 
 def files_of(home: Path, part: int) -> list[Path]:
-    """The files of a join (``part_number``) in what is released."""
+    """The released files of a join (``part_number``)."""
     return sorted((home / "input").glob(f"*/*/{_prefix(part)}[0-9]*.parquet"))
 
 

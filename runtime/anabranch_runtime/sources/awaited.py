@@ -1,9 +1,9 @@
 """Streams that are not read before an epoch stores them.
 
-All that is read of a stream that is retained has to be stored. So live its source waits until an
-epoch runs that knows the stream as it is registered: the driver publishes marks of the definitions
-that its epoch has (``Keys.retained``), and a source compares them with those of its records. A
-replay does not wait: there the first epoch is planned before the first batch.
+All input of a retained stream has to be stored. So in live mode its source waits until an epoch
+runs that knows the stream as it is registered: the driver publishes marks of its epoch's
+definitions (``Keys.retained``), and a source compares them with its own records. A replay does not
+wait: there the first epoch is planned before the first batch.
 """
 
 from __future__ import annotations

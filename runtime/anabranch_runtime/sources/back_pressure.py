@@ -1,13 +1,12 @@
-"""How many rows the next batch may bring, so that a batch takes about as long as it should, and no
-more memory than there is.
+"""Row limit of the next batch, so that batches take about the target time and no more memory than
+there is.
 
 Design. A batch costs ``fixed + rows / rate`` seconds. Both are fitted to the last batches by least
-squares, later ones weighing more. The next batch gets the rows that fill what ``target`` leaves
-beside ``fixed``, and never less than what takes ``MARGIN`` times as long as ``fixed`` itself: with
-a fixed cost near the target, or more, a batch that only minded the target would spend its time on
-nothing but the fixed cost, ever more input would wait, and latency would be worse in the end. So
-throughput is about half of what unlimited batches have, or more, and a batch takes about
-``max(target, (1 + MARGIN) fixed)``.
+squares, later ones weighing more. The next batch gets the rows that take ``target - fixed``
+seconds, and never less than ``MARGIN * fixed`` seconds' worth: with a fixed cost near the target,
+or more, a batch limited by the target alone would spend its time on the fixed cost only, ever more
+input would wait, and latency would be worse in the end. So throughput is about half of what
+unlimited batches have, or more, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
 
 The fixed cost is at most ``CAP`` of the *mean* time of the last batches. It must not be bounded by
 the fastest: batches differ, and one that was lucky would have the rest of the fixed cost taken for
@@ -17,18 +16,17 @@ small that only the fixed cost is left, the fit says so, and the limit grows.
 
 Memory is fitted in the same way, as the part of its share that the fullest task of a batch took.
 
-Batches of equal size don't show what is fixed. So what was fitted is remembered while they are
-alike, and every ``PROBE``-th full batch is smaller than it could be, which shows the difference.
-Where the fixed cost decides the limit (it is above half of the target) more depends on the
-difference: full batches are then larger and smaller by ``SWING`` in turns, which costs some percent
-of throughput and shows it through noise of a third.
+Batches of equal size don't show the fixed cost. So the last fit is kept while they are alike, and
+every ``PROBE``-th full batch is smaller than it could be, which shows the difference. Where the
+fixed cost decides the limit (it is above half of the target) more depends on the difference: full
+batches are then larger and smaller by ``SWING`` in turns, which costs some percent of throughput
+and shows it through noise of a third.
 
-Small batches say what is fixed but nothing about the rate: one that used less than half of what it
-was allowed never raises the limit, and lowers it where the fixed cost decides only if it took
-longer than a full one should.
+Small batches show the fixed cost but not the rate: one that used less than half of its limit never
+raises the limit, and lowers it where the fixed cost decides only if it took longer than a full one
+should.
 
-Pure: replays are not touched by any of it, as a batch's content is fixed by Spark's offset log
-before it starts.
+Pure. Replays are unaffected, as a batch's content is fixed by Spark's offset log before it starts.
 """
 
 from __future__ import annotations
@@ -60,16 +58,16 @@ TELLING = 0.3
 
 @dataclass(frozen=True, slots=True)
 class BackPressure:
-    """The limit for the next batch, and what is known of batches.
+    """The limit for the next batch, with the measurements of the last ones.
 
     Attributes:
         limit: rows that the next batch may bring.
         batches: (rows, seconds) of the last ones, oldest first.
         fixed: the estimate of the fixed seconds of a batch; None: not known yet.
         fullness: (rows, part of its share of memory that a task took) of the last ones.
-        base: what of that is fixed; None: not known yet.
+        base: estimate of the fixed part of the fullness; None: not known yet.
         seen: batches seen so far.
-        full: what the limit would be if it did not vary to show what is fixed.
+        full: limit without the variation that shows the fixed cost.
     """
 
     limit: int = FIRST_ROWS
@@ -136,13 +134,13 @@ def _bounded(rows: float) -> int:
 
 
 class Line(NamedTuple):
-    """What a batch costs by its rows.
+    """Fitted cost of a batch as a line over its rows.
 
     Attributes:
         fixed: seconds of a batch that its rows have no part in; 0 or more, and less than the mean.
         per_row: seconds of a row; above 0.
-        estimate: what is thought to be fixed, to be handed in with the next batches. It may be more
-            than ``fixed``, of which rows must have left something.
+        estimate: estimate of the fixed seconds to pass to the next fit. It may exceed ``fixed``,
+            which must leave something to the rows.
     """
 
     fixed: float

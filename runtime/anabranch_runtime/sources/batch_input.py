@@ -1,17 +1,17 @@
 """The input of a batch from the sources that the runtime reads itself, less what can't be read.
 
-Planning says of each feed from which offset to which the batch goes. Its pieces go to the tasks.
+Planning sets the offsets of each feed between which a batch reads. Its pieces go to the tasks.
 Where a task can't read one, the attempt counts for nothing and the batch runs again without it, so
 that a piece is read all or not at all:
 
-* The feed is *held* before the piece, with all that comes after it (``Held``). Later batches pass
-  it over, but for those that the source plans as trials (``TRIALS``): they begin where it is held.
-* Or, where the stream skips what can't be read any more, all that the batch has of that file is
-  left out and recorded, however it was divided. Of a Redis Stream what is there is read, and how
-  many entries were gone is recorded.
+* The feed is *held* before the piece and everything after it (``Held``). Later batches skip the
+  feed, except the source's trials (``TRIALS``), which begin where it is held.
+* Or, where the stream skips unreadable input, the batch's whole part of that file is left out and
+  recorded, however it was divided. Of a Redis Stream the remaining entries are read, and the number
+  of lost ones is recorded.
 
-What comes of it is committed with the batch. It is written to the journal before anything of the
-batch is published, so that a repetition leaves out the same.
+The outcome is committed with the batch. It is written to the journal before any result of the batch
+is published, so that a repetition leaves out the same.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Sources:
     """The sources that a pipeline reads at present.
 
     Attributes:
-        planned: those of which Spark keeps the offsets only. ``tasks``: how many read them.
+        planned: sources with nothing but offsets in Spark. ``tasks``: number of tasks that read
+            them.
         records: the streams as registered. ``feeds``: the ids of their feeds.
         errors: stream -> why its source can't be opened.
     """
@@ -70,14 +71,14 @@ class Sources:
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def redefined(self, ruleset: Ruleset) -> frozenset[str]:
-        """The streams whose columns are not those that ``ruleset`` means."""
+        """The streams registered with other columns than those in ``ruleset``."""
         known = {r.name: r for r in self.records}
         return frozenset(
             s.name for s in ruleset.streams if s.name in known and not _is_same(known[s.name], s)
         )
 
     def gone(self, feeds: Mapping[str, FeedState]) -> frozenset[str]:
-        """Those of ``feeds`` whose stream is not registered any more, or is another one."""
+        """Feeds whose stream is not registered any more, or is another one."""
         return frozenset(
             name
             for name, feed in feeds.items()
@@ -99,7 +100,7 @@ class _FeedInput:
     held: Held | None = None
     #: Source -> why what the batch has of it is left out.
     skipped: dict[str, Problem] = field(default_factory=dict)
-    #: Number of a piece -> what was missing in it.
+    #: Number of a piece -> problem of its missing entries.
     missing: dict[int, Problem] = field(default_factory=dict)
 
     def plan(self) -> None:
@@ -124,7 +125,7 @@ class _FeedInput:
             return
         piece, why = min(wait, key=lambda found: found[0].number)
         self.upto = self.feed.before(self.upto, [p for p, _ in wait])
-        # What is skipped may lie behind.
+        # Skipped input may lie behind the hold.
         self.skipped = {}
         self.plan()
         again = self.known.held is not None and self.known.held.start == self.upto
@@ -171,13 +172,13 @@ class BatchInput:
         """Plan it.
 
         Args:
-            sources: what there is.
-            feeds: what the state says of them.
+            sources: the present sources.
+            feeds: states of the feeds.
             batch: its number.
             before, upto: Spark's texts of the offsets before and after the batch.
-            left_out: feed -> what an earlier attempt has left out, as the journal has it.
-            costs: stream -> seconds of probing per tuple, likewise: a repetition is dealt as the
-                batch was.
+            left_out: feed -> input that an earlier attempt has left out, from the journal.
+            costs: stream -> seconds of probing per tuple, from the journal too: a repetition
+                assigns pieces as the batch did.
 
         Raises:
             StateError: offsets that can't be read.
@@ -232,7 +233,7 @@ class BatchInput:
         return [p for found in self._feeds.values() for p in found.readable]
 
     def _weigh(self, pieces: list[Piece]) -> tuple[list[Weight], list[Weight]]:
-        """What each of ``pieces`` weighs, and what each task has before they are dealt."""
+        """Weight of each of ``pieces``, and load of each task before the assignment."""
         price = self._price(pieces)
         loads = [together(weigh(share, price)) for share in self._fixed]
         return weigh(pieces, price), loads

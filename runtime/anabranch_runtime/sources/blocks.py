@@ -1,5 +1,5 @@
-"""Blocks: what every source gives. Tasks read them themselves from what has been planned
-(``planned``): through Spark the rows would be copied four times.
+"""Blocks: the output of every source. Tasks read them themselves from planned pieces (``planned``):
+through Spark the rows would be copied four times.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def read_pieces(
     failed: Callable[[Piece, Problem], None] | None = None,
     here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
-    """The tuples that a task's share of a batch consists of. ``here`` gives each piece as this host
-    has it.
+    """The tuples of a task's share of a batch. ``here`` gives the local form of each piece on this
+    host.
 
-    ``failed`` is called with pieces of feeds that can't be read, of which some tuples may have been
-    given; None: the first such piece is an error.
+    ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been given;
+    None: the first such piece is an error.
 
     Raises:
         SourceError: a recording is not there (any more).
@@ -64,7 +64,7 @@ def read_pieces(
 
 def _position(piece: Piece) -> int:
     """The position of a piece's first row: pieces of a feed are numbered in the order of its input,
-    those of a recording say which rows they are.
+    pieces of a recording contain their row numbers.
     """
     if piece.kind == "recording":
         return int(piece.where["first"])
@@ -79,11 +79,11 @@ def _problem(error: Exception) -> Problem:
 
 
 def read_piece(piece: Piece) -> Iterator[Decoded]:
-    """The rows of ``piece``, those that are invalid apart.
+    """The rows of ``piece``, with invalid rows beside the valid ones.
 
     Raises:
-        SourceError: they are not there (any more); or, as ``EntriesLost``, what is there has been
-            given, and there should have been more.
+        SourceError: they are not there (any more); or, as ``EntriesLost``, some are missing, and
+            all others have been given.
     """
     # Imported when needed: most tasks read pieces of one kind.
     if piece.kind == "recording":

@@ -1,20 +1,20 @@
-"""Pieces of a batch's input dealt to tasks, so that all are expected to take equally long.
+"""Assignment of a batch's pieces to tasks, so that all are expected to take equally long.
 
-Tasks wait for the slowest at every exchange: when arrivals are taken in, and when they have been
-probed with. A tuple of one stream may cost many times what one of another does, because it is sent
-down other probe trees. So a piece has two weights, what its rows take to be taken in and what their
-probes do, and both are to be equal. If only their sum were, one task would probe for long while
-another reads for long, and each would wait for the other.
+Tasks wait for the slowest at every exchange: when arrivals are taken in, and after their probes. A
+tuple of one stream may cost many times as much as one of another, because it is sent down other
+probe trees. So a piece has two weights, the time to take in its rows and the time of their probes,
+and both are to be equal. If only their sum were, one task would probe for long while another reads
+for long, and each would wait for the other.
 
 The heaviest piece comes first. Each goes to the task whose loads, times its weights, are least:
 there the sum of the squares of all loads grows least. Where all pieces have one weight only this is
 Graham's LPT rule. Tasks that start with nothing then get no more than ``4/3 - 1/(3 tasks)`` times
-what the slowest has in the best deal. Who is dealt something has at most one piece more than the
-mean.
+the slowest load of the best assignment. A task with assigned pieces has at most one piece more than
+the mean.
 
 **Sites.** A stream may be read at a site, which has some of the hosts. Where tasks run is Spark's
-choice and known once they do, so the tasks deal such a batch anew, all alike: first what has a
-site, among the tasks that are there, and then the rest.
+choice and known once they do, so the tasks repeat the assignment of such a batch, all alike: first
+pieces with a site, among the tasks there, and then the rest.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def deal(
     """The task of each weight: a function of its arguments alone.
 
     Args:
-        weights: of what is dealt, in any order; of equal ones the first is dealt first.
-        loads: what each task has already; at least one task.
+        weights: of the pieces, in any order; of equal ones the first is assigned first.
+        loads: present load of each task; at least one task.
         allowed: the tasks that each weight may go to, at least one; None: to any.
     """
     loads, found = list(loads), [0] * len(weights)
@@ -90,7 +90,7 @@ def deal(
 
 
 def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[Piece]:
-    """What ``task`` reads: the ``i``-th of ``n`` has the shares ``i``, ``i + n`` and so on."""
+    """Pieces of ``task``: the ``i``-th of ``n`` has the shares ``i``, ``i + n`` and so on."""
     return [piece for share in shares[task::tasks] for piece in share]
 
 
@@ -107,10 +107,10 @@ class Sites:
     price: Mapping[str, float] = field(default_factory=dict)
 
     def share(self, shares: Sequence[Sequence[Piece]], at: Sequence[str], task: int) -> list[Piece]:
-        """What ``task`` reads of a batch.
+        """Pieces of ``task`` in a batch.
 
         Args:
-            shares: as they were dealt without regard to sites.
+            shares: as assigned without regard to sites.
             at: the site of each task. A stream whose site has none is read anywhere.
         """
         if set(at).isdisjoint(self.of.values()):

@@ -1,8 +1,9 @@
-"""From what a source holds to typed record batches: JSON lines, Arrow IPC.
+"""Decoders from a source's bytes to typed record batches: JSON lines, Arrow IPC.
 
-A line, a row or an IPC stream that is not what its stream declares is invalid: set aside by itself
-(``sources.invalid``), never dropped silently and never a reason to stop. Parsing and casting are
-vectorised; only where a part of the lines is bad it is halved until the bad lines stand alone.
+A line, a row or an IPC stream that does not fit its stream's declaration is invalid: rejected by
+itself (``sources.invalid``), never dropped silently and never a reason to stop. Parsing and casting
+are vectorised; only where some of the lines are bad they are halved until the bad lines stand
+alone.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ def schema_of(columns: Columns) -> pa.Schema:
 
 
 def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator[Decoded]:
-    """The objects in ``lines``, one per line, and the lines that are not what is declared.
+    """The objects in ``lines``, one per line, and the lines that do not fit the declaration.
 
     Values are read as Spark's ``from_json`` reads them: numbers and booleans as such, dates and
-    timestamps as text, binary in base64; what is missing is NULL, what isn't declared is ignored.
+    timestamps as text, binary in base64; missing values are NULL, undeclared ones are ignored.
 
     Args:
         lines: UTF-8; empty lines don't count.
@@ -84,7 +85,7 @@ def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
         with pa.ipc.open_stream(stream) as reader:
             batches = list(reader)
         for batch in batches:
-            # Damaged offsets would crash whoever reads the values.
+            # Damaged offsets would crash the reader of the values.
             batch.validate(full=True)
     except (pa.ArrowException, OSError):
         yield unreadable(schema, pa.array([stream], pa.binary()))
@@ -120,7 +121,7 @@ def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
         if column.type == kind:
             return column
         if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-            # Arrow refuses types of which some value would not fit, whatever the values are.
+            # Arrow refuses the cast if some value of the type would not fit, for any actual values.
             column = column.cast(_ANY_INTEGER)
         return column.cast(options=options)
 
@@ -138,7 +139,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _parse(lines: bytes, count: int, kinds: Kinds, text: bool) -> Iterator[Decoded]:
-    """The tuples of ``count`` lines; those that can't be parsed apart from those that can."""
+    """The tuples of ``count`` lines; unparsable lines are separate from parsable ones."""
     try:
         parsed = _read(lines, count, kinds, text)
     except FAILURES:

@@ -1,21 +1,21 @@
-"""One Spark source for all feeds: Redis Streams, directories of files, and what the ingest queries
-of Spark's own sources have landed, as many as there are.
+"""One Spark source for all feeds: Redis Streams, directories of files, and landed batches of the
+ingest queries of Spark's own sources.
 
 Each further source of a Spark query costs every batch some time, so streams that the runtime reads
 itself share one. The offset maps the id of each feed to its own offset; a feed that is removed
-keeps its entry; a feed that is defined otherwise, or of a stream that is registered again, has
-another id and begins anew. So does a new version of a table.
+keeps its entry; a redefined feed, or one of a stream that is registered again, has another id and
+starts from its beginning. So does a new version of a table.
 
-Planning happens in one Python process of Spark's beside the driver. It decides what a batch brings:
-as many rows as the driver allows (``Keys.limit``; see ``back_pressure``), shared out by what
-waits. It
-also says how the feeds stand (``Keys.intake``). A feed that can't be read is left where it is, and
-reported; the others go on. Tasks read their pieces themselves (``planned``).
+Planning happens in one Python process of Spark's beside the driver. It fills a batch with the rows
+that the driver allows (``Keys.limit``; see ``back_pressure``), shared among feeds in proportion to
+their waiting rows. It also reports the progress of the feeds (``Keys.intake``). A feed that can't
+be read stays at its offset, and is reported; the others go on. Tasks read their pieces themselves
+(``planned``).
 
-A feed that the driver holds (``Keys.held``: something of it that was planned could not be read) is
-not planned further. Now and then a trial to read it is planned, which the offset counts: so there
-is a batch for it though nothing else has arrived, and a repeated batch tries the same. Likewise
-there is a batch where withheld results are owed (``Keys.owed``) and nothing arrives.
+A feed that the driver holds (``Keys.held``: a planned piece of it could not be read) is not planned
+further. Now and then a trial to read it is planned, which the offset counts: so there is a batch
+for it though nothing else has arrived, and a repeated batch tries the same. There is also a batch
+where withheld results are owed (``Keys.owed``) and nothing arrives.
 
 Until the first load of some version of a table has been read, batches bring rows of tables only.
 """
@@ -114,8 +114,8 @@ class FeedsReader(PlannedReader):
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """As far on as the driver allows, in every feed that can be read."""
-        # What was landed of a stream that is no more is deleted; its id never comes again, and
-        # neither does an earlier version.
+        # Landed batches of a removed stream are deleted; its id never comes again, and neither does
+        # an earlier version.
         end = {
             k: v
             for k, v in start.items()
@@ -161,8 +161,8 @@ class FeedsReader(PlannedReader):
         return end
 
     def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
-        """Whether a table is read for the first time, or will be as soon as an epoch has it:
-        until that is over, streams wait. A table that can't be read holds nobody up.
+        """Whether a table is read for the first time, or will be as soon as an epoch has it: until
+        that is over, streams wait. An unreadable table delays no stream.
         """
         unplanned = awaited(self._awaited, self._retained)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
@@ -192,10 +192,10 @@ class FeedsReader(PlannedReader):
         return found
 
     def _trials(self) -> list[str]:
-        """The feeds that are held and are to be tried with this batch.
+        """The held feeds to be tried with this batch.
 
-        Those that were held when this process began are tried at once: their streams may have
-        changed. One that can't even be looked at is not.
+        Feeds held since before this process began are tried at once: their streams may have
+        changed. A feed whose source can't even be looked at is not tried.
         """
         now, first = time.monotonic(), self._due is None
         known, due = self._due or {}, {}
@@ -230,10 +230,10 @@ class FeedsReader(PlannedReader):
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _allowed_rows(self) -> int | None:
-        """Rows that the driver allows, None: any number; notes which feeds it holds, which streams
-        are retained by now, and whether anything is owed.
+        """Rows that the driver allows, None: any number; notes the held feeds, the retained streams
+        of the epoch, and the debt.
 
-        Without a server there is no limit, and what was known last holds.
+        Without a server there is no limit, and the last known values hold.
         """
         try:
             keys = (self._keys.limit, self._keys.held, self._keys.owed, self._keys.retained)
@@ -271,11 +271,11 @@ class FeedsReader(PlannedReader):
 def plan(
     feed: Feed, offset: Any, rows: int, load: Load, now: float, *, empty: bool = False
 ) -> tuple[Any, Load]:
-    """What a batch reads of a feed that stands at ``offset`` in ``load``.
+    """Plan a batch's part of a feed that stands at ``offset`` in ``load``.
 
     Args:
         feed: one that can be read.
-        rows: as many as the batch may bring of it; 0: nothing waits.
+        rows: number of its rows that the batch may bring; 0: nothing waits.
         load: the feed's newest.
         now: seconds since 1970.
         empty: whether a load is to begin though nothing waits, as that of an empty table.

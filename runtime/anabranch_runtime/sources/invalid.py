@@ -22,8 +22,7 @@ from anabranch_runtime.errors import AnabranchRuntimeError
 
 #: Raises one of ``FAILURES`` for an array with a value that can't be converted.
 Convert = Callable[[pa.Array], pa.Array]
-#: The rows that are what the stream declares, and those that are not (:func:`invalid_rows`),
-#: None where there are none.
+#: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`); None: no invalid rows.
 Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 
@@ -88,9 +87,9 @@ def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
 def split(
     rows: pa.RecordBatch, bad: NDArray[np.bool_] | None, arrived: Callable[[pa.Array], pa.Array]
 ) -> Decoded:
-    """``rows`` without those that are ``bad``, which are returned beside them.
+    """``rows`` without ``bad`` ones, which are returned beside them.
 
-    ``arrived`` gives what arrived for an array of row numbers.
+    ``arrived`` gives the raw input for an array of row numbers.
     """
     if bad is None or not bad.any():
         return rows, None
@@ -99,7 +98,7 @@ def split(
 
 
 def unreadable(schema: pa.Schema, arrived: pa.Array) -> Decoded:
-    """No rows but invalid ones of which nothing fits."""
+    """Invalid rows only, without a readable column."""
     nothing = [pa.nulls(len(arrived), f.type) for f in schema]
     rows = pa.RecordBatch.from_arrays(nothing, schema=schema)
     return rows.slice(0, 0), invalid_rows(rows, arrived)

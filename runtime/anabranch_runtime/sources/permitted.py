@@ -29,7 +29,7 @@ def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str)
     """The resolved path of a stream's source, if it has one and may be read.
 
     Raises:
-        AccessError: it needs what is not allowed.
+        AccessError: it needs a path or option that is not allowed.
     """
     source = record.source
     options = dict(source.options)
@@ -44,10 +44,10 @@ def permitted_sink(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> SinkSpec:
-    """The sink with its path resolved, and its references replaced by what they refer to.
+    """The sink with its path resolved, and its references replaced by their values.
 
     Raises:
-        AccessError: it needs what is not allowed, or a variable is not set.
+        AccessError: it needs a path or option that is not allowed, or a variable is not set.
     """
     options = dict(sink.options)
     path = check_sink_access(sink.format, sink.path, options, policy, resolve)
@@ -59,7 +59,7 @@ def permitted_sink(
 
 
 def source_options(record: StreamRecord, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The options of a source with its references replaced by what they refer to.
+    """The options of a source with its references replaced by their values.
 
     Raises:
         AccessError: a variable is not set, or a reference stands where no secret belongs.
@@ -68,7 +68,7 @@ def source_options(record: StreamRecord, environ: Mapping[str, str] = os.environ
 
 
 def revealed(url: str) -> str:
-    """The address of a Redis server, with its reference replaced by what it refers to.
+    """The address of a Redis server, with its reference replaced by its value.
 
     Raises:
         AccessError: the variable is not set.

@@ -1,10 +1,10 @@
-"""Sources of which Spark keeps the offsets and nothing else.
+"""Sources whose offsets, and nothing else, go through Spark.
 
 Spark asks a source how far a batch goes, writes that down, and repeats the batch up to the same
-offsets if it fails: that is what makes input exact. The rows need not go through Spark as well.
-From the offsets before and after a batch the driver works out its pieces (``batch_input``), and
-each task reads its share of them (``blocks.read_pieces``): no second Python process per task, no
-copies through the JVM.
+offsets if it fails: that is what makes input exact. The rows need not go through Spark as well. The
+driver derives a batch's pieces from the offsets before and after it (``batch_input``), and each
+task reads its share of them (``blocks.read_pieces``): no second Python process per task, no copies
+through the JVM.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class PlannedReader(DataSourceStreamReader):
         return self.feeds
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        """The input between two offsets of what is no feed, in as many shares as there are tasks.
+        """The input between two offsets outside the feeds, in as many shares as there are tasks.
 
-        The same at every call, but that a stream which has been removed meanwhile has no
-        pieces: no query uses it any more.
+        The same at every call, except that a stream which has been removed meanwhile has no pieces:
+        no query uses it any more.
 
         Raises:
-            SourceError: something of it is not there any more.
+            SourceError: some of it is not there any more.
         """
         return [[] for _ in range(self._tasks)]
 
@@ -65,7 +65,7 @@ class PlannedReader(DataSourceStreamReader):
         yield from ()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to forget: what is read stays where it is."""
+        """Nothing to forget: read input stays where it is."""
 
     def stop(self) -> None:
         """Nothing to close."""

@@ -31,14 +31,14 @@ class RateLimiter:
     seconds: float = 0.0
     #: How the input stood when it was done.
     standing: dict[str, StreamIntake] = field(default_factory=dict)
-    #: Of each stream that it brought rows of, how old the oldest of them was by then, in seconds.
+    #: Age in seconds of the oldest row, per stream of the last batch, when that was done.
     ages: tuple[float, ...] = ()
     _pressure: BackPressure = field(default_factory=BackPressure)
     #: Unix time at which the last batch was done; one that was planned before is not timed.
     _done: float = field(default_factory=time.time)
 
     def open(self) -> None:
-        """Before the first batch: go by the limit that an earlier run found, if there is one."""
+        """Before the first batch: take over the limit that an earlier run found, if any."""
         if self._holds:
             known = self.control.limit()
             if known is not None:
@@ -55,7 +55,7 @@ class RateLimiter:
         return self.target is not None or self.frugal
 
     def done(self, rows: int, seconds: float, full: float, allowed: float | None = None) -> None:
-        """A batch of ``rows`` rows is committed, of which the driver's part took ``seconds``.
+        """A batch of ``rows`` rows is committed, ``seconds`` of its time spent in the driver.
 
         Args:
             full: the part of its share of memory that its fullest task took; 0: no limit.
@@ -67,7 +67,7 @@ class RateLimiter:
         if intake.planned > self._done:
             # From its planning: what Spark does around the driver's part takes time as well.
             seconds = max(now - intake.planned, seconds)
-            # What waited longest when it was planned is what it begins with.
+            # The batch begins with the rows that had waited longest at its planning.
             waited = [s.seconds for s in intake.streams.values() if s.waiting]
             self.ages = tuple(age + now - intake.planned for age in waited)
         self._done, self.seconds, self.standing = now, seconds, intake.streams

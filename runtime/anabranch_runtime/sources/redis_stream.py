@@ -62,7 +62,7 @@ _ALL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far one Redis Stream has been read: see the module."""
+    """Read position in one Redis Stream: see the module."""
 
     last: str = _NOTHING
     ordinal: int = 0
@@ -89,9 +89,9 @@ class Look:
 
 
 def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> Position:
-    """The position to go on from; it passes over entries that are gone where ``on_loss`` allows.
+    """The position to go on from; it skips lost entries where ``on_loss`` allows.
 
-    ``position`` None: the key was never read, and what is there is the beginning.
+    ``position`` None: the key was never read, and its present first entry is the beginning.
 
     Raises:
         SourceError: entries were removed unread, or the key is not the one that was read.
@@ -267,7 +267,7 @@ class RedisFeed:
                 cuts = []
         held = sum(c[1] for c in cuts)
         if held != count:
-            # The task that reads it finds out what is wrong.
+            # The task that reads it finds the error.
             return [self._piece(key, before, upto, count, sum(c[2] for c in cuts))]
         found = []
         size = sum(c[2] for c in cuts) / parts if held > WHOLE or self._is_arrow else _ALL
@@ -400,7 +400,7 @@ def _script(url: str, source: str, seconds: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _server(url: str, seconds: float) -> redis.Redis:
-    # The address may refer to a secret, which stays in the environment of whoever reads.
+    # The address may refer to a secret, which stays in the reading process's environment.
     return redis.Redis.from_url(
         revealed(url), socket_timeout=seconds, socket_connect_timeout=LOOKING
     )

@@ -49,10 +49,10 @@ def cache_directory(cache: str) -> Path:
 
 
 def as_here(context: BatchContext, piece: Piece) -> Piece:
-    """``piece`` as this host has it: what lies below the driver's state directory is fetched.
+    """``piece`` with this host's paths: files below the driver's state directory are fetched.
 
     Raises:
-        SourceError: ``missing-file``: nobody has it.
+        SourceError: ``missing-file``: the object store has no such file.
     """
     if piece.kind not in ("recording", "landed"):
         return piece
@@ -158,8 +158,8 @@ def run_apart(
 
 
 def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) -> None:
-    """Where the host has other partitions than in the batch before: fetch what is missing of them,
-    this task its share of it.
+    """Where the host has other partitions than in the batch before: fetch this task's share of
+    their missing packs.
     """
     global _known
     live = live_segments(context, None if fleet.alone else fleet.own)

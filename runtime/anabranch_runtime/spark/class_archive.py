@@ -15,7 +15,7 @@ from pathlib import Path
 
 #: The folder of archives; by default below the user's cache directory.
 FOLDER_VARIABLE = "ANABRANCH_CLASS_ARCHIVE"
-#: The JVM's output about archives goes to standard output, and nobody can act on it.
+#: The JVM's messages about archives go to standard output, and have no remedy.
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 

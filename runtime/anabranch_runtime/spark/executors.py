@@ -41,16 +41,15 @@ class Executor:
 
 @dataclass(slots=True)
 class Executors:
-    """Those of a session; the ones that are there at the first look are warmed up elsewhere."""
+    """Executors of a session; executors present at the first look are warmed up elsewhere."""
 
     session: SparkSession
     _warm: set[str] | None = None
-    #: Those that have been asked to start their Python.
+    #: Executors that are starting their Python.
     _starting: dict[str, threading.Thread] = field(default_factory=dict)
 
     def slots(self) -> tuple[RDD[int], int]:
-        """A partition for each task of a batch, and how many these are; waits until there is an
-        executor.
+        """A partition for each task of a batch, and their number; waits until there is an executor.
 
         Raises:
             PipelineError: ``no-executors``.
@@ -77,7 +76,7 @@ class Executors:
             try:
                 at(self.session, [one.place] * one.slots).mapPartitions(_ready).collect()
             except (Py4JError, ConnectionError) as error:
-                # The first batch there says what is really wrong with it.
+                # The first batch there reports its actual error.
                 _LOG.warning("executor not warmed up", executor=one.id, error=str(error)[:500])
             warm.add(one.id)
 
@@ -87,13 +86,13 @@ class Executors:
 
 
 def present(session: SparkSession) -> frozenset[str]:
-    """The ids of those that can be given tasks."""
+    """Ids of the executors that can run tasks."""
     found = session.sparkContext._jsc.sc().getExecutorIds().mkString(",")
     return frozenset(str(found).split(",")) - {""}
 
 
 def executors(session: SparkSession) -> list[Executor]:
-    """Those that Spark knows, without the driver."""
+    """Spark's executors, without the driver."""
     listed = session.sparkContext._jsc.sc().statusStore().executorList(True)
     found = []
     for number in range(listed.size()):

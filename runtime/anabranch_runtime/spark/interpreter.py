@@ -1,7 +1,7 @@
 """The interpreter of Spark's Python processes on this host.
 
-Spark puts its own zip of ``pyspark`` first on their path, and modules in a zip are compiled anew by
-every process that imports them: a second of processor time for each start of a source, where the
+Spark puts its own zip of ``pyspark`` first on their path, and modules in a zip are compiled again
+by every process that imports them: a second of processor time for each start of a source, where the
 installed package takes a third of that. So they are started by a script that leaves the zips out.
 
 Processes that plan sources are Spark's own, which leave a traceback for every connection that Spark
@@ -51,7 +51,7 @@ def worker_interpreter() -> str:
             draft.chmod(0o755)
             draft.replace(script)
     except OSError:
-        # Nobody may write there: Spark's processes start a little slower.
+        # Not writable: Spark's processes start a little slower.
         return sys.executable
     # Nothing can be run from a file system that is mounted so.
     return str(script) if os.access(script, os.X_OK) else sys.executable

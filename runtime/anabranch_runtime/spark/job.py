@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
 
 
-#: What Python says where it has a module of ours, and not what is wanted of it.
+#: Python's messages about a module of ours without the wanted name.
 _OTHER = re.compile(
     r"No module named 'anabranch_\w+\.[\w.]+'"
     r"|Can't get attribute '\w+' on <module 'anabranch_[\w.]+'"
@@ -49,7 +49,7 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
-    """What the Python of an executor lacks, where ``error`` of Spark says so."""
+    """Error about the missing part of an executor's Python, where Spark's ``error`` reports one."""
     text = str(error)
     if (other := _OTHER.search(text)) is not None:
         return PipelineError(

@@ -1,10 +1,10 @@
 """A merge on a cluster: done by the host that has the partition, else by any.
 
 A worker process of the owner does it beside the tasks that it runs, in one thread at low priority.
-So no slot is taken from a batch, the parts are there already, and what is made lies where it will
-be probed. The driver calls the server that takes in the process's letters. Where that has gone, or
-is lost on the way, a job of one task does the merge on any executor, under another name: of two
-packs at most one is committed.
+So no slot is taken from a batch, the parts are there already, and the merged segment is on the host
+that probes it. The driver calls the process's server of messages. Where that has gone, or is lost
+on the way, a job of one task does the merge on any executor, under another name: of two packs at
+most one is committed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNDER_WAY, _LATELY = threading.Lock(), threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A merge as it is asked for: what it goes by is known to whoever ran the last batch.
+    """Request for a merge, without the parts known to every host of the last batch.
 
     Attributes:
         pack: the one to write.
@@ -89,11 +89,11 @@ def lately() -> bool:
 
 
 def ask(location: str, token: str, work: Compaction) -> Merged:
-    """Have ``work`` done by who takes orders at ``location``.
+    """Have ``work`` done by the process at ``location``.
 
     Raises:
         StateError: a part is damaged, or no longer there.
-        pa.ArrowException, OSError: nobody is there, or the merge was lost.
+        pa.ArrowException, OSError: no process is there, or the merge was lost.
     """
     layout, parts = work.layout, work.merge.segments
     order = Order(

@@ -1,8 +1,8 @@
 """The daemons of Python processes in which Spark plans sources, without tracebacks of no error.
 
-Spark's JVM closes the connections of workers that have been idle for a minute, which are those of
-each start. Spark names no module for these daemons, so the interpreter's script puts this one in
-the place of ``pyspark.daemon`` (``spark.interpreter``).
+Spark's JVM closes the connections of workers that have been idle for a minute, as each start's are.
+Spark names no module for these daemons, so the interpreter's script puts this one in the place of
+``pyspark.daemon`` (``spark.interpreter``).
 """
 
 from __future__ import annotations

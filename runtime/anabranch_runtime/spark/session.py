@@ -86,7 +86,7 @@ def starting(master: str, given: Mapping[str, str] | None = None) -> Future[Spar
     def start() -> None:
         try:
             found.set_result(spark_session(master, given))
-        except BaseException as error:  # noqa: BLE001 - whoever reads the result raises it
+        except BaseException as error:  # noqa: BLE001 - raised at the reading of the result
             found.set_exception(error)
 
     threading.Thread(target=start, name="spark-session", daemon=True).start()
@@ -96,8 +96,8 @@ def starting(master: str, given: Mapping[str, str] | None = None) -> Future[Spar
 def spark_session(master: str, given: Mapping[str, str] | None = None) -> SparkSession:
     """A session configured for small, frequent batches.
 
-    Workers run under this process's interpreter, whatever ``python3`` the search path has; those of
-    a cluster under the one that ``spark.pyspark.python`` names, if it is given.
+    Workers run under this process's interpreter, whatever ``python3`` the search path has; a
+    cluster's workers under ``spark.pyspark.python``, if it is given.
 
     Args:
         master: Spark's master URL.
@@ -134,7 +134,7 @@ def settings_of(master: str, given: Mapping[str, str]) -> tuple[str, dict[str, s
 
 
 def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of ``given`` settings that are not about a cluster: libraries, file systems, SQL.
+    """``given`` settings that are not about a cluster: libraries, file systems, SQL.
 
     >>> of_any_session({"spark.jars.packages": "a:b:1", "spark.executor.memory": "4g"})
     {'spark.jars.packages': 'a:b:1'}
@@ -145,8 +145,8 @@ def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def drivers_python(session: SparkSession) -> Iterator[None]:
-    """What is handed to Spark meanwhile runs beside the driver, under its interpreter: that of a
-    cluster's workers may be known by another path there, or lie in an archive.
+    """Run Spark's Python beside the driver, under its interpreter, in this block: the interpreter
+    of a cluster's workers may have another path there, or lie in an archive.
     """
     context = session.sparkContext
     theirs = context.pythonExec

@@ -141,12 +141,12 @@ class Watchdog:
 
 @dataclass(slots=True)
 class _Watched:
-    """A job, and what was seen of it and when.
+    """A job and its last signs of life.
 
     Attributes:
-        begun: whether a task has given a sign. ``enough``: when there were slots for it, or had
-            begun. ``lacking``: whether that is too long ago.
-        cancelled: when it was.
+        begun: whether a task has given a sign. ``enough``: last time with enough slots, or of its
+            beginning. ``lacking``: whether that is too long ago.
+        cancelled: time of its cancellation.
     """
 
     batch: int
@@ -164,7 +164,7 @@ class _Watched:
 
 
 def signs(directory: Path) -> tuple[tuple[str, int], ...]:
-    """What tasks have left in ``directory``, and when."""
+    """Files of tasks in ``directory``, with their times."""
     found = []
     try:
         with os.scandir(directory) as entries:

@@ -1,1 +1,1 @@
-"""The committed state of a pipeline, and what its recovery goes by."""
+"""The committed state of a pipeline, and the records its recovery reads."""

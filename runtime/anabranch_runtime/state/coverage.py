@@ -1,14 +1,13 @@
-"""Which stored generations answer a probe: tiles, gaps, visibility. Pure functions.
+"""Coverage of probes by stored generations: tiles, gaps, visibility. Pure functions.
 
-A store's *intervals* are the batches whose rows it holds completely (less what has been expired).
-A probe of a relation over batches ``[low, now]`` is tiled: every batch is answered by exactly one
-store, the preferred one where it has the batch, else an older generation. Batches of an MIR that
-no container covers are *gaps*: there the MIR's parts are probed one by one and only combinations
-whose last-arriving member lies in a gap are kept (``semantics.md``, coverage rule).
+A store's *intervals* are the batches whose rows it holds completely (less expired rows). A probe of
+a relation over batches ``[low, now]`` is tiled: every batch is answered by exactly one store, the
+preferred one where it has the batch, else an older generation. Batches of an MIR that no container
+covers are *gaps*: there the MIR's parts are probed one by one and only combinations whose
+last-arriving member lies in a gap are kept (``semantics.md``, coverage rule).
 
-Batches stand for epochs here: an interval begins and ends at epoch boundaries, and every batch
-belongs to one epoch, so "belongs to an epoch" and "last member arrived in one of its batches" say
-the same.
+Batches stand for epochs here: intervals begin and end at epoch boundaries and every batch belongs
+to one epoch, so "belongs to an epoch" means "last member arrived in one of its batches".
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
 def tile(
     wanted: Iterable[Interval], stores: Sequence[tuple[str, Sequence[Interval]]]
 ) -> tuple[list[Tile], list[Interval]]:
-    """Cover ``wanted`` by ``stores``, best first; returns the tiles and what stays uncovered.
+    """Cover ``wanted`` by ``stores``, best first; returns the tiles and the uncovered intervals.
 
     >>> tile([(0, 9)], [("new", [(6, 9)]), ("old", [(2, 7)])])
     ([Tile(store='new', interval=(6, 9)), Tile(store='old', interval=(2, 5))], [(0, 1)])
@@ -91,10 +90,10 @@ def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How one probe rule is answered in this batch.
+    """Stored generations for one probe rule in this batch.
 
     Attributes:
-        tiles: which stores answer for which batches (the current batch included).
+        tiles: stores with their batches (the current batch included).
         gaps: for an MIR, batches that no container covers; none for a base relation.
         fill: per fill step of the rule, the tiles of its base probe (clipped to the last gap).
     """

@@ -1,16 +1,16 @@
-"""Where rows of hot values are: in the home partition of their hash, or where they were dealt to.
+"""Partitions of rows with hot values: their hash's home, or several that they are spread over.
 
 A row of a store belongs to the *home* partition of its partition attribute's hash. While a value is
-hot (``StoreSpec.hot``) its new rows are *dealt* to several partitions, one on each of several
-hosts: each row to one of them, by when it arrived. A store remembers each value that has ever been
-dealt and of which rows may still be there, with all partitions that have been given any.
+hot (``StoreSpec.hot``) its new rows are *spread* over several partitions, one on each of several
+hosts; a row's arrival time picks its partition. A store keeps one entry per value with spread rows,
+listing every partition that may hold them.
 
-*Invariant.* A row is in one partition: its home, or one that :attr:`Dealt.partitions` has of its
-hash. So a probe that asks the home and these (:meth:`DealtRows.by_partition`) asks wherever a row
-with its key may be, and finds none twice. It holds because rows are written by the same entries
-(:meth:`DealtRows.written`), an entry only ever gains partitions, and it goes when the last segment
-has gone that may have a row dealt by it (:func:`forget_cold`). Rows never move, so nothing else
-touches it: a merge is of segments of one partition.
+*Invariant.* A row is in one partition: its home, or one in :attr:`Dealt.partitions` of its hash. A
+probe of the home and these partitions (:meth:`DealtRows.by_partition`) therefore reaches every row
+with its key, each once. It holds because rows are written by the same entries
+(:meth:`DealtRows.written`), an entry only ever gains partitions, and it goes with the last segment
+that may hold a row it spread (:func:`forget_cold`). Rows never move: a merge is of segments of one
+partition.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from anabranch_runtime.storage.segment import Segment
 
 
 class Dealt(Row, frozen=True):
-    """A value of which rows have been dealt.
+    """A value with rows spread over partitions besides its home.
 
     Attributes:
-        hash: of the value.
-        partitions: that may have rows of it besides its home; sorted.
-        now: those that new rows are dealt to; empty: they go home.
-        first, last: the first and the last batch whose rows may have been dealt. While new ones
-            are, ``last`` is the batch before the present rules.
+        hash: hash of the value.
+        partitions: partitions besides the home that may hold rows of the value; sorted.
+        now: partitions that new rows are spread over; empty: new rows go home.
+        first, last: first and last batch whose rows may have been spread. While new rows are
+            spread, ``last`` is the batch before the present rules.
     """
 
     hash: int
@@ -47,13 +47,13 @@ class Dealt(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DealtRows:
-    """The dealt values of a store, for many rows and probes at once.
+    """The spread values of a store, for many rows and probes at once.
 
     Attributes:
-        hashes: ascending. ``partitions``: number of the value x partition: whether it may have
-            rows of the value, homes included.
-        targets: number of the value x some partitions: those that new rows are dealt to, as many
-            as ``counts`` says of each.
+        hashes: hashes of the values, ascending.
+        partitions: value number x partition: whether it may hold rows of the value, homes included.
+        targets: value number x target partitions of new rows, padded.
+        counts: value number: valid entries in its row of ``targets``.
     """
 
     hashes: U64
@@ -62,13 +62,15 @@ class DealtRows:
     counts: Ints
 
     def numbers(self, hashes: U64) -> Ints:
-        """The number of each hash's value; -1 where it has not been dealt."""
+        """The number of each hash's value; -1 for a value without spread rows."""
         at = np.searchsorted(self.hashes, hashes)
         at[at == len(self.hashes)] = 0
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Per partition, which of ``hashes`` it may have rows of; ``homes``: their partitions."""
+        """Per partition, mask of ``hashes`` with possible rows there; ``homes``: their home
+        partitions.
+        """
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -77,8 +79,9 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Per host, which of ``hashes`` have been dealt and may be there; ``owners``: the host of
-        each partition.
+        """Per host, mask of ``hashes`` with possible spread rows there.
+
+        ``owners``: host of each partition.
         """
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
@@ -89,12 +92,12 @@ class DealtRows:
         return found
 
     def written(self, hashes: U64, homes: Ints, arrived: Callable[[], Ints]) -> Ints:
-        """The partition that each new row is written to.
+        """The partition of each new row.
 
-        It follows from the row, so that who sends it and who writes it say the same.
+        A function of the row alone, so that sender and writer agree.
 
         Args:
-            homes: their partitions, were none dealt. ``arrived``: when each has arrived.
+            homes: home partition of each row. ``arrived``: arrival of each row.
         """
         numbers = self.numbers(hashes)
         hit = np.flatnonzero((numbers >= 0) & (self.counts[numbers] > 0))
@@ -109,7 +112,7 @@ class DealtRows:
 
 @lru_cache(maxsize=1024)
 def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
-    """``entries`` of a store with so many ``partitions``, for many rows at once."""
+    """``entries`` of a store with ``partitions`` partitions, as arrays."""
     known = sorted(entries)
     hashes = np.array([one.hash for one in known], np.uint64)
     may = np.zeros((len(known), partitions), np.bool_)
@@ -122,8 +125,9 @@ def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
 
 
 def forget_cold(entries: tuple[Dealt, ...], segments: Iterable[Segment]) -> tuple[Dealt, ...]:
-    """``entries`` less those of values that are no longer dealt, and of which no segment can have
-    dealt rows: ``segments`` are all that are kept of the store.
+    """``entries`` without cold values (no new rows spread) that have no spread rows left.
+
+    ``segments``: all segments that the store keeps.
     """
     cold = [one for one in entries if not one.now]
     if not cold:

@@ -1,8 +1,8 @@
-"""What withheld probes are still owed, where that is made good later (``semantics.md``, "Rations").
+"""Results owed to rationed queries until a catch-up delivers them (``semantics.md``, "Rations").
 
-Tuples that a goal was not given are stored like all others, so its results can be had later: the
-tuples of the batch probe what had arrived by then. A query that asks for its past is owed it in the
-same way: it was given nothing of the batches before its activation.
+Tuples withheld from a goal are stored like all others, so its results can be computed later: the
+tuples of the batch probe the rows that had arrived by then. A query that requests its past is owed
+it in the same way, for the batches before its activation.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class Starts:
 
     @property
     def rows(self) -> int:
-        """How many rows there are to look at."""
+        """Number of stored rows."""
         return sum(s.rows for s in self.sources)
 
 
 @dataclass(frozen=True, slots=True)
 class OwedBatches:
-    """Batches with the same rations, one after the other, that are owed.
+    """Consecutive batches with the same rations and results still owed.
 
     Attributes:
-        first, last: their numbers, both included.
+        first, last: batch numbers, both included.
         goals: sorted. All goals of a query that were rationed, or none.
-        watermarks: as the first of them began: what was needed then stays stored.
-        reached: stream -> the greatest event time that had arrived by the end of the last of them.
-        starts: what is left of their rows; None: nothing has been paid yet.
-        past: whether they are the batches before the activation of the queries, with which nothing
-            was withheld.
+        watermarks: at the start of the first batch: rows needed then stay stored.
+        reached: stream -> the greatest event time that had arrived by the end of the last batch.
+        starts: remaining rows to catch up from; None: no catch-up has begun.
+        past: whether these are the batches before the activation of the queries, when nothing was
+            withheld.
     """
 
     first: int
@@ -72,18 +72,18 @@ class OwedBatches:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Those that something is owed to."""
+        """Queries with results owed."""
         return frozenset(goal.query for goal in self.goals)
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """One batch's part of what is owed: all of it is of the batches ``first`` to ``last``.
+    """One batch's catch-up, all of it of the batches ``first`` to ``last``.
 
     Attributes:
         ends: whether nothing of these batches is owed afterwards.
-        watermarks: as the first of them began.
-        past: whether they are what the queries ask of before their activation.
+        watermarks: at the start of the first of them.
+        past: whether these are batches before the activation of the queries.
     """
 
     first: int
@@ -96,18 +96,18 @@ class CatchUp:
 
     @property
     def rows(self) -> int:
-        """Rows that it looks at."""
+        """Stored rows to start from."""
         return sum(s.rows for s in self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """All that is owed.
+    """All results owed.
 
     Attributes:
         batches: the part that is paid next, then the others, oldest first. Parts of the same
             batches have different queries.
-        rows: how many the next catch-up looks at; 0: there has been none.
+        rows: size of the next catch-up in rows; 0: there has been none.
     """
 
     batches: tuple[OwedBatches, ...] = ()
@@ -115,19 +115,19 @@ class Debt:
 
     @property
     def sources(self) -> Iterator[Source]:
-        """What is left of stored rows that payments have begun with."""
+        """Remaining stored rows of catch-ups that have begun."""
         for one in self.batches:
             for start in one.starts or ():
                 yield from start.sources
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """What is owed since it was withheld."""
+        """Batches owed because of rations, without those before an activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The batches of which something was withheld that is owed."""
+        """Numbers of batches with withheld results still owed."""
         return frozenset(n for one in self.withheld for n in range(one.first, one.last + 1))
 
     @property

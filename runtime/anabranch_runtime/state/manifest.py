@@ -1,9 +1,9 @@
 """The state manifest: everything durable about a pipeline, committed once per batch.
 
-A manifest is a complete snapshot: which batch comes next, which epoch each batch belonged to,
-which segments are live, what each store covers, what each query may see, how far event time has
-come. Committing a batch is one atomic rename of ``manifest/<batch>.json``; a batch that the newest
-manifest already contains is never applied again; files that it does not name are garbage.
+A manifest is a complete snapshot: number of the next batch, epoch of each batch, live segments,
+intervals of stores, visibility of queries, event times. Committing a batch is one atomic rename of
+``manifest/<batch>.json``; a batch that the newest manifest already contains is never applied again;
+files that it does not name are garbage.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class StoreState:
     """One store generation.
 
     Attributes:
-        spec: by which it was written.
+        spec: specification that it was written with.
         streams: the members' streams.
-        filter: for a base store, the texts of the conjuncts that its rows satisfy.
+        filter: for a base store, texts of the conjuncts that its rows satisfy.
         intervals: closed (first, last) batch intervals that it covers.
         open_since: first batch of the interval that is still growing, or None.
         segments: live segments.
         expired_below: per member, one more than the greatest event time dropped so far
-            (microseconds); None where nothing was.
-        backfill: for an MIR store whose past is being computed, how far that has come.
-        dealt: values of which rows may be elsewhere than in their home partitions.
+            (microseconds); None: nothing dropped.
+        backfill: running backfill of an MIR store.
+        dealt: values with rows outside their home partitions.
     """
 
     spec: StoreSpec
@@ -84,7 +84,7 @@ class StoreState:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its live segments, and of what a backfill has computed."""
+        """Bytes of its live segments, and of its backfill's."""
         pending = () if self.backfill is None else self.backfill.segments
         return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
@@ -97,27 +97,26 @@ class StoreState:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """One stream: its definition and how far it has come.
+    """One stream: its definition and progress.
 
     Attributes:
-        spec: None: the stream is read although no ruleset names it yet; its tuples are counted and
-            passed over.
+        spec: None: no ruleset names the stream yet; its tuples are counted and skipped.
         max_tau: greatest event time of the loads that have ended (``sources.loads``), in
-            microseconds: late tuples included, those that were ahead not.
-        open_tau: the same of the load of which more is to be read.
+            microseconds: with late tuples, without future ones.
+        open_tau: the same of the load that is still being read.
         min_tau: least event time of the tuples that were not late.
-        history: (batch, greatest event time before it) at epoch starts, newest last, as far as
-            what stores cover is asked for (``epochs.forgetting``): of several with one maximum the
-            newest.
+        history: (batch, greatest event time before it) at epoch starts, newest last, back to the
+            oldest coverage in use (``epochs.forgetting``): of several with one maximum the newest.
         active_at: the clock's reading (``State.clock``) of the last batch that brought a tuple.
-        floor: what the watermark has been raised to while the stream was idle.
+        floor: least watermark, raised while the stream was idle.
         latest_since: the first of the batches, without a gap up to now, in which queries read the
-            stream and it kept the latest per key as it does now; None: it doesn't, or nobody does.
-        ahead: tuples whose event times were too far ahead (``event_time.newest_allowed``).
+            stream and it kept the latest per key as it does now; None: it doesn't, or no query
+            reads it.
+        ahead: number of future tuples (``event_time.newest_allowed``).
         began: the first batch that brought a tuple; None: none has, or it is not known.
-        admitted: (batch, tuples before it that were neither late nor ahead nor invalid) at epoch
-            starts, newest last, as far as it is asked for, like ``history``.
-        versions: of a table of which something was read.
+        admitted: (batch, tuples before it that were neither late nor in the future nor invalid) at
+            epoch starts, newest last, as far back as ``history``.
+        versions: versions of a table; None before its first row.
     """
 
     spec: Stream | None = None
@@ -146,8 +145,8 @@ class StreamState:
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
-        """Greatest event time of whole loads less the lateness, or what idleness has raised it
-        to; None where nothing is ever late.
+        """Greatest event time of whole loads less the lateness, or the floor raised by idleness;
+        None where nothing is ever late.
         """
         if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
@@ -162,7 +161,7 @@ class StreamState:
         return self.newest if batch > 0 else None
 
     def admitted_before(self, batch: int) -> int:
-        """How many tuples that were neither late nor ahead nor invalid came before ``batch``, which
+        """Number of tuples neither late nor in the future nor invalid before ``batch``, which
         begins an epoch.
         """
         if batch == 0:
@@ -178,33 +177,31 @@ class State:
     """A committed state; never changed in place.
 
     Attributes:
-        ruleset_epoch, revision: the ruleset that it goes by (:attr:`ruleset`).
-        edges: counts since batches go by that ruleset, in the current epoch.
-        reads: store -> index -> lookups in the current epoch; ``reads_before``:
-            in earlier ones.
-        meters: what each stream did in the current epoch. ``ran``: when (seconds since 1970) its
-            first batch began and its last one was folded in; None before the first.
+        ruleset_epoch, revision: parts of :attr:`ruleset`, the id of the running ruleset.
+        edges: counts of the current epoch since the running ruleset took over.
+        reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
+        meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
+            which its first batch began and its last one was folded in; None before the first.
         sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
             (:mod:`anabranch_runtime.state.measures`).
         values: relation -> key attribute -> its frequent values
             (:mod:`anabranch_runtime.state.values`).
-        steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from those of the
-            current epoch before its ruleset was revised.
+        steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from the edges of
+            the current epoch before its ruleset was revised.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
             known (no Spark).
         clock: the last batch's reading (``event_time.idleness``).
-        feeds: id of a feed -> where it is held and what of it was not read, of feeds that have had
-            either.
-        written: bytes of all segments that batches have ever written, and that merges have
-            (backfills left out).
+        feeds: feed id -> its hold and its unread input; only feeds with either.
+        written: bytes of all segments ever written by batches, and by merges (without backfills).
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all).
-        debt: which of what was withheld is still to be made good.
-        placement: which host has which partition, where hosts share nothing but the object store;
-            ``hosts``: those that took part in the last batch, with so many ``tasks``.
-        load: number of partitions (as text) -> CPU seconds of probes by partition, of earlier
-            epochs less and less (``placement.moves``). ``demand``: host -> that number -> bytes by
-            partition of tuples that arrived there and are wanted in it, likewise.
+        debt: withheld results that a catch-up still owes.
+        placement: partition -> host, where hosts share nothing but the object store; ``hosts``:
+            hosts of the last batch; ``tasks``: number of tasks of each.
+        load: number of partitions (as text) -> CPU seconds of probes by partition, decayed over
+            epochs (``placement.moves``). ``demand``: host -> number of partitions -> bytes by
+            partition of tuples that arrived on the host and are needed in the partition, decayed
+            too.
     """
 
     next_batch: int = 0
@@ -241,12 +238,12 @@ class State:
 
     @property
     def ruleset(self) -> RulesetId:
-        """The id of the ruleset that it goes by; before the first, of epoch -1."""
+        """The id of the running ruleset; before the first, of epoch -1."""
         return RulesetId(self.ruleset_epoch, self.revision)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all live segments, and of what backfills have computed."""
+        """Bytes of all live segments, and of the backfills'."""
         return sum(store.bytes for store in self.stores.values())
 
     @property
@@ -303,7 +300,7 @@ class Manifests:
         self._durable = durable(root)
         self._directory = root / "manifest"
         self._directory.mkdir(parents=True, exist_ok=True)
-        #: Packs named by each manifest that is kept and could be read, and the ruleset it goes by.
+        #: Per readable manifest that is kept: packs it names, and the id of its ruleset.
         self._named: dict[Path, frozenset[str]] = {}
         self._rulesets: dict[Path, RulesetId] = {}
         self._dropped: frozenset[str] = frozenset()
@@ -315,7 +312,7 @@ class Manifests:
         return read_manifest(names[-1]) if names else State()
 
     def kept(self) -> list[tuple[Path, State | StateError]]:
-        """Every manifest that is there, newest first: its state, or what is wrong with it.
+        """Every manifest in the folder, newest first: its state, or the error in reading it.
 
         Raises:
             StateError: ``unknown-version``: another release has been at work here.
@@ -340,7 +337,7 @@ class Manifests:
 
     @property
     def rulesets(self) -> frozenset[RulesetId]:
-        """The rulesets that they go by."""
+        """The rulesets of the manifests that are kept."""
         return frozenset(self._rulesets.values())
 
     def dropped(self) -> frozenset[str]:
@@ -355,7 +352,7 @@ class Manifests:
         self._durable.write(path, KIND, self._speller.spell(state))
         self._note(path, state)
         names = self._names()
-        # What comes after it has been rejected at the start: the state was rolled back.
+        # Later manifests were rejected at the start: the state was rolled back.
         rejected, spent = [n for n in names if n > path], names[: -KEPT - 1]
         self._durable.remove(rejected)
         self._durable.discard(f"{self._directory.name}/{n.name}" for n in spent)
@@ -365,10 +362,10 @@ class Manifests:
         self._dropped |= before
 
     def checksum(self, batch: int) -> int:
-        """The checksum of the manifest that the batch goes on from.
+        """The checksum of the manifest that the batch starts from.
 
         Raises:
-            StateError: ``missing-manifest``: somebody has taken it away.
+            StateError: ``missing-manifest``: it was removed.
         """
         try:
             return checksum(manifest_path(self._directory.parent, batch))
@@ -384,7 +381,7 @@ class Manifests:
 
 
 def manifest_path(root: Path, batch: int) -> Path:
-    """Where the manifest is that batch ``batch`` goes on from."""
+    """Path of the manifest that batch ``batch`` starts from."""
     return root / "manifest" / f"{batch:012d}.json"
 
 
@@ -402,7 +399,7 @@ class _Committed:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What has been read of a store: the text of its segments, and of each what it means."""
+    """A store's segments as read: their text, and the parsed segment per part of it."""
 
     text: bytes
     known: dict[bytes, Segment]
@@ -410,14 +407,14 @@ class _Read:
 
     @staticmethod
     def of(text: bytes, last: _Read | None) -> _Read:
-        """The segments of ``text``; those that ``last`` knows are not read again."""
+        """Parse the segments of ``text``, reusing the parts that ``last`` has."""
         known = last.known if last is not None else {}
         parts = [bytes(part) for part in codec.loads(text, tuple[codec.Raw, ...])]
         found = {part: known.get(part) or codec.loads(part, Segment) for part in parts}
         return _Read(text, found, tuple(found[part] for part in parts))
 
 
-#: Store -> what this process has read of it last: most of the next manifest is the same.
+#: Store -> its segments in the last read manifest: most of the next manifest is the same.
 _LAST: dict[str, _Read] = {}
 
 

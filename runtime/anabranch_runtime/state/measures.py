@@ -1,7 +1,7 @@
 """Measurements of streams and keys between batches: small values that merge.
 
-Every one is a function of the multiset of tuples that it describes, whatever tasks and batches they
-came in, so parts merge in any order (``docs/statistics.md``):
+Every one is a function of the multiset of its tuples, for any split into tasks and batches, so
+parts merge in any order (``docs/statistics.md``):
 
 * a **sketch** of a key is its ``SIZE`` least distinct hashes; sketches of parts merge into that of
   the whole (:func:`anabranch_runtime.index.hash_index.merge_sketches`);
@@ -71,11 +71,11 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Bounds by which a task reports only what is new to a sketch.
+    """Bounds of one sketch, so that a task reports only hashes new to it.
 
     Attributes:
-        limit: hashes at or above can't enter the sketch; None: all may.
-        known: hashes that it has, packed; empty where few of a batch's lie below ``limit``.
+        limit: least hash that can't enter the sketch; None: all may.
+        known: hashes in the sketch, packed; empty where few of a batch's lie below ``limit``.
     """
 
     limit: int | None = None
@@ -99,11 +99,10 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds by which the tasks of a batch report only what is new to what has been measured.
+    """Bounds of all sketches and samples, so that the tasks of a batch report only news.
 
     Attributes:
-        keys: relation, or ``STORE`` and a store -> key -> its sketch's bound; absent: nothing
-            is known.
+        keys: relation, or ``STORE`` and a store -> key -> bound of its sketch; absent: no sketch.
         ranks: stream -> rank at or above which a tuple can't enter the sample.
         newest: stream -> greatest event time of earlier batches.
         values: relation -> attribute -> its frequent values (``state.values``); absent: none.
@@ -130,7 +129,7 @@ def unpack(text: str) -> U64:
 
 
 def merge_packed(parts: Iterable[str]) -> str:
-    """The sketch of the union of what packed sketches describe."""
+    """The packed sketch of the union of packed sketches."""
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
@@ -162,7 +161,7 @@ def delay_class(micros: int) -> int:
 
 
 def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
-    """How many of some positive delays (microseconds) fall into each class, from class 0 on."""
+    """Number of positive delays (microseconds) per class, from class 0 on."""
     if len(behind) == 0:
         return ()
     # A float64 may round a delay of centuries up into the next class; nothing hangs on that.

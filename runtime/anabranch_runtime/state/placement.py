@@ -1,16 +1,16 @@
-"""Which host has which partition: a map that changes little when hosts or sizes do.
+"""Partition -> host: a map that changes little when hosts or sizes do.
 
-Partitions are dealt by *rendezvous hashing*: a partition prefers the host with the greatest hash of
-both (Thaler and Ravishankar, 1998). No host gets more than its share and a little, so a partition
-that its favourite has no room for goes to the next one that has. What has a host already stays
-there while that host is there, unless some have far more than others. Stores with equally many
-partitions are dealt alike, so that rows with equal values of a key are on one host whichever stores
-they are in.
+Partitions are assigned by *rendezvous hashing*: a partition prefers the host with the greatest hash
+of both (Thaler and Ravishankar, 1998). No host gets more than its share and a little, so a
+partition that its favourite has no room for goes to the next one with room. An assigned partition
+stays on its host while that host is there, unless some have far more than others. Stores with
+equally many partitions are assigned alike, so that rows with equal values of a key are on one host
+in every store.
 
-Where tuples arrive may say more than a hash does: a value may be frequent in a stream that is read
-at one site. Then partitions move to the hosts on which what they want arrives, or two of them
-change places, as long as that spares more than it costs and no host gets far more, or less, than
-its share. The best of these moves is made first, until none is left (a local optimum).
+Places of arrival may say more than a hash does: a value may be frequent in a stream that is read at
+one site. Partitions then move to the hosts on which their tuples arrive, or two of them change
+places, as long as the savings exceed the cost and no host gets far more, or less, than its share.
+The best of these moves is made first, until none is left (a local optimum).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-#: How much more than an equal share a host may be given; and how much more, or less, it may have
-#: before something is moved.
+#: Greatest factor over an equal share that a host may be given; and factor over, or under, its
+#: share beyond which partitions are moved.
 SLACK, MOST = 1.1, 1.25
-#: By what part of their difference two hosts have to come closer for a partition to be moved.
+#: Least part of the difference of two hosts that a move has to close.
 CLOSER = 1e-6
-#: The part of what a partition wants that a move has to spare at least: less may be chance.
+#: Least part of a partition's demand that a move has to save: less may be chance.
 WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What speaks for and against having a partition on a host, in one unit.
+    """Benefit and cost of having a partition on a host, in one unit.
 
     Attributes:
-        arriving: partitions x hosts, what of it arrives there, in the time by the end of which a
-            move must have paid.
-        moving: by partition, what it costs to bring it to another host.
+        arriving: partitions x hosts: its tuples that arrive there, over the time in which a move
+            must pay.
+        moving: by partition, cost of bringing it to another host.
     """
 
     arriving: Floats
@@ -63,7 +63,7 @@ class Placement:
     owners: tuple[tuple[int, tuple[int, ...]], ...]
 
     def of(self, partitions: int) -> tuple[int, ...] | None:
-        """The hosts of so many partitions; None: such stores have not been placed."""
+        """The hosts of ``partitions`` partitions; None: such stores have not been placed."""
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
@@ -80,16 +80,16 @@ def place(
     demands: Mapping[int, Demand] | None = None,
     sizes: Mapping[str, float] | None = None,
 ) -> Placement:
-    """Deal partitions to ``hosts``.
+    """Assign partitions to ``hosts``.
 
     Args:
         counts: the numbers of partitions that stores have.
         hosts: at least one.
-        before: where they have been so far.
-        weights: per number of partitions what each of them weighs, in any unit; a partition of
-            none weighs as much as any other. None: nothing is taken from a host that stays.
-        demands: per number of partitions where tuples arrive, by ``hosts`` in their sorted order.
-        sizes: of hosts, in any unit, by which they have their shares; 1 where one is not named.
+        before: the placement so far.
+        weights: number of partitions -> weight of each, in any unit; without weights all are equal.
+            None: nothing is taken from a host that stays.
+        demands: number of partitions -> arrivals of tuples, by ``hosts`` in their sorted order.
+        sizes: of hosts, in any unit; shares are in proportion; 1 where one is not named.
     """
     names = tuple(sorted(hosts))
     size = [(sizes or {}).get(name, 1.0) for name in names]
@@ -112,16 +112,16 @@ def place(
 def draw(
     found: Sequence[int], before: NDArray[np.int64], weight: Floats, share: Floats, demand: Demand
 ) -> list[int]:
-    """Partitions drawn to where their tuples arrive.
+    """Move partitions to the hosts on which their tuples arrive.
 
     Args:
-        found: the host of each partition. ``before``: where each has been; -1: nowhere.
-        weight: of each. ``share``: what each host should have of it.
+        found: the host of each partition. ``before``: its former host; -1: none.
+        weight: of each. ``share``: target sum of weights per host.
     """
     at, hosts = np.array(found), len(share)
     load: Floats = np.bincount(at, weights=weight, minlength=hosts).astype(np.float64)
     within = np.minimum(load, share / MOST), np.maximum(load, share * MOST)
-    # What it costs to have a partition on a host: to bring it there, and what arrives elsewhere.
+    # Cost of a partition on a host: bringing it there, and its arrivals elsewhere.
     total = demand.arriving.sum(axis=1, keepdims=True)
     is_new = np.arange(hosts) != before[:, None]
     cost = total - demand.arriving + is_new * demand.moving[:, None]

@@ -13,7 +13,7 @@ StoreReads = Mapping[str, dict[str, Reads]]
 def sum_reads(
     known: StoreReads, *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
-    """The sum, of ``stores`` only; what is not added to is taken as it is."""
+    """Sum the reads of ``stores``, dropping all others; entries without additions are shared."""
     found: dict[str, dict[str, Reads]] = {}
     taken = {s: r for s, r in known.items() if s in stores}
     for one in more:

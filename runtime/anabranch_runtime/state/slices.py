@@ -1,9 +1,9 @@
-"""How far the backfill of an MIR store has come, and what one batch does of it.
+"""Progress of the backfill of an MIR store, and one batch's slice of it.
 
 A backfill computes the combinations of a store's *gaps*: batches before the store opened that no
 container covers. It goes once through the stored rows of one member, its *sources*: segments as
-they were when it began. Segments never change, so a position among them means the same whatever
-is merged meanwhile; the files are kept until they have been gone through.
+they were when it began. Segments never change, so a position among them stays valid through merges;
+the files are kept until they have been gone through.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from anabranch_runtime.storage.segment import Merge, Segment
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """How much of a backfill a batch does.
+    """Limits of a batch's part of a backfill.
 
     Attributes:
-        share: what the work may add to a batch's time, as a part of it.
+        share: greatest addition to a batch's time, as a part of it.
         floor: seconds that it may take however short the batch is.
         first: rows of the start member in the first slice.
         least, most: rows of any slice.
@@ -50,7 +50,7 @@ class Source:
 
     Attributes:
         store: the store that the segment was in.
-        interval: batches whose rows count; rows of others are passed over.
+        interval: batches whose rows count; rows of others are skipped.
     """
 
     store: str
@@ -61,7 +61,7 @@ class Source:
 
     @property
     def rows(self) -> int:
-        """How many rows there are to look at."""
+        """Number of rows."""
         return self.last - self.first
 
 
@@ -70,14 +70,14 @@ class Backfill:
     """A backfill that has begun.
 
     Attributes:
-        rule: by which it began, and will end.
-        gaps: the batches that the store covers once it is done.
-        sources: what is left of the start member's rows.
-        total: how many rows there were.
-        rows: how many the next slice takes.
-        segments: what has been computed; nobody else sees it before the end.
-        failed: why it was given up: an expression that can't be evaluated for some stored row.
-            The gaps go on being answered by the parts, which may never meet that row.
+        rule: its rule, the same from beginning to end.
+        gaps: batches that the store covers once it is done.
+        sources: remaining rows of the start member.
+        total: rows at the beginning.
+        rows: size of the next slice.
+        segments: computed so far; unread before the end.
+        failed: reason for giving up: an expression that can't be evaluated for some stored row. The
+            gaps are still answered by the parts, which may never meet that row.
     """
 
     rule: BackfillRule

@@ -1,8 +1,8 @@
-"""The canonical text of a state, of which most is the text of the state before.
+"""The canonical text of a state, mostly reused from the state before.
 
-A state is large where there are many queries, and a batch changes little of it: the values of
-everything else are the very same objects. So the text of each entry of a state's mappings is kept
-beside the entry, and only those that have changed are spelled again.
+A state is large where there are many queries, and a batch changes little of it: all other values
+are the very same objects. So the text of each entry of a state's mappings is kept beside the entry,
+and only changed entries are spelled again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_runtime.storage.documents import Spelling, canonical
 
 @dataclass(slots=True)
 class Speller:
-    """Spells states that follow one another; what it keeps is the text of the last one."""
+    """Spells states that follow one another, reusing the text of the last one."""
 
     #: Field -> key -> the value under it in the last state, and the text of both.
     _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Input that could not be read, as the manifest has it.
 
 A feed whose input can't be read for now is *held*: its offset in Spark's log may go on, but it has
-really been read up to ``Held.start`` only, and a later batch begins there. What was given up for
-good is recorded (``Unread``). Feeds that have had neither are not mentioned.
+really been read up to ``Held.start`` only, and a later batch begins there. Input given up for good
+is recorded (``Unread``). Feeds without either are not mentioned.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from anabranch_contract.protocol.intake import Unread, UnreadPiece
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a feed is held, and why.
+    """A feed's hold, and its reason.
 
     Attributes:
         start: the feed's offset up to which it has been read.
-        piece: what could not be read there. ``remedy``: what to do about it.
-        trials: how many batches have tried to read it.
+        piece: the unreadable input there. ``remedy``: the way to repair it.
+        trials: number of batches that have tried to read it.
     """
 
     start: Any
@@ -36,7 +36,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """One feed: whose it is, where it is held, and what of it was given up."""
+    """One feed: its stream, its hold, and its input given up."""
 
     stream: str
     held: Held | None = None
@@ -49,7 +49,7 @@ class LeftOut:
 
     Attributes:
         upto: the feed's offset up to which the batch reads. ``held``: why it is held there.
-        skipped: file of which the batch reads nothing -> code and reason.
+        skipped: file that the batch skips -> code and reason.
     """
 
     upto: Any

@@ -8,11 +8,11 @@ that are frequent in its share of a batch, with a bound for all that it does not
                 tuples that had v <= missed                 of any other
 
 In every batch ``missed`` grows by the sum of the tasks' bounds; a value that is let go may have had
-``count(v) + under(v)``, so it is at least that; and of a value that enters ``under`` is what was
-``missed`` before, with the bounds of tasks that have not reported it. This is SpaceSaving
-(Metwally, Agrawal, El Abbadi, 2005) with exact counts of what is known. The same holds for *recent*
-counts, which halve with every :data:`HALF_LIFE` batches that bring tuples. So the error is stated,
-whatever tasks and batches tuples came in; a count depends on them only in the batch in which its
+``count(v) + under(v)``, so it is at least that; the ``under`` of an entering value is the former
+``missed`` plus the bounds of the tasks that have not reported it. This is SpaceSaving (Metwally,
+Agrawal, El Abbadi, 2005) with exact counts of known values. The same holds for *recent* counts,
+which halve with every :data:`HALF_LIFE` batches that bring tuples. So the error is stated, for any
+split of the tuples into tasks and batches; a count depends on them only in the batch in which its
 value is found.
 """
 
@@ -31,8 +31,8 @@ from anabranch_runtime.state.measures import KnownValues, pack, unpack
 #: Values of a key that are kept, the share of tuples from which a value is worth it, and from which
 #: it stays so: less, because letting go of a value that comes back adds to the error.
 MOST, WORTH, STAYS = 64, 0.002, 0.001
-#: Batches (of those that bring tuples) after which a tuple counts half. Two epochs of the default
-#: length: plans are made per epoch, so what has changed shows in the next and rules in the third.
+#: Batches with tuples after which a tuple counts half. Two epochs of the default length: plans are
+#: made per epoch, so a change shows in the next and rules in the third.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
 #: Figures of a value: tuples that had it, all and recent ones; recent tuples of the relation since
@@ -68,8 +68,8 @@ class KeyValues:
     """The counts of a key's frequent values so far (see the module's text).
 
     Attributes:
-        tuples: of the relation since the key is counted. ``recent``: those that have not faded.
-        missed, missed_recent: what any other value had at most.
+        tuples: of the relation since the key is counted. ``recent``: with fading.
+        missed, missed_recent: upper bounds of the counts of any other value.
         hashes: of the values, packed (``measures.pack``), in the order in which they were found;
             ``texts``: for people.
         figures: of the values, packed doubles, a row each (:data:`COUNT` and so on).
@@ -87,7 +87,7 @@ class KeyValues:
     recent_nulls: float = 0.0
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
-        """With what the tasks of one batch have counted, all of which were given its values."""
+        """With the counts of a batch's tasks; each had this value's ``known``."""
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
@@ -116,8 +116,8 @@ class KeyValues:
 
     @property
     def known(self) -> KnownValues:
-        """What tasks are told of it."""
-        # What a single tuple has is no news any more once it would not be kept.
+        """Known values and thresholds for the tasks of the next batch."""
+        # A count of 1 is no news once a value with it would not be kept.
         least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
             return KnownValues(self.hashes, WORTH, least)
@@ -142,13 +142,14 @@ class KeyValues:
         )
 
 
-#: Digits of published shares, and what rounding to so many may take off, twice.
+#: Digits of published shares, and greatest loss by rounding, twice.
 _DIGITS, _ROUNDED = 6, 1e-6
 
 
 def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: int) -> KeyValues:
-    """``now``, of which the batch's ``tuples`` and the sum ``rest`` of the tasks' bounds are part,
-    with the fresh values of ``parts``, less those that are not worth keeping.
+    """``now`` with the fresh values of ``parts`` worth keeping.
+
+    ``now`` already includes the batch's ``tuples`` and ``rest``, the sum of the tasks' bounds.
     """
     reported = np.concatenate([part.fresh for part in parts])
     fresh, first, which = np.unique(reported, return_index=True, return_inverse=True)
@@ -181,9 +182,10 @@ def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: i
 
 
 def _worth(rows: NDArray[np.float64], tuples: int) -> NDArray[np.float64]:
-    """By what values are ranked: their share since they were found, as far as it is no chance (one
-    standard deviation), and half their share of all ``tuples``: what has become frequent displaces
-    what was so, but only once that has faded.
+    """Rank of the values: lower bound (one standard deviation) of their share since they were
+    found, plus half their share of all ``tuples``.
+
+    A newly frequent value displaces a formerly frequent one only once that has faded.
     """
     recents = rows[RECENT]
     ranked: NDArray[np.float64] = (recents - np.sqrt(recents)) / rows[SPAN]

@@ -1,8 +1,8 @@
-"""Packs that are fetched before anybody opens them: several at a time, or beside what goes on.
+"""Fetching packs before they are opened: several at a time, or in the background.
 
-A host that is dealt partitions needs all of their packs at once, and an object store takes its time
-for each. So the packs of what a host has just been dealt are fetched side by side before the batch
-begins, and those of what it will be dealt by a thread that gives way (:class:`Ahead`).
+A host with newly assigned partitions needs all of their packs at once, and an object store takes
+its time for each. So the packs of newly assigned partitions are fetched in parallel before the
+batch begins, and packs for the next assignment by a thread that gives way (:class:`Ahead`).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Ahead:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def begin(self, root: str, segments: Iterable[Segment]) -> None:
-        """Fetch what is missing of ``segments``, unless that is going on for others; returns at
-        once.
+        """Begin to fetch the missing packs of ``segments``, unless another fetch is running;
+        returns at once.
         """
         if self._thread is not None and self._thread.is_alive():
             return
@@ -79,7 +79,7 @@ class Ahead:
                 if not (Path(root) / segment.path).exists():
                     keeper.fetch(segment)
             except (StateError, OSError):
-                # Whoever needs it says why it can't be read; it may have been merged meanwhile.
+                # The reader of a pack reports the error; the pack may have been merged meanwhile.
                 continue
 
 

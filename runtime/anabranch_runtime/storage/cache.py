@@ -1,9 +1,9 @@
-"""The state directory as a cache in front of an object store: what is fetched, and what has to go.
+"""The state directory as a cache in front of an object store: fetching and eviction of packs.
 
-Packs never change, so a copy is as good as the object. One is fetched when somebody opens it: to a
-name of its own, compared with all its checksums, then renamed. So whatever lies under a pack's name
-is whole, whichever process fetched it, and what was damaged or cut in the store is noticed before
-anything is read of it.
+Packs never change, so a copy is as good as the object. One is fetched when it is opened: to a name
+of its own, compared with all its checksums, then renamed. So a file under a pack's name is always
+whole, whichever process fetched it, and damaged or truncated objects are noticed before they are
+read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Cached:
 
 
 def evictions(cached: Iterable[Cached], limit: int) -> list[str]:
-    """The packs that have to go so that at most ``limit`` bytes stay: those that were not opened
-    for longest.
+    """The packs to remove so that at most ``limit`` bytes stay, least recently opened first.
 
     >>> a, b, c = (Cached(name, 10, opened) for name, opened in (("a", 3), ("b", 1), ("c", 2)))
     >>> evictions([a, b, c], 25)
@@ -52,7 +51,7 @@ def evictions(cached: Iterable[Cached], limit: int) -> list[str]:
 def fetch(
     remote: Remote, root: Path, path: str, wanted: Iterable[Segment] = (), *, keep: bool = True
 ) -> int:
-    """Bring the pack ``path`` to where it belongs below ``root``, if it is what was written.
+    """Bring the pack ``path`` to its place below ``root``, if its checksums hold.
 
     Args:
         remote: the store that has it.

@@ -1,7 +1,7 @@
 """Errors of a disk that can't be written, with the folder and the remedy.
 
-A write fails wherever it is made: in the driver, in a task (of which Spark passes on a traceback),
-in the JVM. They all quote the operating system, so that is what is looked for.
+A write fails wherever it is made: in the driver, in a task (Spark passes on its traceback), in the
+JVM. They all quote the operating system, so its texts are searched for.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from anabranch_runtime.errors import PipelineError, StateError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: Of the pipeline's own errors, those that quote somebody else's.
+#: Errors of the pipeline that quote foreign ones.
 _QUOTING = ("query-failed", "spark-not-started")
 
 
 def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
-    """``error``, or what is behind it where that is a disk of one of ``folders``: ``disk-full`` or
-    ``not-writable``.
+    """``error``, or ``disk-full`` or ``not-writable`` where its cause is a disk of one of
+    ``folders``.
     """
     if isinstance(error, StateError) or (
         isinstance(error, PipelineError) and error.code not in _QUOTING

@@ -123,7 +123,7 @@ def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """A value of which the canonical text is known."""
+    """The canonical text of a value."""
 
     text: str
 
@@ -145,7 +145,7 @@ def write_durably(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError:
-        # What has no room must not take any.
+        # A partial file on a full disk must not take any room.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise

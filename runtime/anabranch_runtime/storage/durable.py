@@ -1,14 +1,15 @@
-"""The keeper of a state: the state directory alone, or an object store of which it is a cache.
+"""The keeper of a state: the state directory alone, or an object store with the directory as its
+cache.
 
-Everybody who writes or deletes something below a state directory does so through :func:`durable`.
-By itself that is the directory: a document is written beside its place and renamed. With an object
-store (:func:`attach`) a document is put there before it is renamed here, packs are uploaded before
-anybody commits what refers to them, and what is missing here is fetched. So the store is always as
-far as the directory is, or further, and a start makes the directory agree with it (``adopt``).
-There a document changes only as this process has read or written it last: of two drivers that go on
-from one manifest one commits.
+All writes and deletions below a state directory go through :func:`durable`. Without an object store
+that is the directory: a document is written beside its place and renamed. With one (:func:`attach`)
+a document is put there before it is renamed here, packs are uploaded before a document that refers
+to them is committed, and missing files are fetched. So the store is always as far as the directory
+is, or further, and a start makes the directory agree with it (``adopt``). A document in the store
+changes only if this process has read or written its present version: of two drivers that go on from
+one manifest one commits.
 
-State directories are known by their paths, to tasks and merges too; so is what keeps them, once per
+Tasks and merges, too, know a state directory by its path, and its keeper by that path, once per
 process (as ``opened`` does it).
 """
 
@@ -44,12 +45,12 @@ from anabranch_runtime.storage.verify import (
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: The document that says of which store a directory is a cache.
+#: The document with the address of the store that a directory caches.
 ORIGIN = Kind("origin", "store")
-#: The one that has the pipeline's id (``claim``).
+#: The document with the pipeline's id (``claim``).
 IDENTITY = Kind("identity", "pipeline")
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
-#: Results that tasks have put where the driver takes them from.
+#: Staged results of tasks, for the driver to take.
 _STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
@@ -81,7 +82,7 @@ class Durable:
         return nullcontext()
 
     def adopt(self) -> None:
-        """Before anything is read: make the directory's documents those that are durable.
+        """Before the first read: replace the directory's documents by the durable ones.
 
         Raises:
             StateError: ``store-missing``: it is a cache, and its store was not named.
@@ -100,7 +101,7 @@ class Durable:
         write_document(path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Make the sources' ``logs`` durable of which not the same is ``known``."""
+        """Make the sources' ``logs`` durable, without unchanged ones in ``known``."""
 
     def upload(self, pack: str) -> None:
         """Make a pack that has been written durable."""
@@ -109,18 +110,18 @@ class Durable:
         """Let other hosts fetch a file of the directory that never changes."""
 
     def fetch(self, wanted: Segment) -> bool:
-        """Bring the pack of a segment that is missing; False where nobody else has any."""
+        """Fetch the missing pack of a segment; False if there is no other copy."""
         return False
 
     def bring(self, name: str, to: Path) -> bool:
-        """Write what is durable under ``name`` to ``to``, whole; False where nobody else has it."""
+        """Write the durable file ``name`` to ``to``, whole; False if there is no other copy."""
         return False
 
     def touch(self, path: str) -> None:
         """Take down that a pack is used."""
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
-        """Those of ``packs`` that have left the directory though they are live."""
+        """Live packs of ``packs`` that have left the directory."""
         return frozenset()
 
     def remove(self, paths: Iterable[Path]) -> None:
@@ -186,7 +187,7 @@ class Mirrored(Durable):
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
     )
     _deleting: Future[None] | None = None
-    #: Deletes what nobody waits for.
+    #: Deletes objects in the background.
     _tidier: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidy")
     )
@@ -219,8 +220,8 @@ class Mirrored(Durable):
             self._lease = None
 
     def adopt(self) -> None:
-        """Make the directory's documents those of the store. A store that is empty takes on what a
-        directory has that was not a cache before.
+        """Replace the directory's documents by the store's. An empty store takes over the documents
+        of a directory that was not a cache before.
 
         Raises:
             StateError: ``store-lost``, ``foreign-store``: the two do not belong together; nothing
@@ -260,8 +261,8 @@ class Mirrored(Durable):
         Durable.write(self, path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Put the logs into the store that have grown. Those below the checkpoint are Spark's: a
-        checkpoint that had them is not made anew (``checkpoint``).
+        """Put the logs into the store that have grown. Spark's own logs are below the checkpoint:
+        it is not rebuilt if it had them (``checkpoint``).
         """
         for name in logs:
             if name.startswith(_LOGS) and logs[name] != known.get(name):
@@ -309,7 +310,7 @@ class Mirrored(Durable):
             os.utime(self.root / path)
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
-        """Those of ``packs`` that are not here any more."""
+        """Packs that are missing here."""
         return frozenset(p for p in packs if not (self.root / p).exists())
 
     def remove(self, paths: Iterable[Path]) -> None:
@@ -425,7 +426,7 @@ class Mirrored(Durable):
             )
 
     def _mirror(self) -> None:
-        """Fetch documents that differ, set aside those that the store does not have."""
+        """Fetch documents that differ; move documents that the store lacks into quarantine."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         for name in there:
             found, path = self.remote.read(name), self.root / name
@@ -482,7 +483,7 @@ class Mirrored(Durable):
     def _tidy(self, named: Collection[str], batch: int) -> None:
         try:
             found = [one for folder in (_PACKS, _STAGED) for one in self.remote.listed(folder)]
-            # What was there before this look at the lease is not of somebody who has it now.
+            # Files listed before this check of the lease are not a new owner's.
             if self._lease is not None:
                 self._lease.check()
         except StateError as error:

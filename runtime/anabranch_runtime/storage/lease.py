@@ -1,13 +1,13 @@
-"""Who runs the pipeline of an object store: a lease, renewed for as long as its owner lives.
+"""Ownership of an object store's pipeline: a lease, renewed for as long as its owner lives.
 
 The lease is an object that names its owner and when it was last renewed. It is taken where there is
 none, where its owner has given it up or has not renewed it for ``STALE`` seconds, or where its
 owner was a process over the same state directory of the same host: that one has gone, since this
 one holds the directory's lock. It changes only as it was read (``object_store``): of several that
-take it one has it, and who has lost it finds out when it renews it.
+take it one has it, and an owner who has lost it finds out when it renews it.
 
-It decides who goes on, not what is right: documents change only as they were read, too, so a
-process that stood still, or whose clock is wrong, overwrites nothing (``durable``).
+It decides which process goes on, and does not guard the data: documents change only as they were
+read, too, so a process that stood still, or whose clock is wrong, overwrites nothing (``durable``).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version
 
 NAME = "lease.json"
-#: Seconds between two renewals, and after which a lease that was not renewed may be taken. Clocks
-#: of hosts may differ by what lies between.
+#: Seconds between two renewals, and until an unrenewed lease may be taken. The difference is the
+#: tolerated difference of hosts' clocks.
 RENEWAL, STALE = 10.0, 60.0
-#: When a lease was renewed that its owner has given up.
+#: Renewal time of a lease that its owner has given up.
 GIVEN_UP = 0.0
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -39,7 +39,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a lease; ``time`` is that of the renewal, in seconds since 1970."""
+    """The owner of a lease; ``time``: of the renewal, in seconds since 1970."""
 
     owner: str
     host: str
@@ -86,7 +86,7 @@ class Lease:
                 self._renew(GIVEN_UP)
 
     def check(self) -> None:
-        """See to it that nobody else has taken the store.
+        """Check that no other process has taken the store.
 
         Raises:
             StateError: ``store-taken``.
@@ -104,7 +104,7 @@ class Lease:
             try:
                 self._renew()
             except (StateError, ChangedError) as error:
-                # Whoever commits finds out by itself.
+                # The next commit fails by itself.
                 _LOG.warning("lease not renewed", error=str(error))
 
     def _renew(self, when: float | None = None) -> None:
@@ -119,7 +119,7 @@ class Lease:
         self._known = self.remote.replace(NAME, content, self._known)
 
     def _read(self) -> tuple[Owner | None, Version | None]:
-        """Who holds it, nobody where it is not known; and which version says so."""
+        """The lease's owner, None where it is not known, and the version of the object."""
         found = self.remote.read(NAME)
         if found is None:
             return None, None

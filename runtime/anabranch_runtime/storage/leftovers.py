@@ -1,8 +1,8 @@
-"""What attempts that failed, and merges that were lost, have left.
+"""Leftovers of failed attempts and lost merges.
 
-A pack has the number of its batch in its name. Once later batches have committed, whatever of that
-batch no manifest names was written in vain, and nobody will ever name it. Of packs that merges have
-made and of staged results the age decides: who makes one has named or dropped it long before.
+A pack has the number of its batch in its name. Once later batches have committed, a pack of that
+batch that no manifest names is garbage for ever. For packs of merges and staged results the age
+decides: a live process has named or dropped its files long before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-#: Seconds after which nobody will name any more what nobody has named.
+#: Seconds after which an unnamed file is garbage.
 AGE = 3600.0
 
 
@@ -23,12 +23,12 @@ class Listed(NamedTuple):
 
 
 def leftovers(found: Sequence[Listed], named: Collection[str], batch: int) -> list[str]:
-    """Those of ``found`` packs and staged results that are of no use to anybody.
+    """Garbage among the packs and staged results ``found``.
 
     Args:
         found: of one store, whose clock is known by the newest of them.
         named: by manifests that are kept, or soon.
-        batch: the first of which an attempt's packs may still be named.
+        batch: the first batch with packs that may still be named.
 
     >>> old, new = 0.0, 2 * AGE
     >>> found = [Listed("segments/0000000007-a-0-base.pack", 1, new),

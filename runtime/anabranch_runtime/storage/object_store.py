@@ -1,13 +1,13 @@
 """An object store by ``obstore``: named bytes below one prefix, of S3, of GCS or in a directory.
 
 An object appears whole or not at all. Two drivers may run for one pipeline: started by mistake,
-paused and waked up, or with clocks that differ. So what either has read it may replace as long as
-nobody else has, and what was not there it may make (:meth:`Remote.replace`): ``If-Match`` and
+paused and waked up, or with clocks that differ. So each may replace only the version that it has
+read, and create only an object that was missing (:meth:`Remote.replace`): ``If-Match`` and
 ``If-None-Match`` of S3 and GCS. In a directory the same is done while it is locked; an object is
 written beside its place there, synced and moved.
 
-What fails is tried again a few times, unless it was refused, and then names the object and what to
-do.
+A failed call is tried again a few times, unless it was refused; the error then names the object and
+the remedy.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _PARTIAL = ".partial"
 #: not help.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
-#: Codes of errors of a store itself, not of what is in it.
+#: Codes of errors of a store itself, not of its contents.
 UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
 class ChangedError(Exception):
-    """Somebody else has written the object."""
+    """The object has another version than the one read."""
 
 
 class Version(NamedTuple):
@@ -236,7 +236,7 @@ class Remote:
         return _digest(content)
 
     def _attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
-        """What ``call`` gives, tried again a few times where it raises ``OSError``.
+        """The result of ``call``, tried again a few times where it raises ``OSError``.
 
         Raises:
             StateError: ``store-refused``, ``store-unreachable``.
@@ -332,7 +332,7 @@ def _bad(uri: str, why: str) -> PipelineError:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Turn errors of the library into those of the operating system."""
+    """Turn the library's errors into the operating system's."""
     try:
         yield
     except BaseError as error:

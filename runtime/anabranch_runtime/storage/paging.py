@@ -1,11 +1,11 @@
-"""How the kernel is made to page mapped state in.
+"""Read-ahead of the kernel for mapped state.
 
 A probe of a store touches pages here and there. While all of a state fits into memory it does not
-matter how they come; where it does not, the kernel's habit of reading on beyond the page that was
-asked for (128 KiB, on some disks 8 MiB) pushes out pages that are needed for pages that nobody
-asked for: a join within a small control group was seen to read 990 GB of a state of 44 MB. So then
-files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does, and what many rows are wanted
-of is fetched as a whole (``index.prefetch``).
+matter how they come; where it does not, the kernel's habit of reading on beyond the needed page
+(128 KiB, on some disks 8 MiB) pushes out needed pages for unneeded ones: a join within a small
+control group was seen to read 990 GB of a state of 44 MB. So then files are mapped for random
+access, as LMDB's ``MDB_NORDAHEAD`` does, and ranges with many needed rows are fetched as a whole
+(``index.prefetch``).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def map_file(path: Path) -> Mapped:
 def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
     """Whether ``size`` bytes of files will stay in memory once they are there.
 
-    True also where nobody knows, as on systems without ``/proc``.
+    True also where it is unknown, as on systems without ``/proc``.
 
     Args:
-        proc, groups: where the system describes itself.
+        proc, groups: folders in which the system describes itself.
     """
     left = [_on_host(proc), *_in_groups(proc, groups)]
     return all(size * _SHARE <= room for room in left if room is not None)

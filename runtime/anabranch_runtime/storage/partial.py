@@ -117,8 +117,8 @@ class Partial:
         sets: the row sets.
         place: label -> (row set, member prefix in its tables: empty for base rows).
         start: the label of the tuple whose arrival made this.
-        origins: of each tuple the position in the partial result that it was extended from, since
-            ``numbered``; None: nobody has asked for it.
+        origins: each tuple's position in the partial result that it was extended from, since
+            ``numbered``; None: not tracked.
     """
 
     length: int
@@ -179,8 +179,8 @@ class Partial:
         return None if self.origins is None else pick(self.origins, positions)
 
     def cut(self, first: int, last: int) -> Partial:
-        """The tuples from ``first`` up to ``last`` (or the end), without a copy; all of them with
-        what is known about them.
+        """The tuples from ``first`` up to ``last`` (or the end), without a copy; the whole range
+        with its caches.
         """
         if first == 0 and last >= self.length:
             return self

@@ -67,8 +67,8 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
         fresh: whether the state is empty.
 
     Raises:
-        StateError: ``redis-lost``, ``state-lost`` or ``foreign-state``: state and Redis are not
-            those of one pipeline.
+        StateError: ``redis-lost``, ``state-lost`` or ``foreign-state``: state and Redis belong to
+            different pipelines.
     """
     path = root / "pipeline.json"
     there = control.pipeline()

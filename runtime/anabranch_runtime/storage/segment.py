@@ -292,7 +292,7 @@ class SegmentReader:
 
     @staticmethod
     def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
-        """``segment`` in the pack of which ``buffer`` are the bytes.
+        """``segment`` in the pack with the bytes ``buffer``.
 
         Raises:
             StateError: the pack is too short.
@@ -328,7 +328,7 @@ class SegmentReader:
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
         """The index over ``key``: from the file, or built now from ``columns()`` where an older
-        rule did not need it. What is built is derived data and lives as long as this reader.
+        rule did not need it. A built index lives as long as this reader.
         """
         found = self._indexes.get(key)
         if found is None:
@@ -346,8 +346,8 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen, np.uint64),
                 )
-            # Tasks may share a reader; whoever comes second has to take what the first has found,
-            # because addresses of it are handed out.
+            # Tasks may share a reader; the second one has to take the index of the first, because
+            # addresses of it are handed out.
             found = self._indexes.setdefault(key, found)
         return found
 

@@ -74,10 +74,10 @@ def read_segment(root: str, segment: Segment) -> SegmentReader:
 
 
 def keep_open(root: str, live: Mapping[str, Sequence[Segment]]) -> None:
-    """Let go of all packs of ``root`` but those of ``live`` segments (by store), and look whether
-    these fit into memory, opened already or not.
+    """Let go of all packs of ``root`` without ``live`` segments (by store), and look whether all
+    live ones fit into memory, opened already or not.
 
-    Memory is unmapped with the last array that shows it, so who still reads may go on.
+    Memory is unmapped with the last array that shows it, so a reader may go on.
     """
     if root not in _ROOTS and not any(live.values()):
         return

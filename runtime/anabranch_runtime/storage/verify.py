@@ -1,8 +1,8 @@
-"""Whether the packs that a state names are there and are what was written.
+"""Check of the packs that a state names: present and unchanged.
 
-Footers, lengths and descriptors are compared at every start: a few reads per pack. That every byte
-is what was written is known from the checksums of the blobs, which takes reading all of it (about a
-second for every two gigabytes and core).
+Footers, lengths and descriptors are compared at every start: a few reads per pack. A check of every
+byte needs the checksums of the blobs and reads all of them (about a second for every two gigabytes
+and core).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEDY = (
 
 
 class Verify(StrEnum):
-    """How much is read at a start: ``FULL`` every byte, ``FOOTERS`` only what has lengths."""
+    """Extent of the check at a start: ``FULL`` every byte, ``FOOTERS`` only pack footers."""
 
     FULL = "full"
     FOOTERS = "footers"
@@ -90,8 +90,7 @@ def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -
 def verify_footer(
     path: str, size: int, read: Callable[[int, int], bytes], segments: Iterable[Segment]
 ) -> None:
-    """Check the lengths of a pack of ``size`` bytes of which ``read`` gives those from
-    an offset on, so many.
+    """Check the lengths of a pack of ``size`` bytes; ``read`` gives its bytes by offset and count.
 
     Raises:
         StateError: ``damaged-pack`` or ``unknown-version``.
@@ -145,8 +144,8 @@ def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) ->
 
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
-    """Nothing but zeros lies between blobs, and before the footer at ``end``: what is flipped there
-    does no harm, but says that the disk does.
+    """Check that only zeros lie between blobs, and before the footer at ``end``: a flipped bit
+    there does no harm, but shows that the disk is failing.
     """
     at = len(MAGIC)
     blobs = sorted(blob for segment in segments for blob in segment.blobs)

@@ -1,12 +1,12 @@
 """A batch's arrivals: from blocks of a stream to the tables of its relations.
 
-Blocks are Arrow record batches of one stream. A tuple whose event time is NULL
-is invalid, one whose event time is greater than its stream's may be in this batch is ahead, one
-whose event time lies below its stream's watermark at the start of the batch is
-late: all are counted and set aside (and kept, where the stream says so), neither is stored
-nor probed (``semantics.md``, promise 5). Of a stream that keeps the latest per key, what a block
-has superseded itself goes no further. The rest gets its sigma and goes to every relation whose
-filter it passes. A filter that fails concerns its relation, which gets no table then.
+Blocks are Arrow record batches of one stream. A tuple is invalid if its event time is NULL, in the
+future if its event time exceeds the stream's limit for this batch, and late if its event time lies
+below the stream's watermark at the start of the batch. All three are counted and rejected (and
+quarantined, if the stream keeps them): neither stored nor probed (``semantics.md``, promise 5). In
+a stream that keeps the latest per key, tuples superseded within their own block are dropped. The
+rest gets its sigma and goes to every relation whose filter it passes. A filter that fails concerns
+its relation, which gets no table then.
 """
 
 from __future__ import annotations
@@ -37,16 +37,14 @@ from anabranch_runtime.task.meters import Collector
 
 @dataclass(slots=True)
 class Arrivals:
-    """A task's share of a batch: one table per relation, and per stream what was counted and
-    what is kept aside.
-    """
+    """A task's share of a batch: one table per relation; counts and rejected rows per stream."""
 
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def count(self, stream: str, meter: StreamMeter) -> None:
-        """Add to what has arrived on ``stream``."""
+        """Add to the counts of ``stream``."""
         self.meters[stream] += meter
 
 
@@ -67,12 +65,12 @@ def take_in(
 ) -> Arrivals:
     """Sort the blocks that ``task`` reads into relations.
 
-    ``failed`` is called with a relation whose filter can't be evaluated. The ruleset means other
-    columns than those of ``redefined`` streams, which are only counted.
+    ``failed`` is called with a relation whose filter can't be evaluated. Tuples of ``redefined``
+    streams are only counted: their columns differ from the ruleset's.
 
-    The offset half of a sigma is the task and a running number, so it is unique over all streams
-    of the batch, and any such order is as good as another: which members of a combination arrive
-    together is all that depends on the batch.
+    The offset half of a sigma is the task and a running number, so it is unique over all streams of
+    the batch. Any such order is as good as another: results depend on the batch only through the
+    sets of members that arrive together.
 
     Raises:
         PipelineError: one task reads more tuples than the counter holds.
@@ -135,8 +133,8 @@ def _without_ahead(
     block: Block,
     arrivals: Arrivals,
 ) -> Block:
-    """``block`` without the tuples whose event times are greater than ``newest``: they are counted
-    and set aside, and nothing else is to see them.
+    """``block`` without future tuples, whose event times exceed ``newest``: these are counted and
+    rejected.
     """
     spec = layout.streams.get(block.stream)
     if spec is None or spec.event_time is None or block.rows.num_rows == 0:

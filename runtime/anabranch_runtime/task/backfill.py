@@ -22,17 +22,17 @@ CHUNK = 1 << 14
 
 
 def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
-    """Append to ``writer`` what merges of a slice make."""
+    """Append the segments of a slice's merges to ``writer``."""
     for one in merges:
         readers = [open_segment(root, s) for s in one.segments]
         for reader in readers:
             reader.verify()
-        # What has been superseded among them goes when the store is merged.
+        # Superseded rows among them are dropped when the store is merged.
         merge(writer, layout, layout.specs[StoreId(one.segments[0].store)], readers, since={})
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
-    """The slice's steps as what answers a probe of the MIR whose past is all gap."""
+    """The slice's steps as a probe of the MIR whose whole past is gap."""
     steps = work.rule.steps
     rule = ProbeRule(
         edge=Edge(""),

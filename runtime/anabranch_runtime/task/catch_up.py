@@ -39,8 +39,8 @@ class Payer:
     """Makes the results of one catch-up.
 
     Attributes:
-        access: edge -> how its probe is answered in the batch that runs.
-        courier, pieces: by which it probes. ``guard``: around what probes make.
+        access: edge -> tiles and gaps of its probe in the running batch.
+        courier, pieces: its probes. ``guard``: passes on results until an expression fails.
         emit: takes results of a query.
     """
 
@@ -52,7 +52,7 @@ class Payer:
     emit: Callable[[Partial, OutputRule], None]
 
     def walks(self, work: CatchUp) -> list[Walk]:
-        """What has to be walked through; the same in all tasks."""
+        """Walks of the catch-up; the same in all tasks."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {
@@ -82,10 +82,10 @@ class Walk:
     Attributes:
         owed: the catch-up. ``name``: of the walk. ``start``: the label.
         sources: the rows.
-        missed: every goal of the owed batches -> what a rank has to be below in order not to have
-            been withheld. ``goals``: of this label.
-        edges: what a rank has to reach on an edge, so that a goal behind it has missed it.
-        work: as whoever probes has it.
+        missed: every goal of the owed batches -> least rank withheld from it. ``goals``: of this
+            label.
+        edges: edge -> least rank withheld, per ranking, from some goal behind the edge.
+        work: the walk as the router takes it.
     """
 
     payer: Payer
@@ -110,7 +110,7 @@ class Walk:
         )
 
     def begin(self, rows: Partial) -> None:
-        """Send those of ``rows`` down that arrived in the owed batches."""
+        """Send the ``rows`` that arrived in the owed batches down the trees."""
         batch = rows.batch(self.start)
         here = rows.where((batch >= self.owed.first) & (batch <= self.owed.last))
         self._visit(here, arrival_edge(self.payer.layout.relation_of[self.start]))
@@ -134,7 +134,7 @@ class Walk:
             self.payer.courier.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
-        """Those of ``joined`` whose start has arrived last, as far as batches say."""
+        """Rows of ``joined`` whose start arrived last, at the resolution of batches."""
         if self.owed.first == self.owed.last:
             return joined
         last = joined.batch(joined.start)

@@ -1,4 +1,4 @@
-"""Compaction's work: some segments of one store partition written anew as one."""
+"""Merge some segments of one store partition into one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from anabranch_runtime.storage.segment import Merge, PackWriter, Segment, Segmen
 from anabranch_runtime.storage.segment_cache import read_segment
 from anabranch_runtime.task.stores import merge
 
-#: How the names of packs that merges write begin.
+#: Prefix of the names of packs that merges write.
 MERGED = "merged-"
 _NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One merge, for whoever does it.
+    """One merge, to be run on any task or thread.
 
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
-        layout: the epoch's, which says what indexes the segment gets.
+        layout: the epoch's layout, which names the indexes of the segment.
         since: stream -> the first batch of the tuples that supersede others of their key, for
             streams that keep the latest.
         objects: the object store behind the state directory, if there is one.

@@ -37,41 +37,41 @@ class BatchContext:
     Attributes:
         batch, epoch: their numbers. ``ruleset``: the id of the epoch's ruleset.
         attempt: distinguishes the files of repeated attempts at the same batch.
-        root: the state directory. ``staging``: where result files wait for the commit.
-        watermarks: stream -> microseconds, for streams where something can be late.
-        newest_allowed: stream -> microseconds, for streams where something can be ahead.
-        manifest: checksum of the manifest that the batch goes on from; None: nothing is stored.
-        replaced: store -> live segments, where they are not those of the manifest.
-        access: edge -> how its probe is answered.
-        visible: query -> label -> (batch, event time or None), for labels whose visibility is
-            limited; others see everything.
+        root: the state directory. ``staging``: folder of result files until the commit.
+        watermarks: stream -> microseconds, for streams that can have late tuples.
+        newest_allowed: stream -> microseconds, for streams that can have future tuples.
+        manifest: checksum of the manifest that the batch starts from; None: nothing is stored.
+        replaced: store -> live segments, where they differ from the manifest's.
+        access: edge -> tiles and gaps of its probe.
+        visible: query -> label -> (batch, event time or None), for labels with limited visibility;
+            all other rows are visible.
         activated: query -> activation batch.
         stores: every live store's layout.
-        clock: microseconds that the pipeline had been running when the batch started; None:
-            event time is the clock (``event_time.idleness``).
+        clock: microseconds that the pipeline had been running when the batch started; None: event
+            time is the clock (``event_time.idleness``).
         failed: active queries of the ruleset that have failed in an earlier batch.
-        backfill: background work on an MIR's past, if there is any.
-        catch_up: what the batch makes good of results that were withheld, if anything.
-        bounds: what has been measured so far, as far as tasks need to know it.
-        latest: stream -> the stores in which later tuples of a key are found, for streams that
-            keep the latest.
-        looked_up: table -> first batch of the rows that are looked up, and the batch before which
-            they end (None: they go on), of tables that were read again.
+        backfill: slice of an MIR's backfill, if one is running.
+        catch_up: withheld results that the batch delivers, if any.
+        bounds: bounds of the measurements so far.
+        latest: stream -> tiles with the later tuples of its keys, for streams that keep the latest.
+        looked_up: table -> first batch of the rows of its current version, and the batch before
+            which they end (None: they go on), for tables that were read again.
         memory_limit: bytes of private memory that the workers of a host may take together.
         objects: the object store behind the state directory, if there is one. ``cache_size``: bytes
             of packs that a cache of it may have; None: any number.
-        shares: per task, what it reads of the sources that the runtime reads itself.
-        sites: which streams are to be read where.
-        redefined: streams that are registered with other columns than the ruleset means; what
-            arrives of them is counted and passed over.
-        now: by what the age of tuples is measured (``rations.freshness``), microseconds.
-        rations: of goals that do not get every tuple; of all others the share is 1.
-        sampled: queries whose results say with which probability they were kept.
-        placement: which host has which partition; None: there has been one host. ``coming``: which
-            will have which, if the next epoch began now; None: the same.
-        meeting: where tasks meet that share nothing but the object store; None: they share the
-            state directory. ``cache``: the directory that is the state directory to those of one
-            host; relative to their executors' own where it is relative.
+        shares: per task, its pieces of the sources that the runtime reads itself.
+        sites: preferred sites of reading, per stream.
+        redefined: streams registered with other columns than the ruleset's; their tuples are
+            counted and skipped.
+        now: reference time for tuple ages (``rations.freshness``), microseconds.
+        rations: of goals with a share below 1; the share of all others is 1.
+        sampled: queries whose results carry their inclusion probabilities.
+        placement: partition -> host; None: there has been one host. ``coming``: placement of an
+            epoch that began now; None: the same.
+        meeting: address of the coordinator of tasks that share nothing but the object store; None:
+            they share the state directory.
+        cache: the directory that serves the tasks of one host as the state directory; if relative,
+            below their executors' own.
     """
 
     batch: int
@@ -112,8 +112,8 @@ class BatchContext:
     cache: str = ""
 
 
-#: Root -> store -> its live segments as the manifest has them, which partitions are a host's own,
-#: and the segments of these: by identity, of which other caches know that nothing has changed.
+#: Root -> store -> live segments by the manifest, mask of the host's own partitions, and the
+#: segments in them. Other caches compare these tuples by identity to skip unchanged stores.
 _OWNED: dict[str, dict[str, tuple[Sequence[Segment], bytes, tuple[Segment, ...]]]] = {}
 
 
@@ -123,7 +123,7 @@ def live_segments(
     """Store -> live segments of earlier batches.
 
     Args:
-        own: number of partitions -> those of which segments are wanted; None: all.
+        own: number of partitions -> mask of the wanted partitions; None: all.
 
     Raises:
         StateError: ``missing-manifest``.
@@ -146,5 +146,5 @@ def live_segments(
 
 
 def exchange_directory(context: BatchContext) -> Path:
-    """Where the tasks of this attempt leave messages for each other."""
+    """Folder of the messages between the tasks of this attempt."""
     return Path(context.root) / "exchange" / context.attempt

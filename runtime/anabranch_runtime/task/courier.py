@@ -1,10 +1,9 @@
-"""Takes partial results to the stores that they are probed with, on whichever host these are.
+"""Takes partial results to the stores of their next probes, on any host.
 
-A *work* is something that sends tuples down probe trees: the batch's own probes, a catch-up, a
-backfill. Each says how an edge is answered and what becomes of what a probe makes. Where all tasks
-are on one host a probe is a call. Else a probe is a *hop*: of its tuples those go away that have to
-be elsewhere, the rest is probed at once, and what comes from others goes on here as if it had been
-made here.
+A *work* sends tuples down probe trees: the batch's own probes, a catch-up, a backfill. Each has its
+own access by edge, and its own use of results. Where all tasks are on one host a probe is a call.
+Else a probe is a *hop*: tuples with matches on other hosts are sent there, the rest is probed at
+once, and received tuples continue as if they had been made here.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from anabranch_runtime.task.context import BatchContext
 
 #: The first part of a hop's address; then the edge, the work, and which step of a replacement.
 HOP = "hop"
-#: Bytes of a value, where nothing has been sent that says more.
+#: Assumed bytes of a value, before the first sent ones are measured.
 COLUMN = 8.0
 
 
@@ -39,12 +38,12 @@ class Work:
     """Something that sends tuples down probe trees.
 
     Attributes:
-        name: the same in all tasks. ``is_batch``: whether it starts with what has just arrived.
-        pieces: by which it probes.
-        access: how a rule's probe is answered.
-        rules: by the edges over which they send.
-        guard: around what probes make, as far as expressions can be evaluated.
-        done: takes what a probe has made.
+        name: the same in all tasks. ``is_batch``: whether it starts with the batch's arrivals.
+        pieces: its probes.
+        access: rule -> tiles and gaps of its probe.
+        rules: probe rules by outgoing edge.
+        guard: passes on the results of probes until an expression fails.
+        done: receives the results of a probe.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Courier:
     """Probes for the works of one task.
 
     Attributes:
-        traffic: to the other hosts; None: there are none. ``needs``: what has to travel.
+        traffic: to the other hosts; None: there are none. ``needs``: columns to send.
     """
 
     layout: Layout
@@ -69,7 +68,7 @@ class Courier:
     needs: Needs
 
     def probe(self, work: Work, partial: Partial, rule: ProbeRule) -> None:
-        """Probe with ``partial`` by ``rule``, wherever that has to be done."""
+        """Probe with ``partial`` by ``rule``, here and on other hosts."""
         access = work.access(rule)
         if self.traffic is None:
             for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
@@ -85,16 +84,16 @@ class Courier:
             self._hop(work, partial, rule, 0)
 
     def arrived(self, work: Work, edge: str, at: int, letter: Letter) -> None:
-        """Go on with what another host has sent."""
+        """Continue with a message from another host."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
     def _hop(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> None:
-        """Probe by ``rule``, or by the ``at``-th step of what replaces an MIR."""
+        """Probe by ``rule``, or by the ``at``-th fill step in the gaps of an MIR."""
         for staying in work.guard(rule, self._split(work, partial, rule, at)):
             self._here(work, staying, rule, at, partial.length)
 
     def _split(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> Iterator[Partial]:
-        """Send away what has to be elsewhere; what stays."""
+        """Send rows to the hosts of their matches; yield the rows that stay."""
         traffic, access = self.traffic, work.access(rule)
         assert traffic is not None
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
@@ -107,7 +106,7 @@ class Courier:
         found = list(destinations(self.layout, fleet, partial, key, tiles, count))
         meter = work.pieces.prober.meters[rule.out]
         if at < 0:
-            # Whoever probes counts what it probes with; each tuple counts once.
+            # The probing host counts its probes; each tuple counts once.
             meter.probes += partial.length - sum(len(positions) for _, positions in found)
         needed = self._needed(rule, at)
         width = 0.0
@@ -126,7 +125,7 @@ class Courier:
             traffic.add_demand(tuples, width or self._width(partial, needed))
 
     def _width(self, partial: Partial, needed: Needed) -> float:
-        """About how many bytes a tuple of ``partial`` would have as a letter."""
+        """Approximate bytes of a tuple of ``partial`` in a message."""
         columns = needed.columns_of(partial.start, self.layout.stream)
         return COLUMN * (1 + sum(label in partial.place for label, _ in columns))
 
@@ -141,7 +140,7 @@ class Courier:
             kept, before = replace(access, gaps=(), fill=()), meters[rule.out].pairs
             for joined in work.guard(rule, work.pieces.probe(partial, rule, kept)):
                 work.done(joined, rule)
-            # Of those that went elsewhere none matches what is stored here.
+            # Rows sent to other hosts match nothing stored here.
             found = meters[rule.out].pairs - before
             meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
             return
@@ -155,13 +154,13 @@ class Courier:
 
 @per_ruleset
 def _last_needs(ruleset: Ruleset) -> list[Needs]:
-    """Those of the last batch, once there has been one."""
+    """A list with the columns to send of the last batch, empty before the first."""
     return []
 
 
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """What has to travel in the batch of ``context``: what is known of the last one's edges, where
-    it asked for the same.
+    """Columns to send in the batch of ``context``; reused from the last batch if it needed the
+    same.
     """
     known = _last_needs(layout.ruleset)
     found = _needs(layout, context)
@@ -178,7 +177,7 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
     }
     goals = [(r.query, r.start, r.ranking) for r in context.rations]
     if context.catch_up is not None:
-        # Which of a result's members have arrived last is asked on every edge.
+        # Every edge needs the arrivals of a result's members, to find the last.
         always |= Needed(sigmas=frozenset(label_of.values()))
         for goal in context.catch_up.goals:
             owed = label_of.get((goal.query, goal.alias))

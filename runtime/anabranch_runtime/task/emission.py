@@ -1,8 +1,8 @@
-"""Results of a task: found, checked, staged as files, and counted.
+"""Results of a task: checked, staged as files, and counted.
 
-A complete partial result is held to what only its query says (visibility, freshness, members that
-have been superseded, residuals), projected, and written to the query's staged file. Of a query
-whose expressions can't be evaluated nothing more is written.
+A complete partial result must pass its query's own conditions (visibility, freshness, superseded
+members, residuals), is projected, and written to the query's staged file. After a failed expression
+nothing more of its query is written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from anabranch_runtime.task.memory import PrivateMemory
 Bools = NDArray[np.bool_]
 
 
-#: The kind of letters that have results on their way over hosts.
+#: The kind of messages with results on their way over hosts.
 LEAVING = "leaving"
 #: Results of the batch, and of earlier ones.
 NOW, OWED = "now", "owed"
@@ -53,7 +53,7 @@ class Emission:
 
     Attributes:
         page: bytes of results of a query that wait in memory.
-        report, failures: where it is said what has been written, and of which queries nothing is.
+        report, failures: records of written results and of failed queries.
     """
 
     context: BatchContext
@@ -70,15 +70,15 @@ class Emission:
     _writers: dict[str, ResultWriter] = field(default_factory=dict)
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
-        """Write what a probe has made, as far as ``rule`` says and rations let it."""
+        """Write the results of a probe that ``rule`` outputs and rations admit."""
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
         self.emit(self._alike(partial, rule.query), rule, NOW)
 
     def emit(
         self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1
     ) -> None:
-        """Write the results among ``partial``, or send them where they are looked at next; nothing
-        where the query has failed, or fails at them.
+        """Write the results among ``partial``, or send them to the next host that checks them;
+        nothing where the query has failed, or fails at them.
 
         Args:
             due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
@@ -95,7 +95,7 @@ class Emission:
         self.report.emitted += Writes(1, rows, time.process_time() - started)
 
     def arrived(self, letter: Letter) -> None:
-        """Go on with results that another host has looked at."""
+        """Continue with results that another host has checked."""
         _, edge, query, due, at, origin = letter.address
         rule = next(o for o in self.layout.outputs[edge] if o.query == query)
         self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
@@ -109,9 +109,11 @@ class Emission:
         self.report.emitted += Writes(seconds=time.process_time() - started)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
-        """``partial`` less the results of which another member of this batch, of the stream of the
-        one that arrived last, is not below its own ration: which of the two is the last depends on
-        how the batch's tuples happen to be numbered.
+        """``partial`` without results that a sibling member's ration withholds.
+
+        A sibling arrived in this batch too, on the same stream as the last member. The numbering of
+        the batch's tuples decides which of the two is the last, so both rations must admit the
+        result.
         """
         start, layout = partial.start, self.layout
         for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
@@ -123,7 +125,7 @@ class Emission:
         return partial
 
     def _emit(self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int) -> int:
-        """How many results have been written."""
+        """Write the results; returns their number."""
         query, report = self.layout.queries[rule.query], self.report
         if not at and origin < 0:
             partial = check(self.layout, partial, rule.bounds, ())
@@ -174,14 +176,14 @@ class Emission:
     def _current(
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
     ) -> Partial:
-        """``partial`` less the results of which a tuple has been superseded.
+        """``partial`` without results that have a superseded tuple.
 
         Where tasks are on several hosts, each of them knows of some later tuples only. So results
-        visit all hosts, for one member after the other, and leave where they come back to.
+        visit all hosts, for one member after the other, and are written where their round began.
 
         Args:
-            at: the member, of those whose streams keep the latest, that is looked at.
-            origin: the host on which that has begun; less than 0: it begins here.
+            at: index of the checked member among the members whose streams keep the latest.
+            origin: the host on which the round began; less than 0: it begins here.
         """
         query, traffic = self.layout.queries[rule.query], self.courier.traffic
         labels = self.latest.kept(label for _, label, _ in query.members)
@@ -206,8 +208,8 @@ class Emission:
     def _projected(
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
-        """The rows of complete results, with what ``schema`` has beside the projection: of outer
-        joins the columns of left rows, of sampled queries those of slots.
+        """The rows of complete results, with the columns of ``schema`` beside the projection: left
+        rows for outer joins, slots for sampled queries.
         """
         if query.has_outer_join:
             outer = query.outer
@@ -224,7 +226,7 @@ class Emission:
         return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:
-        """Which results have visible members only (``semantics.md``, promise 4)."""
+        """Mask of results with visible members only (``semantics.md``, promise 4)."""
         mask: Bools | None = None
         activated = self.context.activated[query]
         for name, (batch, event_time) in self.context.visible.get(query, {}).items():
@@ -238,7 +240,7 @@ class Emission:
         return mask
 
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Which results have only rows of the versions of tables that are looked up."""
+        """Mask of results with rows of the current versions of tables only."""
         mask: Bools | None = None
         for _, label, _ in query.members if self.context.looked_up else ():
             interval = self.context.looked_up.get(self.layout.stream(label))
@@ -252,7 +254,7 @@ class Emission:
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Which results have no member that is too old (``semantics.md``, "Freshness")."""
+        """Mask of results without too old members (``semantics.md``, "Freshness")."""
         mask: Bools | None = None
         now = self.context.now
         if now is None:

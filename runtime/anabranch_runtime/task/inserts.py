@@ -1,8 +1,8 @@
-"""What a task writes to stores: rows that arrived, and rows of intermediate results.
+"""A task's writes to stores: arrived rows and rows of intermediate results.
 
-Rows go to the stores' partitions as segments, those of one step of a batch as one pack. Where tasks
-are on several hosts they are sent to the hosts that have their partitions, each once, and wait
-there until they are written.
+Rows go to the stores' partitions as segments, all segments of one step of a batch in one pack.
+Where tasks are on several hosts each row is sent once, to the host of its partition, and waits
+there to be written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.stores import KeyCache, combination_rows, insert, partition_numbers
 from anabranch_runtime.task.uploads import Uploads
 
-#: Kinds of letters: arrived rows by relation, rows of intermediate results and of their past by
+#: Kinds of messages: arrived rows by relation, rows of intermediate results and of their past by
 #: store.
 ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
 
@@ -63,7 +63,7 @@ class Inserts:
     memory: PrivateMemory
     waiting: int = 0
     _made: dict[StoreId, list[Partial]] = field(default_factory=lambda: defaultdict(list))
-    #: Where tasks are on several hosts: rows that this one has to write, by letters' addresses.
+    #: On several hosts: rows for this task to write, by the addresses of messages.
     _rows: dict[tuple[str, ...], list[pa.RecordBatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -146,7 +146,7 @@ class Inserts:
         cache: KeyCache,
     ) -> None:
         """Send ``rows`` to the hosts that have their partitions in one of the stores, each once;
-        what stays here waits.
+        this host's rows wait.
         """
         assert self.traffic is not None
         fleet = self.traffic.fleet
@@ -176,7 +176,7 @@ class Inserts:
         self._rows[letter.address].append(letter.rows)
 
     def received(self, kind: str) -> dict[str, pa.RecordBatch]:
-        """The rows of one kind that wait to be written, by what they are of."""
+        """The waiting rows of one kind, by relation or store."""
         keys = [address for address in self._rows if address[0] == kind]
         return {address[1]: pa.concat_batches(self._rows.pop(address)) for address in sorted(keys)}
 
@@ -203,7 +203,7 @@ class Inserts:
         self.report.inserts += Writes(1, done)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
-        """Which partitions of a store this host has; None: all."""
+        """Mask of this host's partitions of a store; None: all."""
         return None if self.traffic is None else self.traffic.fleet.own(spec.partitions)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What of a partial result a store keeps, where it keeps some values only (``plans.partial``)."""
+"""The stored part of a partial result, in a store limited to some values (``plans.partial``)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from anabranch_runtime.task.stores import lenient_keys
 
 
 def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:
-    """Those of ``made``, combinations of the store's members, that the store keeps."""
+    """Combinations of ``made`` that the store keeps."""
     kept = spec.kept
     if kept is None:
         return made
     keys = probed_keys(layout, made, kept.attribute, kept.type)
     mask = np.isin(keys.hashes, np.array(kept.hashes, np.uint64), invert=not kept.listed)
-    # Without a key nothing is known of the value.
+    # A row whose key can't be evaluated is stored.
     return made.where(mask if keys.valid is None else mask | ~keys.valid)
 
 

@@ -1,10 +1,10 @@
-"""How much private memory a task may take, and how much it takes.
+"""Limit and measurement of a task's private memory.
 
 State lies in files that workers map: its pages are the kernel's, shared, and given back under
-pressure. What a worker has for itself alone (anonymous memory) grows with the rows of a batch, with
-the partial results on their way, with combinations that wait to be stored, and with results that
-wait to be written. The first is bounded by back-pressure (``sources.back_pressure``), the others by
-a :class:`Budget`: whoever comes to its end goes on in smaller pieces.
+pressure. A worker's private (anonymous) memory grows with the rows of a batch, with the partial
+results on their way, with combinations that wait to be stored, and with results that wait to be
+written. The first is bounded by back-pressure (``sources.back_pressure``), the others by a
+:class:`Budget`: work that exhausts it continues in smaller pieces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PAIR = 96
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of what a task holds at once.
+    """Limits of a task's private memory, by use.
 
     Attributes:
         pairs: tuples of a partial result that one probe may make; more are made piece by piece.
@@ -84,7 +84,7 @@ def least_limit(tasks: int) -> int:
 
 
 def check_limit(limit: int | None, tasks: int) -> None:
-    """Refuse a limit that is too small for so many tasks on one host.
+    """Refuse a limit that is too small for ``tasks`` tasks on one host.
 
     Raises:
         PipelineError: ``memory-limit``.
@@ -120,11 +120,11 @@ def _share(limit: int, tasks: int) -> int:
 
 @dataclass(slots=True)
 class PrivateMemory:
-    """This process's private memory, as it is looked at now and then.
+    """This process's private memory, measured now and then.
 
     Attributes:
         peak: the most that was seen.
-        read: gives it in bytes; 0 where the system doesn't say.
+        read: gives it in bytes; 0 where the system does not report it.
     """
 
     read: Callable[[], int] = field(default_factory=lambda: private_bytes)
@@ -138,14 +138,14 @@ class PrivateMemory:
             self._next = time.perf_counter() + _GLANCE
 
     def look(self) -> int:
-        """How much it is now."""
+        """Measure it now, in bytes."""
         now = self.read()
         self.peak = max(self.peak, now)
         return now
 
     def give_back(self, budget: Budget) -> None:
-        """At the end of a task: what allocators keep for later goes back to the system, where the
-        task was over its budget. Else the next batch would seem to need it.
+        """At the end of a task: return the allocators' free memory to the system, where the task
+        was over its budget. Else the next batch would seem to need it.
         """
         if budget.total is not None and self.look() > budget.total // 2:
             pa.default_memory_pool().release_unused()
@@ -155,7 +155,7 @@ class PrivateMemory:
 
 
 def private_bytes() -> int:
-    """Anonymous memory of this process: resident, less what files (and shared memory) back."""
+    """Anonymous memory of this process in bytes: resident, less files and shared memory."""
     try:
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]

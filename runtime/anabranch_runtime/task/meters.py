@@ -1,9 +1,9 @@
 """Measurements of a batch's tuples for statistics by one task, beside counting them.
 
 All of it must cost next to nothing (``docs/statistics.md`` has the share of run time), so a task
-looks only at what can still change what is known: the driver gives it the bounds
+looks only at values that can still change the statistics: the driver gives it the bounds
 (:class:`~anabranch_runtime.state.measures.Bounds`), and after a few batches hardly a hash is below
-its bound. What is reported does not depend on how tuples are cut into blocks and tasks.
+its bound. Reports do not depend on the split of tuples into blocks and tasks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from anabranch_runtime.state.measures import (
 from anabranch_runtime.state.values import MOST, KeyValues, ValueCounts
 from anabranch_runtime.task.stores import KeyCache
 
-#: One batch in so many is sampled once a stream's sample is full.
+#: One batch in ``EVERY`` is sampled once a stream's sample is full.
 EVERY = 4
 #: Delays are taken of all tuples of a block up to twice as many, else of evenly spaced ones.
 DELAYS = 2048
@@ -51,7 +51,7 @@ COLUMNS = 64
 TEXT = 128
 #: Characters of a frequent value's text.
 NAME = 64
-#: Hashes from which it pays to look for those that are known before sorting.
+#: Hashes from which it pays to filter out known ones before sorting.
 _MANY = 4 * SIZE
 #: Hashes that are sorted to see whether there are few distinct ones.
 _HEAD = 4096
@@ -121,7 +121,7 @@ class Collector:
             self.delays[stream] = add_counts(self.delays.get(stream, ()), found)
 
     def keys(self, owner: str, name: str, keys: KeyVector) -> None:
-        """The keys ``name`` of a relation's arrivals, or of what went into a store."""
+        """Add the keys ``name`` of a relation's arrivals, or of rows written to a store."""
         if not self.enabled:
             return
         bound = self.bounds.keys.get(owner, {}).get(name, _UNKNOWN)
@@ -169,7 +169,7 @@ def ranks_of(first: int, count: int) -> U64:
 
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
-    """Distinct hashes of ``keys`` that may enter a sketch of which ``bound`` is known.
+    """Distinct hashes of ``keys`` that may enter the sketch with ``bound``.
 
     At most ``SIZE``, the least ones; ascending. Hashes that the sketch has may be among them.
     """
@@ -196,7 +196,7 @@ def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
 def value_counts(
     keys: KeyVector, known: KnownValues, column: Callable[[], pa.Array]
 ) -> ValueCounts:
-    """How often the known values, and others that are frequent, are among ``keys``.
+    """Occurrences of known values, and of other frequent ones, among ``keys``.
 
     ``column`` has the values of the keys; it is called where there is a value to be named.
     """

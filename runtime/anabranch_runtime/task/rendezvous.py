@@ -1,8 +1,8 @@
-"""How the tasks of a batch exchange messages between levels: files in the state directory.
+"""All-gather between the tasks of a batch: files in the state directory.
 
 Spark's own ``allGather`` for barrier tasks looks at its answer once a second, which is longer than
 most batches take. The state directory is shared by all tasks anyway. A message is a file that
-appears whole (by rename) under its round and task; everybody waits until the round is complete.
+appears whole (by rename) under its round and task; every task waits until the round is complete.
 The directory belongs to one attempt at one batch, so nothing stale can be read.
 """
 
@@ -23,7 +23,7 @@ PATIENCE = 3600.0
 
 @dataclass(slots=True)
 class Rendezvous:
-    """One task's side; call it with a message to get everybody's, in task order."""
+    """One task's side; maps a message to the messages of all, in task order."""
 
     directory: Path
     task: int

@@ -52,14 +52,14 @@ def insert(
     Args:
         failed: is called with an index whose key can't be evaluated.
         own: the partitions to write, where rows of others are among ``rows``; None: all.
-        past: whether the rows belong to earlier batches: then none is dealt.
+        past: whether the rows belong to earlier batches: then none is spread.
 
     Returns:
-        How many rows have been written.
+        Number of written rows.
 
     An index whose key can't be evaluated is left out and ``failed`` is called: a later probe by it
-    evaluates the key again, and fails for those who need it. A row whose partition is unknown
-    goes where one without the attribute goes, because others may need the row.
+    evaluates the key again, and fails. A row whose partition is unknown goes where one without the
+    attribute goes, because others may need the row.
 
     Raises:
         ExpressionError, KeyTypeError: an index's key, where ``failed`` is None.
@@ -89,7 +89,7 @@ def insert(
 
 
 def _keys_of(layout: Layout, store: StoreLayout, rows: pa.RecordBatch, cache: KeyCache) -> KeysOf:
-    """Gives key vectors of ``rows``, each of which is made once."""
+    """Gives key vectors of ``rows``, each made once."""
     table = BatchTable(rows)
 
     def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
@@ -109,12 +109,12 @@ def merge(
     readers: Sequence[SegmentReader],
     since: Mapping[str, int],
 ) -> None:
-    """Write one segment that holds the rows of all ``readers`` (one store, one partition), less
-    those of which others say that they are not the latest of their key.
+    """Write one segment with the rows of all ``readers`` (one store, one partition), without rows
+    that another one's later tuple of their key supersedes.
 
     Args:
-        since: stream -> the first batch of the tuples that supersede others, for streams that
-            keep the latest.
+        since: stream -> the first batch of the tuples that supersede others, for streams that keep
+            the latest.
     """
     store = layout.stores[spec.id]
     gone = _superseded(layout, spec, readers, since)
@@ -210,7 +210,8 @@ def _write_rest(
     """Write one segment of the rows of ``readers`` that are not ``gone``; of one at least, as a
     segment has rows.
 
-    What has become much less than its parts stays on their level: it is as large as one of them.
+    A segment much smaller than its parts together stays on their level: it is as large as one of
+    them.
     """
     store = layout.stores[spec.id]
     kept = np.flatnonzero(~gone)
@@ -262,13 +263,13 @@ def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
 def partition_numbers(
     layout: Layout, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache, *, past: bool = False
 ) -> NDArray[np.int64]:
-    """The partition of each row, which follows from the row alone.
+    """The partition of each row, a function of the row alone.
 
     A row without the partition attribute (NULL) can match nothing on it but may be probed by
-    another attribute: it goes to partition 0, as good as any. Where a store has no attribute, a
-    row's arrival decides. So it does among the partitions to which a hot value's rows are dealt,
-    but for those of the ``past``: a value's entry says in which batches its rows have been dealt
-    (``state.dealt``), and those of the past belong to earlier ones.
+    another attribute: it goes to partition 0, as good as any. In a store without attribute, a row's
+    arrival decides. It also decides among the partitions over which a hot value's rows are spread,
+    except for rows of the ``past``: the entry of a value states the batches of its spread rows
+    (``state.dealt``), and past rows belong to earlier ones.
     """
     if spec.partitions == 1:
         return np.zeros(rows.num_rows, np.int64)
@@ -339,10 +340,11 @@ def _stored_keys(
 
 
 def lenient_keys(length: int, keys: Callable[[int, int], KeyVector]) -> KeyVector:
-    """The keys of so many rows; one that can't be evaluated is NULL. By halves: failures are few.
+    """The keys of ``length`` rows; one that can't be evaluated is NULL. By halves: failures are
+    few.
 
     Args:
-        keys: gives those from one row up to another.
+        keys: gives the keys of the rows from one number up to another.
     """
 
     def found(first: int, last: int) -> KeyVector:

@@ -32,7 +32,7 @@ class Divided:
         self._parts: dict[tuple[int, ...], Partial] = {(): whole}
 
     def of(self, substreams: tuple[int, ...]) -> Partial:
-        """Those of ``substreams``; all where none is named."""
+        """Tuples of ``substreams``; all where none is named."""
         found = self._parts.get(substreams)
         if found is None:
             if self._numbers is None:
@@ -46,8 +46,8 @@ class Divided:
 def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
     """The substream of each of ``starts``."""
     attribute = AttrRef(function.start, function.attribute)
-    # Whoever needs a key that can't be evaluated finds out by itself. All others go where they
-    # belong, as stores may keep the values of some substreams only.
+    # A rule that needs a key that can't be evaluated fails by itself. All other tuples go to their
+    # own substream, as stores may keep the values of some substreams only.
     keys = probed_keys(layout, starts, attribute, function.type)
     others = np.uint64(function.others)
     found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)

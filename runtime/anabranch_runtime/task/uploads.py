@@ -1,4 +1,4 @@
-"""A task's packs on their way to the object store, beside what the task goes on with."""
+"""Uploads of a task's packs to the object store, in the background."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class Uploads:
             reach(Point.UPLOADED)
 
     def close(self) -> None:
-        """Leave out what has not begun."""
+        """Cancel the uploads that have not begun; wait for the others."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,15 +1,14 @@
 """One task of one batch: take arrivals in, store them, probe level by level, write results.
 
-All tasks of a batch run this function side by side. What they share is immutable segments; what
-they exchange, after the inserts and after every level, is the descriptors of the segments that
-each has just written (``exchange``: every task's message, in task order). So at every level each
-task sees all of the batch's inserts that the level's probes may need (``semantics.md``, "Exactly
-once within a batch").
+All tasks of a batch run this function side by side. They share immutable segments, and exchange,
+after the inserts and after every level, the descriptors of newly written segments (``exchange``:
+every task's message, in task order). So at every level each task sees all of the batch's inserts
+that the level's probes may need (``semantics.md``, "Exactly once within a batch").
 
-Tasks of one host read all that the host has. Starting tuples stay with the task that read them.
+Tasks of one host read all segments of the host. Starting tuples stay with the task that read them.
 Where tasks are on several hosts, each host has some partitions of every store. Rows are sent to the
-hosts that keep them, partial results to those that have what they are probed with (``courier``,
-``Traffic``), in rounds that end when nobody has sent anything.
+hosts that keep them, partial results to the hosts of their matches (``courier``, ``Traffic``), in
+rounds until one without messages.
 """
 
 from __future__ import annotations
@@ -105,13 +104,13 @@ def run_task(
         ruleset: the ruleset of ``context.ruleset``.
         blocks: the tuples that this task starts with.
         task: this task's number among ``tasks``.
-        exchange: gives every task's message for its own; called equally often by all. With ``post``
-            it may be given a group, too (``traffic.Gather``).
-        collect: False leaves out delays, sketches and samples, to see what they cost.
-        sharing: of these tasks, those that share a host's memory with this one; None: all.
-        advanced: called again and again, whenever the task has got further.
-        hosts: where each of the tasks is; none: all are on one host.
-        post: takes letters to other tasks, where these are on several hosts.
+        exchange: all-gather: a task's message -> the messages of all; called equally often by all.
+            With ``post`` it takes a group, too (``traffic.Gather``).
+        collect: False leaves out delays, sketches and samples, to measure their cost.
+        sharing: number of tasks on this task's host, itself included; None: all.
+        advanced: called at every bit of progress.
+        hosts: host of each task; empty: all are on one host.
+        post: sends messages to the tasks of other hosts; None on one host.
     """
     sharing = tasks if sharing is None else sharing
     fleet = Fleet(hosts or ("",) * tasks, task, context.placement)
@@ -291,7 +290,7 @@ class _Task:
     # --- storing -------------------------------------------------------------------------------
 
     def _store_arrivals(self, arrivals: Arrivals) -> list[Segment]:
-        """Write the base segments of what this task has to keep as one pack."""
+        """Write the base segments of this task's rows as one pack."""
         caches: dict[str, KeyCache] = {r: {} for r in arrivals.tables}
         tables = sorted(arrivals.tables.items())
         if self.traffic is None:
@@ -307,7 +306,7 @@ class _Task:
         return written
 
     def _backfill(self, work: Slice) -> None:
-        # Not on the edges' meters: what is sent here is no part of what the plan costs.
+        # Not on the edges' meters: a backfill is no part of the plan's cost.
         prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
         spec = self.layout.specs[StoreId(work.store)]
         rule, access = as_probe(spec, work)
@@ -366,7 +365,7 @@ class _Task:
         return bool(self.traffic.fleet.own(partitions)[segment.partition])
 
     def _share_of(self, sources: tuple[Source, ...]) -> tuple[tuple[Source, ...], int, int]:
-        """Of stored rows those of which this task has a share: which, and of how many."""
+        """This task's share of the stored rows: sources, index, number of shares."""
         if self.traffic is None:
             return sources, self.task, self.tasks
         mates = self.traffic.fleet.mates
@@ -374,7 +373,7 @@ class _Task:
         return own, mates.index(self.task), len(mates)
 
     def _settle(self) -> None:
-        """Go on with what comes from other hosts, until nobody sends anything any more."""
+        """Process messages from other hosts until none are in flight."""
         if self.traffic is None:
             return
         while True:
@@ -390,7 +389,7 @@ class _Task:
                     self._take(letter)
 
     def _take(self, letter: Letter) -> None:
-        """Go on with what another task has sent."""
+        """Process a message from another task."""
         kind = letter.address[0]
         if kind == HOP:
             _, edge, work, at = letter.address
@@ -450,7 +449,7 @@ class _Task:
         self.courier.probe(self.main, partial, rule)
 
     def _guarded(self, rule: ProbeRule, found: Iterator[Partial]) -> Iterator[Partial]:
-        """What a probe makes, piece by piece, as far as its expressions can be evaluated."""
+        """The results of a probe, piece by piece, until an expression fails."""
         while True:
             try:
                 joined = next(found, None)
@@ -464,13 +463,13 @@ class _Task:
             yield joined
 
     def _deliver(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Send what a round has made (``rounds``) where it is wanted."""
+        """Send the results of a round (``rounds``) to their uses."""
         self.advanced()
         self.memory.glance()
         self._pass_on(joined, rule, children)
 
     def _pass_on(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Send what a probe has made to stores, outputs and the next probes."""
+        """Send the results of a probe to stores, outputs and the next probes."""
         for spec in self.layout.inserts.get(rule.out, ()):
             self.inserts.combination(spec.id, joined)
         if self.inserts.waiting > self.budget.combinations:
@@ -483,7 +482,7 @@ class _Task:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 
     def _catch_up(self, work: CatchUp) -> None:
-        # Not on the edges' meters: what is sent here is no part of what the plan costs.
+        # Not on the edges' meters: a catch-up is no part of the plan's cost.
         pieces = Pieces(Prober(self.layout, self.live, self.context.batch, self.budget.pairs))
 
         def emit(partial: Partial, rule: OutputRule) -> None:
@@ -501,20 +500,20 @@ class _Task:
                 walk.begin(rows)
         self._settle()
 
-    # --- what can't be had ---------------------------------------------------------------------
+    # --- failures --------------------------------------------------------------------------------
 
     def _filter_failed(self, relation: RelationId, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.ruleset).of_relation(relation), error)
 
     def _write_late(self, arrivals: Arrivals) -> None:
-        """Stage what has been set aside of streams that keep it."""
+        """Stage the rejected rows of streams that keep them."""
         for stream, pieces in sorted(arrivals.aside.items()):
             path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
             write_late(path, pieces)
             self.report.late[stream] = str(path)
 
     def _put_results(self) -> None:
-        """Put what has been staged into the object store, from where the driver takes it."""
+        """Upload the staged files to the object store, from where the driver takes them."""
         for files in (self.report.files, self.report.late):
             for name, file in files.items():
                 files[name] = str(Path(file).relative_to(self.context.root))
@@ -523,7 +522,7 @@ class _Task:
     # --- accounting ----------------------------------------------------------------------------
 
     def _sketch(self, relation: RelationId, table: BatchTable, cache: KeyCache) -> None:
-        """Sketch the distinct keys of what arrived, from key vectors at hand where possible."""
+        """Sketch the distinct keys of the arrivals, from existing key vectors where possible."""
         if not self.collector.enabled:
             return
         store = base_layout(relation)
@@ -536,7 +535,7 @@ class _Task:
                     arrays = [self.layout.stored(store, table, rows, r) for r in refs]
                     cache[refs, types] = key_vector(arrays, types)
                 except EVALUATION:
-                    # Statistics fail nobody; whoever needs the key finds out by itself.
+                    # Statistics never fail a query; a rule that needs the key fails by itself.
                     continue
             name = ",".join(sorted(a for a, _ in parts))
             self.collector.keys(relation, name, cache[refs, types])
@@ -545,7 +544,7 @@ class _Task:
                 self.collector.frequent(relation, name, cache[refs, types], stored)
 
     def _load(self) -> dict[int, list[float]]:
-        """The CPU time of probes, divided among partitions by what was looked for and found."""
+        """The CPU time of probes, divided among partitions in proportion to lookups and matches."""
         work: dict[int, NDArray[np.int64]] = {}
         for counts in self.live.work().values():
             work[len(counts)] = work.get(len(counts), 0) + counts

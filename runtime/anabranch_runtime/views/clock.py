@@ -49,8 +49,8 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
-    """The member, and its stream, whose event times are those of the view's windows; None: there
-    are no windows, or they are over something else.
+    """The member, and its stream, whose event times the view's windows are over; None: no windows,
+    or windows over another column.
     """
     window = None if query.view is None else query.view.window
     if window is None:

@@ -24,7 +24,7 @@ class _Left:
     total: LeftRows
 
 
-#: Folders below the results with a file for each query: what its sink holds, and what has been
+#: Folders below the results with a file for each query: counts of its sink's rows, and of rows
 #: written to it. Unlike the joined rows they stay when the query has ended. No query can have a
 #: name that begins with a dot.
 _SHOWN, _WRITTEN, _LEFT = ".shown", ".written", ".left"

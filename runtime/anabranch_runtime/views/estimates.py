@@ -1,21 +1,21 @@
-"""Estimates of counts and sums over all joined rows, from those that rations have kept.
+"""Estimates of counts and sums over all joined rows, from the rows that rations have kept.
 
 A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
 the estimate of a sum is the sum itself and, for each row of a rationed batch, ``1/p - 1`` times its
 value. Only this *correction* is kept here: groups without rows of rationed batches have none, and
 Spark's aggregates stay as they are.
 
-**Variance.** What is drawn is ranks, not rows. Let ``R`` be uniform on [0, 1): the rows with that
-rank in a batch are kept if ``R < p``, each by the ``p`` of its goal, and ranks are independent.
-With ``W(x)`` the sum of ``value / p`` over the rank's kept rows with ``p <= x``, the integral of
-``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the variance of the rank's part: two
-rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with probability
-``p``, and the integral weighs their product by ``1 - q``. With one ``p`` it is ``(1 - p)/p^2``
-times the square of the rank's total. A row that needs several ranks counts for each of them, with
-all of its weight: by the inequality of Efron and Stein the sum is then no less, in expectation,
-than the variance. For averages the residuals are summed, hence the sums of products.
+**Variance.** The sample is of ranks, not of rows. Let ``R`` be uniform on [0, 1): the rows with
+that rank in a batch are kept if ``R < p``, each by the ``p`` of its goal, and ranks are
+independent. With ``W(x)`` the sum of ``value / p`` over the rank's kept rows with ``p <= x``, the
+integral of ``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the variance of the rank's
+part: two rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with
+probability ``p``, and the integral weighs their product by ``1 - q``. With one ``p`` it is ``(1 -
+p)/p^2`` times the square of the rank's total. A row that needs several ranks counts for each of
+them, with all of its weight: by the inequality of Efron and Stein the sum is then no less, in
+expectation, than the variance. For averages the residuals are summed, hence the sums of products.
 
-A table per version is kept as a file, as that of the view (``table``): a version that is made again
+A table per version is kept as a file, like the view's (``table``): a version that is made again
 goes on from the one before it.
 """
 
@@ -47,10 +47,10 @@ Ints = NDArray[np.int64]
 #: Groups with corrections that are kept for one view.
 MOST_GROUPS = 100_000
 _GIVEN_UP = "too-large"
-#: A group as a JSON object, and the ranks of which rows of it were kept in rationed batches.
+#: A group as a JSON object, and the ranks of its rows kept in rationed batches.
 GROUP, KEPT_RANKS = "group", "ranks"
-#: Of each measured column: what is to be added to the number of its values and to their sum, and
-#: the sums of products of these two.
+#: Per measured column: additions to the number of its values and to their sum, and the sums of
+#: products of these two.
 PARTS = ("count", "sum", "count_count", "count_sum", "sum_sum")
 
 

@@ -35,8 +35,8 @@ def sort_fields(view: View) -> list[pa.Field]:
 
 
 def with_counts(view: View) -> View:
-    """``view`` with a count for each average that is shown: without, averages of all joined rows
-    could not be estimated from those of a part (``scaled``).
+    """``view`` with a count for each average that is shown: averages of all joined rows could not
+    be estimated from a sample otherwise (``scaled``).
     """
     averaged = {a.column for a in scalable(view).values() if a.function is Function.AVG}
     missing = sorted(str(column) for column in averaged.difference(_counts(view)))

@@ -54,10 +54,10 @@ def view_session(session: SparkSession) -> SparkSession:
 
 
 def released(session: SparkSession, query: QuerySpec, source: Path, *others: str) -> DataFrame:
-    """The frame over what is released to ``source``: rows or a clock.
+    """The frame over the files released to ``source``: rows or a clock.
 
     Args:
-        others: declarations of columns beside those of ``query``.
+        others: declarations of columns beside the columns of ``query``.
     """
     declared = [f"`{o.name}` {o.expr.type}" for o in query.projection]
     return (

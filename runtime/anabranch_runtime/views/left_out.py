@@ -1,11 +1,11 @@
-"""Of which groups of a view joined rows may be missing: spans of event time, and keys.
+"""Groups of a view with possibly missing joined rows: spans of event time, and keys.
 
 A batch with rations withholds joined rows for good, unless they are owed. The column that a view's
 windows are over has values in them from the view's clock before the batch to the greatest event
 time that had arrived: windows outside are whole. Where a key class ranks, and the view groups by
-it, so are groups whose keys have ranks below the rations. Of all other groups rows may be missing.
+it, so are groups whose keys have ranks below the rations. All other groups may lack rows.
 
-What is noted here is in the manifest (``Activation.left_out``), so a repeated batch notes the same.
+The groups are in the manifest (``Activation.left_out``), so a repeated batch has the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST = 32
 
 
 class Standing(IntEnum):
-    """What can be said of a group, from all to nothing."""
+    """Knowledge of a group, from complete to none."""
 
     WHOLE = 0
     #: Estimates with errors.
@@ -99,7 +99,7 @@ def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.
             worst = Standing.UNBOUNDED
             if gap.key is not None and gap.key[0] in names:
                 met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
-                # What is kept of other keys says nothing about these.
+                # The kept rows of other keys tell nothing about these.
                 worst = Standing.UNKNOWN
         if gap.share == 0:
             worst = Standing.UNKNOWN
@@ -132,8 +132,8 @@ def _span(
 
 
 def _read_by(query: QuerySpec) -> dict[str, Expr]:
-    """What the view's input columns are, in terms of members. Over an outer join those of left rows
-    only: where there is no partner its columns are NULL, whatever its key would have been.
+    """The view's input columns, in terms of members. Over an outer join only the left rows'
+    columns: without a partner the other columns are NULL, whatever its key would have been.
     """
     exprs = {o.name: o.expr for o in query.projection}
     if query.outer is None:

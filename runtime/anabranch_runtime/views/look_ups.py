@@ -35,7 +35,7 @@ def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
     """The results of one batch.
 
     Args:
-        files: those of left rows, then those of the pairs of each look-up.
+        files: files of left rows, then files of the pairs of each look-up.
 
     Raises:
         ExpressionError: a condition or an output column has no value for some row.

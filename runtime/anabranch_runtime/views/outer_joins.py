@@ -140,8 +140,8 @@ def _cut(bound: int) -> int:
 def without_undecided(
     outer: OuterJoin, rows: pa.Table, undecided: Undecided
 ) -> tuple[pa.Table, LeftRows]:
-    """``rows`` (of :func:`decided`) without left rows of which pairs may have been withheld, and
-    the counts of left rows.
+    """``rows`` (of :func:`decided`) without left rows whose pairs may have been withheld, and the
+    counts of left rows.
     """
     closed = pc.greater_equal(rows[_PAIRS], 0).combine_chunks().to_numpy(zero_copy_only=False)
     some = rows.filter(pa.array(closed)).combine_chunks()

@@ -47,10 +47,10 @@ def told(changes: pa.Table, part: Part) -> pa.Table:
 
 
 def of_part(shown: ViewRows, view: View, rows: pa.Table, part: Part, *, above: bool) -> ViewRows:
-    """``shown`` with what is missing of it.
+    """``shown`` with the estimate of its missing part.
 
     Args:
-        rows: of the view's table, those that are shown.
+        rows: the shown rows of the view's table.
         above: whether it is a view over the rows of an outer join.
     """
     missing = part.missing

@@ -28,10 +28,10 @@ def top_groups(groups: DataFrame, view: View) -> pa.Table:
 
 
 def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
-    """The first of ``rows`` and those that were the first ``before``, with their ranks.
+    """The first of ``rows`` and the former first rows, ``before``, with their ranks.
 
-    What precedes the offset must be kept as well, so ranks begin there; those up to the offset are
-    below 1.
+    Rows that precede the offset must be kept as well, so ranks begin there; rows up to the offset
+    have ranks below 1.
     """
     found = _finished(rows, view).drop(KEPT)
     if before.num_rows:

@@ -1,9 +1,9 @@
-"""A view's rows as they were, and the changes that make of them what they are now.
+"""A view's former rows, and the changes that lead to its present ones.
 
 Rows are compared by their JSON text, which is equal for equal rows and for no others
 (``sinks.rows``). A table is kept per version, as a file, because a version may have to be made
-again: from the one before it. Views with a LIMIT need it to know what has changed; others have it
-for whoever looks, as long as it is small.
+again: from the one before it. Views with a LIMIT need it to compute changes; others have it for
+readers, as long as it is small.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Left rows of an outer join of which pairs may have been withheld (``semantics.md``, "Rations").
+"""Left rows of an outer join whose pairs may have been withheld (``semantics.md``, "Rations").
 
-Nobody knows whether such a row has a partner, so it is given to nobody. A partner of a left row
+It is unknown whether such a row has a partner, so it is not emitted. A partner of a left row
 arrives in one of the batches from the one in which the row came to be to the last that began while
 the watermark of the partner's stream had not passed the row's deadline. Pairs of a batch are
 withheld by the row's key: its rank is not below the ration. So a row is *undecided* if one of these
-batches has a ration that its rank is not below, and has not been made good.
+batches has an unpaid ration that its rank is not below.
 
 All of that is in the ledger beside the results once the deadline has passed, and no later batch
 changes it. So a version that is made again leaves out the same rows.
@@ -35,20 +35,19 @@ _BOUNDS = np.iinfo(np.int64)
 
 
 class _Key(NamedTuple):
-    """What left rows are ranked by: a column of theirs, read as a key type."""
+    """Ranking of left rows: a column of theirs, read as a key type."""
 
     column: str
     kind: str
 
 
 class _Withheld(NamedTuple):
-    """What a batch has withheld.
+    """Withheld part of a batch.
 
     Attributes:
         mark: the watermark of the partner's stream as the batch began.
         key: None: the ledger names none that left rows have, so each of them counts as withheld.
-        limits: alias that arrives last -> ranks below it were let through; of goals of which
-            nothing has been made good.
+        limits: alias that arrives last -> ranks below it were let through; only unpaid goals.
     """
 
     mark: int
@@ -58,10 +57,10 @@ class _Withheld(NamedTuple):
 
 @dataclass(slots=True)
 class Undecided:
-    """What has been withheld of the pairs of one outer join.
+    """Withheld pairs of one outer join.
 
     Attributes:
-        query: the one of the pairs.
+        query: the query of the pairs.
         results: the results directory.
     """
 

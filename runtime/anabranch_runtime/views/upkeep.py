@@ -64,7 +64,7 @@ class _Running:
 
     Attributes:
         query: Spark's; None: it has not been started, or has failed.
-        cause: what was raised while a version was made, of which Spark hands on the text only.
+        cause: error in making a version; Spark hands on its text only.
     """
 
     place: Place
@@ -77,13 +77,13 @@ class _Kept:
     """A view that is kept up to date.
 
     Attributes:
-        parts: what runs for it: itself, or an outer join and the view over it.
-        clock: as of the last batch that has committed; ``reached``: that it has been brought up to.
+        parts: its Spark queries: itself, or an outer join and the view over it.
+        clock: as of the last committed batch; ``reached``: clock of its last version.
         known: the activations of the query's joins as of that batch.
-        lost: what it was made of is not there any more, so it stays as it is.
-        ending: no ruleset has it any more, it ends with what has been found for it.
-        unsure: what is released to it may not have been read by Spark.
-        looked_at: the next batch when it was last seen to have all that there is.
+        lost: its input is not there any more, so it stays as it is.
+        ending: no ruleset has it any more; it ends with the rows found so far.
+        unsure: Spark may not have read all released rows.
+        looked_at: the next batch when it was last seen to be complete.
     """
 
     place: Place
@@ -227,9 +227,7 @@ class Views:
         return self._written.copy()
 
     def left_rows(self) -> dict[str, LeftRows]:
-        """Outer join -> its left rows whose deadlines have passed. Those that have ended are among
-        them.
-        """
+        """Outer join -> its left rows whose deadlines have passed, ended outer joins included."""
         return self._left.copy()
 
     def drain(self) -> None:
@@ -251,7 +249,7 @@ class Views:
             )
 
     def close(self) -> None:
-        """Stop; what is not up to date goes on at the next start."""
+        """Stop; unfinished views go on at the next start."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -393,7 +391,7 @@ class Views:
     # --- beginning and end -------------------------------------------------------------------
 
     def _is_lost(self, query: QuerySpec, known: Activation | None) -> bool:
-        """Whether joined rows have been found, of which the results directory knows nothing."""
+        """Whether joined rows have been found that the results directory lacks."""
         found = known is not None and known.results > 0
         return found and not inputs.home_of(self.results, query.id).exists()
 

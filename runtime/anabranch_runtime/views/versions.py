@@ -1,7 +1,7 @@
-"""Versions of a view: what Spark has to work out for one, and what is made of what it gives.
+"""Versions of a view: Spark's computation of one, and its translation into rows and changes.
 
-A version follows from Spark's micro-batch of the same number, and from the table before it. What
-Spark repeats is made again, the same, and takes its own place in the sink.
+A version follows from Spark's micro-batch of the same number, and from the table before it. A
+repeated micro-batch makes the same version again, which takes its own place in the sink.
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ class Maker:
         self._keep(place, view, tables, version, changes, after, part)
 
     def _part(self, place: Place, view: View, version: int, *, shown: bool) -> Part:
-        """How much of the joined rows a version has, by what is released; estimates of the rest,
-        where they are ``shown`` to anybody.
+        """Released part of the joined rows of a version; estimates of the rest if the view is
+        ``shown``.
         """
         found = Part(inputs.last_batch(place.home), inputs.missing(place.home))
         batches = inputs.sampled(place.home)

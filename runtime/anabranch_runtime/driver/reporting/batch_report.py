@@ -1,4 +1,4 @@
-"""What a committed batch has taken: a line of the log, and a report for the service."""
+"""Durations of a committed batch: a line of the log, and a report for the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Times(NamedTuple):
-    """When a batch began, its job began and ended, and it was committed; by one clock, seconds."""
+    """Times of a batch's beginning, its job's beginning and end, and its commit; one clock,
+    seconds.
+    """
 
     started: float
     entered: float
@@ -25,9 +27,7 @@ class Times(NamedTuple):
     committed: float = 0.0
 
     def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
-        """Phase -> seconds: of tasks that of the one that took longest for it, and what is left of
-        the job for Spark.
-        """
+        """Phase -> seconds; of tasks' phases the longest one's, of the job the rest for Spark."""
         job, tasks = self.done - self.entered, task_phases(reports)
         spark = max(job - sum(tasks.values()), 0.0)
         commit = self.committed - self.done

@@ -1,9 +1,9 @@
 """The runtime's heartbeat: written for as long as its main loop is known to be well.
 
 A thread of its own writes it, so that it does not depend on how long a step of the main loop takes.
-But it vouches for the main loop: that says again and again until when it may be believed
-(:meth:`Heart.well`). A main loop that hangs, for instance in a call of a JVM that stands still,
-says nothing more, and the heartbeat expires.
+But it vouches for the main loop, which extends its validity again and again (:meth:`Heart.well`). A
+main loop that hangs, for instance in a call of a JVM that stands still, extends it no more, and the
+heartbeat expires.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Heart:
         self._over = threading.Event()
 
     def well(self, seconds: float = TURN) -> None:
-        """Say that the main loop is well, and will be heard of again within ``seconds``."""
+        """Extend the heartbeat: the main loop is well, and reports again within ``seconds``."""
         self._until = time.monotonic() + seconds
 
     def working(self) -> None:
-        """Say that the start is over."""
+        """Report that the start is over."""
         self._state = "working"
         self.well()
 
     @contextlib.contextmanager
     def beating(self) -> Iterator[Heart]:
-        """Beat meanwhile; at the end the heartbeat is removed."""
+        """Beat during the block; at its end the heartbeat is removed."""
         thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         thread.start()
         try:
@@ -60,7 +60,7 @@ class Heart:
     def _beat(self) -> None:
         while True:
             if time.monotonic() < self._until:
-                # A server that is away has no heartbeat of anybody's.
+                # A server that is away has no heartbeats.
                 with contextlib.suppress(RedisError):
                     self._control.beat(self._state)
             if self._over.wait(EVERY):

@@ -42,12 +42,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """A state, when it was committed, and the period that it is in.
+    """A committed state, its time, and its period.
 
     Attributes:
         now: by a clock that does not jump. ``until``: seconds since 1970.
-        steps: edge -> its step, by the ruleset of ``state``.
-        fresh, written: what its batch has written, and the batches since the period began.
+        steps: edge -> its step in the ruleset of ``state``.
+        fresh, written: writes of its batch, and of all batches since the period began.
     """
 
     now: float
@@ -99,7 +99,7 @@ class InterimReporter:
         return self._watch.alarmed
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Take note of a new state, which goes by ``ruleset``; report if the period is over."""
+        """Add a new state, which runs ``ruleset``; report if the period is over."""
         last = self._commits[-1]
         now, steps = time.monotonic(), last.steps
         if state.ruleset != last.state.ruleset or not steps:
@@ -146,8 +146,8 @@ class InterimReporter:
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End the period before the newest ``lasted`` batches, if it has begun before them; what is
-        to be reported of it.
+        """End the period before the newest ``lasted`` batches, if it has begun before them; returns
+        the measurements to report.
         """
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
@@ -183,5 +183,5 @@ def _entering(before: State, after: State) -> bool:
 
 
 def _entered(period: Period, last: _Commit, state: State) -> Period:
-    """The period that goes on with ``state``: steps are named anew where another ruleset begins."""
+    """The period that goes on with ``state``: steps are renamed at a change of the ruleset."""
     return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

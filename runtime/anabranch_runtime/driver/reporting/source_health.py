@@ -1,8 +1,8 @@
-"""How the source of every stream stands, tried soon after the stream is registered.
+"""Health of every stream's source, tried soon after the stream is registered.
 
 Spark's own sources are tried by their ingest queries. Of the others each is opened once when its
-stream is first seen, also while a batch runs; from the next start of the main query on, what that
-says of them counts. Changes are reported to the control plane (``Keys.sources``).
+stream is first seen, also while a batch runs; from the next start of the main query on, its reports
+count. Changes are reported to the control plane (``Keys.sources``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SourceHealth:
     _told: dict[str, SourceStatus] | None = None
 
     def look(self, records: Sequence[StreamRecord]) -> None:
-        """Try what is new among ``records``, and say what has changed."""
+        """Try the new sources of ``records``, and report changes."""
         self.ingest.keep(r for r in records if is_sparks(r))
         statuses, intake = self.ingest.statuses(), self.control.intake().streams
         registered = {r.registration for r in records}

@@ -1,6 +1,7 @@
-"""Reports to the control plane what the stores hold: often enough to be looked at, not every batch,
-and never more than it can take in: one document about all stores, and one per store with its
-segments, of those that have changed as many as there is room for, who has waited longest first.
+"""Reports the contents of stores to the control plane, bounded in rate and size.
+
+There is one document about all stores, and one per store with its segments. Of the changed stores'
+documents, a report has as many as there is room for, longest waiting first.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from anabranch_runtime.storage.segment import Segment
 INTERVAL = 1.0
 #: Bytes per ``INTERVAL`` on average: after a report that is longer the pause is.
 PACE = 1 << 20
-#: A report that takes long is followed by a pause of so many times as long: batches wait for it.
+#: Factor of the pause after a long report over its duration: batches wait for a report.
 RARER = 10
 #: Bytes of single stores' documents in a report, from which on the others wait for the next.
 ROOM = 1 << 19
@@ -35,18 +36,18 @@ ROOM = 1 << 19
 
 @dataclass(slots=True)
 class StatePublisher:
-    """Reports each state that it is shown, unless it is the one reported last or that was just
-    now: then whoever shows it again later reports it.
+    """Reports states, except unchanged ones and those too soon after the last report; a state that
+    was skipped is reported at a later call.
     """
 
     root: Path
     control: Control
     _shown: State | None = None
     _at: float = float("-inf")
-    #: How many ``INTERVAL`` the last report is to last.
+    #: Number of ``INTERVAL`` until the next report.
     _pause: float = 1.0
-    #: Store -> the segments and the ruleset that were reported; who waits longest comes first. None
-    #: before the first report: what is known then comes from whoever was here before.
+    #: Store -> the segments and the ruleset that were reported, longest waiting first. None before
+    #: the first report: an earlier driver's reports are read then.
     _parts: dict[str, tuple[tuple[Segment, ...], RulesetId] | None] | None = None
     _waiting: bool = False
     _weights: Weights = field(default_factory=Weights)
@@ -54,8 +55,11 @@ class StatePublisher:
     def show(
         self, state: State, ruleset: Callable[[], Ruleset | None], *, at_once: bool = False
     ) -> None:
-        """``ruleset`` gives what ``state`` goes by, if anybody knows. ``at_once``: all of it now,
-        as nobody may come again.
+        """Report ``state``, if a report is due.
+
+        Args:
+            ruleset: gives the ruleset of ``state``, if it is known.
+            at_once: report everything now, as this may be the last call.
         """
         now = time.monotonic()
         if (state is self._shown and not self._waiting) or (

@@ -1,4 +1,4 @@
-"""What the driver counts for monitoring, over all batches of its run."""
+"""The driver's counters for monitoring, over all batches of its run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_runtime.state.manifest import State
 
 @dataclass(slots=True)
 class Counters:
-    """What a run's batches have taken so far."""
+    """Totals of a run's batches so far."""
 
     batches: int = 0
     seconds: float = 0.0
@@ -22,8 +22,8 @@ class Counters:
     def committed(
         self, now: float, seconds: float, phases: Mapping[str, float], ages: Iterable[float]
     ) -> None:
-        """A batch was committed ``now`` (since 1970) that took so many ``seconds``; ``ages``: of
-        the oldest row of each stream in it.
+        """Add a batch committed ``now`` (since 1970) that took ``seconds``; ``ages``: of the oldest
+        row of each stream in it.
         """
         self.batches += 1
         self.seconds += seconds
@@ -40,7 +40,7 @@ class Counters:
         view_lag: Mapping[str, int],
         merge_bytes: int,
     ) -> Telemetry:
-        """All of it, with what waits as of ``state``."""
+        """All counters, with the waiting work as of ``state``."""
         marks = {name: s.watermark() for name, s in state.streams.items()}
         return Telemetry(
             self.batches,

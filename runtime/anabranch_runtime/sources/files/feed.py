@@ -1,21 +1,21 @@
 """Files of a directory as a feed: each file once, in the order in which it was found.
 
-What is found goes to a *log* beside the state, a line per file, and is on disk before an offset
-that refers to it is handed out. The offset is the number of files that have been read to their end,
-and the position in the next: rows, or bytes of text. So a batch is a part of the log, however
-the directory looks when it is repeated. Within a batch of new files, the order is by time of
+Found files go to a *log* beside the state, a line per file, which is on disk before an offset that
+refers to it is handed out. The offset is the number of files that have been read to their end, and
+the position in the next: rows, or bytes of text. So a batch is a part of the log, however the
+directory looks when it is repeated. Within a batch of new files, the order is by time of
 modification and name.
 
 A file must not change once it is there: write it under a name that begins with ``.`` or ``_``, or
-ends in ``.tmp`` or ``.partial``, and rename it. One that has changed before it was read, or that is
-not what it should be, can't be read: the stream stops before it, or (``on_bad_file``) goes on after
-it. One that changes later gets another entry in the log (``changed``), which is read or left out.
-One that has gone before anything of it was read is left out. The log says of what is left out by
-planning; pieces that stand for it (``Piece.gone``) make the batch record it.
+ends in ``.tmp`` or ``.partial``, and rename it. A file that has changed before it was read, or is
+damaged, can't be read: the stream stops before it, or (``on_bad_file``) goes on after it. One that
+changes later gets another entry in the log (``changed``), which is read or left out. A file that
+was removed before any of it was read is left out. The log has the files that planning leaves out;
+pieces that stand for them (``Piece.gone``) make the batch record them.
 
-A link that leads out of what the operator allows is passed over.
+A link that leads out of the allowed paths is skipped.
 
-A directory is listed only when its time of modification says that something has changed in it.
+A directory is listed only when its time of modification has changed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FileFeed:
         self._length(number, begun=True)
 
     def begin(self) -> Any:
-        """Always with what is there."""
+        """Always begins with the present files."""
         return
 
     def waiting(self, offset: Any) -> Waiting:
@@ -172,7 +172,7 @@ class FileFeed:
         found = []
         for number, low, high in spans:
             if high is None:
-                # The task that reads it finds out what is wrong, where planning has not yet.
+                # The task that reads it finds the error, where planning has not yet.
                 gone = log.left_out.get(number) if number != last else None
                 found.append(replace(self._piece(number, low, None), gone=gone))
                 continue
@@ -206,7 +206,7 @@ class FileFeed:
     def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
         path = str(self.directory / file.name)
-        # A link that has appeared since is seen by whoever reads.
+        # The reading task checks for a link that has appeared since.
         real = resolve(path)
         where = {
             "path": path,
@@ -319,10 +319,10 @@ class FileFeed:
         return entry.is_file()
 
     def _length(self, number: int, *, planned: bool = False, begun: bool = False) -> int:
-        """Rows, or bytes of JSON lines, of a file; 0 of one of which no more is to be read.
+        """Rows, or bytes of JSON lines, of a file; 0 for a file without more to read.
 
         Only planning may leave out a file, and not where it is part of a batch already
-        (``planned``); one of which a part has been read (``begun``) must be there.
+        (``planned``); a partly read file (``begun``) must be there.
         """
         log = self._loaded()
         if number in log.left_out:

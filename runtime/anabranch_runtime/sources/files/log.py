@@ -32,8 +32,8 @@ class FileLog:
     """The log of one directory.
 
     Attributes:
-        files: what has been found.
-        left_out: number of a file -> why planning has left out what had not been read of it.
+        files: files in the order in which they were found.
+        left_out: number of a file -> why planning has left out its unread part.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class FileLog:
         self.files += files
 
     def leave_out(self, number: int, why: Problem) -> None:
-        """Note durably that what has not been read of a file never will be."""
+        """Record durably that the unread part of a file will never be read."""
         bad = {"bad": number, "code": why.code, "message": why.message}
         self._append([str(number) if why is GONE else json.dumps(bad)])
         self.left_out[number] = why

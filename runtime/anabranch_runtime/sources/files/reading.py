@@ -93,7 +93,7 @@ def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterat
         begin += batch.num_rows
         if low < high:
             part = batch.select(names).slice(low, high - low)
-            # Arrow trusts what is in a file: a wrong offset would end the process that looks.
+            # Arrow trusts a file's contents: a wrong offset would end the process that looks.
             part.validate(full=True)
             yield part
     if last is not None and begin < last:

@@ -1,9 +1,9 @@
-"""Spark's checkpoint of an ingest query, made to agree with what has landed.
+"""Spark's checkpoint of an ingest query, made to agree with the landed batches.
 
-The last landed batch is the truth: its document has the offsets it ends at, and what Spark's logs
-of the source had then. Where Spark's checkpoint has lost entries (a loss of power: Spark does not
-sync them), they are written again. Entries after the last landed batch may be removed: nothing of
-them has landed.
+The last landed batch is the truth: its document has its end offsets, and the contents of Spark's
+logs of the source at that time. Where Spark's checkpoint has lost entries (a loss of power: Spark
+does not sync them), they are written again. Entries after the last landed batch may be removed:
+none of their input has landed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
         number: the number of the next batch to land.
 
     Raises:
-        SourceError: ``ingest-lost``: the main query has read what is not here. ``damaged-log``:
-            which files have been read is not known any more.
+        SourceError: ``ingest-lost``: the main query has read landed batches that are missing here.
+            ``damaged-log``: the record of read files is lost.
     """
     if reached > number:
         raise SourceError(

@@ -41,7 +41,7 @@ class LandedFeed:
     record: StreamRecord
     home: Path
     id: str
-    #: Number -> batch, of those that have not been read to their end.
+    #: Number -> batch, of batches not yet read to their end.
     _known: dict[int, Landed] = field(default_factory=dict)
 
     @property
@@ -182,10 +182,10 @@ def landed_feed(record: StreamRecord, state: str) -> LandedFeed:
 
 
 def read_rows(piece: Piece) -> Iterator[Decoded]:
-    """The rows of a part of a landed file, those that are invalid apart.
+    """The rows of a part of a landed file, with invalid rows beside the valid ones.
 
     Raises:
-        SourceError: the file is not there, or not what was landed.
+        SourceError: the file is missing, or differs from the landed one.
     """
     where = piece.where
     path, first, last = Path(where["path"]), where["first"], where["last"]

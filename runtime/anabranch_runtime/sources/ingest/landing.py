@@ -183,7 +183,7 @@ def _delete(home: Path, number: int) -> None:
 
 
 def object_of(file: Path) -> str:
-    """What a landed file is called in an object store, from where hosts fetch it."""
+    """Name of a landed file in an object store, from where hosts fetch it."""
     return f"{INGEST}/{file.parents[2].name}/{file.name}"
 
 

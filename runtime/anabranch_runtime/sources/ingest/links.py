@@ -19,8 +19,9 @@ FILE = "#file"
 
 
 def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
-    """The first ``columns`` columns, of which the last has what arrived of invalid rows. What is of
-    a file that may not be read becomes an invalid row with nothing in it.
+    """The first ``columns`` columns, the last with the raw input of invalid rows.
+
+    Rows from a file that may not be read become invalid rows without contents.
     """
     names = part.schema.names[:columns]
     if part.num_columns == columns:
@@ -37,8 +38,8 @@ def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.Recor
 
 
 def _may_read(file: str, access: AccessPolicy) -> bool:
-    """Whether a file, by the URI that Spark gives, is where files may be read; what is of another
-    system was checked by its host.
+    """Whether a file, by the URI that Spark gives, is where files may be read; files of other
+    systems were checked by their host.
     """
     parts = urlsplit(file)
     return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

@@ -206,7 +206,7 @@ class _Source:
         return self._raised or RuntimeError(str(query.exception()))
 
     def _take_stock(self) -> None:
-        """See what has landed, and make Spark's checkpoint agree with it."""
+        """List the landed batches, and make Spark's checkpoint agree with them."""
         landing.clear_unfinished(self.home)
         there = landing.numbers(self.home)
         self._next = there[-1] + 1 if there else 0
@@ -327,7 +327,7 @@ class Ingest:
             )
 
     def forget_others(self) -> None:
-        """Delete what was landed of sources that are not read any more; while no batch runs."""
+        """Delete the landed batches of sources that are not read any more; while no batch runs."""
         home = self.home / landing.INGEST
         for folder in home.iterdir() if home.is_dir() else ():
             if folder.name not in self._sources:

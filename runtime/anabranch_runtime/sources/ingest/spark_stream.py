@@ -97,8 +97,8 @@ def has_files(record: StreamRecord) -> bool:
 def source_name(record: StreamRecord) -> str:
     """The name under which Spark keeps the source's offsets: another if it is another source.
 
-    Another also once the stream has been registered anew. For Spark may or may not remember how far
-    a source was that comes back: it does unless two batches were committed without it.
+    Another also once the stream has been registered again. For Spark may or may not remember the
+    offsets of a source that comes back: it does unless two batches were committed without it.
     """
     source = record.source
     made_of = repr((source.format, source.path, sorted(source.options.items())))
@@ -121,7 +121,7 @@ def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
     has ``..`` in it, which Spark takes away before links are followed.
 
     Raises:
-        AccessError: the source needs what is not allowed.
+        AccessError: the source needs a path or option that is not allowed.
     """
     source = record.source
     found = check_source_access(source.format, source.path, source.options, access, resolve)

@@ -44,7 +44,7 @@ class Recording:
 
     @property
     def key(self) -> str:
-        """Another for a stream that is registered anew."""
+        """Key of the recording's offset; another once the stream is registered again."""
         return f"{Path(self.path).stem}-{self.registration}"
 
     @property
@@ -67,7 +67,7 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
     """
     source, rows_per_batch = check_recording(record)
     schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
-    # The name identifies what was converted, so another file or schema under the same stream's name
+    # The name identifies the converted file, so another file or schema under the same stream's name
     # never meets the old conversion.
     stat = source.stat()
     made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
