@@ -521,7 +521,7 @@ class Store:
         return [int(n) for n in raw]
 
     async def epoch(self, number: int) -> EpochRecord | None:
-        """One published epoch's record, with what has been worked out since, or None."""
+        """One published epoch's record, with its explanation if there is one, or None."""
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.get(self.keys.epoch(number))
             pipe.hget(self.explanations_key, str(number))
@@ -539,7 +539,7 @@ class Store:
         return record if explanation is None else record.with_explanation(explanation)
 
     async def explanation(self, number: int) -> Explanation | None:
-        """What has been worked out about an epoch after its publication; None: nothing."""
+        """The explanation of an epoch made after its publication, or None."""
         text = _unpacked(await _text(self.redis.hget(self.explanations_key, str(number))))
         return None if text is None else _lenient(Explanation, f"explanation of {number}", text)
 
@@ -590,7 +590,7 @@ class Store:
 
     @property
     def explanations_key(self) -> str:
-        """Hash: epoch -> what has been worked out about it after its publication."""
+        """Hash: epoch -> its explanation made after its publication."""
         return self._own("epochs", "explanations")
 
     @property
@@ -610,7 +610,7 @@ class Store:
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
-        """What the patch ``text`` makes, as it is published under ``name``."""
+        """The whole ruleset of the patch ``text``, published under ``name``."""
         try:
             patch = patches.loads(text)
             base = _unpacked(await _text(self.redis.get(self.keys.ruleset(patch.base))))
@@ -769,7 +769,7 @@ class Store:
         return await _one(StateReport, "state", self.redis.get(self.keys.state))
 
     async def state_parts(self, store: str) -> StoreParts | None:
-        """One store's segments and readers, or None likewise."""
+        """One store's segments and readers, or None before the runtime's first report of them."""
         return await self._field(StoreParts, self.keys.state_parts, store, "parts of ")
 
     async def activations(self) -> Mapping[str, Activation]:
@@ -853,7 +853,7 @@ class Store:
         return {name: value for name, (_, value) in found.items()}
 
     async def _field(self, kind: type[_T], key: str, name: str, prefix: str = "") -> _T | None:
-        """One field of a hash, likewise."""
+        """One field of a hash as a record; None if missing or unreadable."""
         return await _one(kind, prefix + name, self.redis.hget(key, name))
 
     async def _hget(self, key: str, field: str) -> str | None:
