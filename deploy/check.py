@@ -1,9 +1,8 @@
-"""Check what is in this folder without a cluster: ``make check-deploy``.
+"""Check the files of this folder without a cluster: ``make check-deploy``.
 
-The chart is linted and rendered by Helm's library with the values in ``helm/anabranch/ci``, and
-what comes out is compared with the schemas of Kubernetes, as are the manifests beside it. Kinds
-that are not Kubernetes's own have no schema there, and are only parsed. hadolint reads the
-Dockerfile.
+Helm's library lints and renders the chart with the values in ``helm/anabranch/ci``; the result and
+the other manifests are validated against the schemas of Kubernetes. Kinds of other owners have no
+schema there, and are only parsed. hadolint checks the Dockerfile.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ FOREIGN = {"PrometheusRule", "ServiceMonitor", "SparkApplication"}
 
 
 def mistakes(document: dict[str, Any], where: str) -> list[str]:
-    """What Kubernetes would refuse of a manifest."""
+    """Schema violations of a manifest."""
     found = []
     for release in RELEASES:
         try:

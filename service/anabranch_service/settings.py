@@ -105,7 +105,7 @@ class Settings:
         _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
         # The runtime reads the newest few, and after a roll-back some earlier ones.
         _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
-        # The runtime may have to be told which queries have failed for as long as it is away.
+        # The runtime may need records of failed queries for as long as it is down.
         _require(self.ended_days >= 0.01, "ended_days", "must be at least 0.01")
         _require(self.kept_bytes >= 1 << 16, "kept_bytes", "must be at least 65536")
         _require(

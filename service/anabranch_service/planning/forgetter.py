@@ -31,7 +31,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class Forgetter:
-    """Looks once a minute for what has ended for longer than ``days``."""
+    """Forgets, once a minute, runs that ended at least ``days`` ago."""
 
     def __init__(self, store: Store, lease: Lease, days: float, clock: Clock) -> None:
         self._store, self._lease, self._clock = store, lease, clock
@@ -50,7 +50,7 @@ class Forgetter:
                 _LOG.warning("ended queries not forgotten", reason=repr(cause))
 
     async def turn(self) -> int:
-        """Forget what has ended for long enough, if this process leads; how many runs.
+        """Forget runs that ended long enough ago, if this process leads; returns their number.
 
         Raises:
             LeadershipLost: another service leads.
@@ -70,8 +70,8 @@ class Forgetter:
         due = {run for run in ended if seconds - known.get(run, seconds) >= self._seconds}
         names = whole(records, due)[:MOST]
         chosen, present = set(names), {one.id for one in records}
-        # The runtime has those of failed queries for as long as it runs. It may have written others
-        # again of runs that are forgotten.
+        # The runtime keeps activations of failed queries while it runs. It may have rewritten
+        # others of forgotten runs.
         gone = [
             name
             for name, one in activations.items()

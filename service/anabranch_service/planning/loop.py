@@ -163,7 +163,7 @@ class EpochLoop:
                 await self._stop.wait()
 
     def check(self) -> str:
-        """``"ok"``, or what is wrong with the loop. It may follow: another service leads."""
+        """``"ok"``, or the problem of the loop; following another leader is ok."""
         if self.lease.error:
             return f"no lease: {self.lease.error}"
         if self.failures:
@@ -250,7 +250,7 @@ class EpochLoop:
     async def _publish(
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> EpochRecord | None:
-        """Plan and publish ``epoch``; what is published in the end, whoever did it."""
+        """Plan and publish ``epoch``; returns the published record, perhaps by another service."""
         fulfilled: Approvals | None = None
         try:
             sealed, fulfilled = await self._plan(epoch, boundary, publication)
@@ -308,7 +308,7 @@ class EpochLoop:
     async def _plan(
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> tuple[Sealed, Approvals | None]:
-        """What to publish; the last is what is done with it, where a plan was approved."""
+        """The epoch to publish; and, if its plan was approved, the fulfilled approval."""
         snapshot, now = _snapshot(boundary), self.clock()
         found = await read_registered(
             self.store, self.settings, now, snapshot, epoch, running=False

@@ -17,7 +17,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class Recorder:
-    """Compares the runtime's counts with those of a minute ago."""
+    """Records the runtime's history per minute, from differences of its counts."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self._store, self._lease = store, lease

@@ -68,7 +68,7 @@ def layered(links: Collection[tuple[str, str]]) -> Layout:
             (first,) = after[first]
         return passed, first
 
-    # What nothing leads to is ranked as late as can be. It moves to the front of its way.
+    # Nodes without predecessors have the latest possible rank. They move to the front of their way.
     slot_of, moved = {n: n for n in range(begin)}, dict[int, list[int]]()
     for passed, node in map(way, after[begin]):
         if passed:

@@ -1,4 +1,4 @@
-"""The rows of a view as they are shown, with what is missing of them."""
+"""The rows of a view as shown, with remarks on missing ones."""
 
 from __future__ import annotations
 

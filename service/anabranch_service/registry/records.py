@@ -99,8 +99,8 @@ class KeptRevision(RevisionRecord):
 
 
 class Explanation(Closed):
-    """What may be worked out about an epoch's plan after its publication; the fields are those of
-    its record.
+    """Explanation of an epoch's plan, perhaps made after its publication; fields as in the
+    record.
     """
 
     individual_cost: float | None
@@ -175,7 +175,7 @@ class EpochRecord(PublishedEpoch):
         return EpochRecord.model_validate(dict(self.without_details()) | changes)
 
     def with_explanation(self, found: Explanation) -> EpochRecord:
-        """The record with what has been worked out since."""
+        """The record with its explanation."""
         return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:

@@ -15,11 +15,11 @@ SHARE = 0.1
 
 @dataclass(slots=True)
 class Pace:
-    """When the next plan is due.
+    """The due time of the next plan.
 
-    It rests after a plan until that has taken no more than :data:`SHARE` of the time, but no longer
-    than there had been plans when it began: first measurements say little, and a plan that goes by
-    them is soon made again.
+    It pauses after a plan until planning has taken at most :data:`SHARE` of the time, but no longer
+    than from the first plan to this one: early measurements are poor, so plans from them are soon
+    replaced.
 
     Attributes:
         first, last: when the first plan and the last one were made, seconds of a monotonic clock.

@@ -190,7 +190,7 @@ class Reviser:
         upcoming = epoch > interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
         if options.approval is Approval.MANUAL:
-            # A revision changes orders, and nobody has approved it. Rations are no plan.
+            # No revisions: they change orders without approval. Rations are not part of a plan.
             options = options.model_copy(update={"revision_gain": None})
         rationed = may_ration(options, self._settings.mode)
         if not rationed:
@@ -277,8 +277,8 @@ class Reviser:
         return replace(asked, change=change, changed=changed, earlier=earlier)
 
     async def _ration(self, asked: Question, publication: Publication) -> None:
-        """Publish the schedule of rations, if there is to be one. What was published before stays
-        until something is measured.
+        """Publish the schedule of rations, if rationing is on. The previous one stays until there
+        are measurements.
         """
         measured = any(period.interim.steps for period in asked.periods)
         if not may_ration(asked.options, asked.mode) or not measured:
@@ -305,7 +305,7 @@ class Reviser:
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
         """The constant input of a ruleset; None if it or one of its queries is missing."""
         known = self._memories.get(name)
-        # Epochs are numbered anew where Redis has been lost.
+        # After a loss of Redis, numbers of epochs are used again.
         if known is None or known.digest != record.ruleset_digest:
             ruleset, queries = await self._ruleset(name), await self._queries(record)
             if ruleset is None or queries is None:

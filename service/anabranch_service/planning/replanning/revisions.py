@@ -57,16 +57,16 @@ class Question:
         snapshot: the statistics of the last complete epoch; None before the first: no revisions.
         running: the ruleset to revise, and its plan.
         change: the change that brought its orders, once measured. ``changed``: the revision that
-            was, whose effect that is; None: a plan of an epoch was.
-        earlier: the ruleset to go back to: where the change has lost, the one with the orders
-            before it; of an epoch to come whose orders have failed, another one.
+            made it; None: an epoch's plan did.
+        earlier: the ruleset to revert to: with the orders before a lost change, or for a future
+            epoch with failed orders.
         failed: digests of orders that lost or were undone, and are not tried again.
         upcoming: whether its epoch has not begun; the newest period is by another ruleset then.
-        counted: how tuples were told apart in the newest period.
+        counted: the substreams by which tuples were counted in the newest period.
         records: the revisions of the epochs of ``periods`` since the newest drift, oldest first.
         newest: the number of the newest revision that was published, taken or not.
-        rations: those of the newest batch, of goals that do not get everything.
-        now: when a revision that follows is published.
+        rations: rations of the newest batch, of goals below 1.
+        now: time of publication of a resulting revision.
         mode: of the service; in step mode nothing depends on measured times.
     """
 

@@ -63,7 +63,7 @@ class AssumedStatistics:
         return self.base.span(relation)
 
     def samples(self) -> Sequence[JoinSample]:
-        """Those of ``base``, unless selectivities are stated: samples would correct them."""
+        """Samples of ``base``; none if selectivities are assumed: samples would correct them."""
         return () if self.selectivities else self.base.samples()
 
     def ahead(self) -> Ahead | None:

@@ -27,7 +27,7 @@ from anabranch_service.settings import Settings
 
 #: Entries of each list of an answer, the dearest.
 MOST = 100
-#: What plans of two epochs may differ by without a difference of their steps.
+#: Settings by which plans of two epochs may differ with equal steps.
 SETTINGS = ("optimizer", "objective", "parallelism")
 
 

@@ -1,14 +1,14 @@
-"""Which of several services leads: one plans and publishes, all answer REST.
+"""Leadership among several services: one plans and publishes, all answer REST.
 
-Two keys say so. ``Keys.leader`` names the one that leads, or led last, and its *token*: a number
-that grows by one whenever the lead changes hands. ``Keys.lease`` is there while the lead is
+It is stored in two keys. ``Keys.leader`` names the present or last leader and its *token*: a number
+that grows by one with every new leader. ``Keys.lease`` is there while the lead is
 claimed; it expires by Redis's clock unless it is renewed, and then any service may take the lead.
 
 Invariant: the leader writes only by scripts that first compare the token (:func:`fenced`). So a
 service that lost the lead unawares (it was stopped, or cut off) writes nothing, even while it
-believes that it leads. A lease that ran out and that nobody took is still
-good: no other leader can have written. How long the lease lasts thus decides how soon another
-service takes over, and never what is published (ADR 0032).
+believes that it leads. An expired lease that no other service took is still
+valid: no other leader can have written. So the length of the lease decides how soon another service
+takes over, never what is published (ADR 0032).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Term:
 
     Attributes:
         owner: random id of the process: distinguishes equal tokens after a loss of Redis data.
-        token: greater than those of all terms before, as long as Redis keeps its data.
+        token: greater than in all previous terms, unless Redis loses its data.
     """
 
     owner: str
@@ -158,8 +158,9 @@ class Lease:
             except LeadershipLost:
                 self.lose(self.term)
             return pause
-        # A process that listens where the leader did is its successor: two can't listen there. It
-        # need not wait for the lease of the dead. Later on, whoever took it from here is alive.
+        # A process that listens at the leader's address is its successor: two can't listen there.
+        # At first it need not wait for the old lease. Later on, another holder of the lease is
+        # alive.
         token, waits = cast(
             "list[int]",
             await self._acquire(
@@ -179,7 +180,7 @@ class Lease:
         if self.term != term:
             return
         self.term = None
-        # The next term is told apart by its owner, too.
+        # The next term has another owner, too.
         self._owner = uuid4().hex
         _LOG.warning("leadership lost, nothing more is published", token=term.token)
 

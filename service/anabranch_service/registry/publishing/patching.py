@@ -27,12 +27,12 @@ class Base:
 
 
 def seal_patched(record: EpochRecord, ruleset: str, base: Base | None) -> tuple[Sealed, Base]:
-    """The epoch of ``record``, which goes by ``ruleset``; a patch of ``base`` where that is worth
-    it. And the base of the next one.
+    """The stored form of the epoch of ``record`` with ``ruleset``, as a patch of ``base`` if that
+    is much smaller; and the base of the next epoch.
 
-    Patches of one base grow as plans move away from it. It has served its time when they are as
-    long together as the whole ruleset: where each epoch changes as much, they are fewest bytes
-    per epoch then, the ruleset included.
+    Patches of one base grow as plans move away from it. A new base is due when its patches are
+    together longer than the whole ruleset: with equal changes per epoch, this minimises the bytes
+    per epoch, the ruleset included.
     """
     sealed = seal(record, ruleset)
     if base is not None:

@@ -141,7 +141,7 @@ class Sealed:
 
     @property
     def size(self) -> int:
-        """Characters of what is kept of it alone."""
+        """Number of characters of its own stored parts."""
         return len(self.text) + len(self.rules) + len(self.details)
 
 
@@ -230,7 +230,7 @@ class Publication:
         return bool(await self._run(self._again, names, given))
 
     async def explanation(self, record: EpochRecord, found: Explanation) -> None:
-        """Keep what has been worked out about the epoch of ``record`` after its publication."""
+        """Store the explanation of the epoch of ``record``, made after its publication."""
         store, number = self.store, record.epoch
         text = pack(found.model_dump_json())
         summary = record.with_explanation(found).summary().model_dump_json()
@@ -285,8 +285,8 @@ class Publication:
         )
 
     async def _measure(self, published: Sequence[int]) -> None:
-        """Measure the sizes of the statistics of ended epochs; those of a skipped epoch count with
-        the one before.
+        """Measure the sizes of the statistics of ended epochs; a skipped epoch
+        counts with the previous one.
         """
         first, following = published[0], published[1:]
         self._measured = {n: size for n, size in self._measured.items() if n >= first}
@@ -411,7 +411,7 @@ class Publication:
             await self._write(*commands)
 
     async def advance(self, text: str) -> None:
-        """Record that the boundary ``text`` has been answered, if nobody else did."""
+        """Record the boundary ``text`` as answered, unless it was answered already."""
         keys = self.store.keys
         await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
 

@@ -59,7 +59,7 @@ _UNPACK: Mapping[bytes, Callable[[], Any]] = {
 }
 #: Files that are counted, at most.
 _MOST = 10_000
-#: What is read at once of a Parquet file. Of Arrow and ORC whole parts are read: no large files.
+#: Bytes read at once from a Parquet file; limit of Arrow and ORC files, whose parts are read whole.
 _PAGE, _LARGE = 1 << 16, 1 << 28
 
 
