@@ -127,13 +127,8 @@ class Decided(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The rules of an epoch.
-
-    Attributes:
-        backfills: decisions on the past, included in ``ruleset``.
-        parts: of the plan.
-        ahead: look-ahead filters of probes.
-        hot: hot values; None: not computed.
+    """Ruleset, backfill decisions, parts, look-ahead filters and hot values of an epoch. No hot
+    values are computed (None) unless requested.
     """
 
     ruleset: Ruleset
@@ -189,9 +184,7 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
 
 
 def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
-    """Add look-ahead filters before probes where they pay; no-op unless the request enables
-    them.
-    """
+    """Add look-ahead filters before probes where they pay, if the request enables them."""
     if not request.look_ahead:
         return rules
     model = _model(request, rules.ruleset.substreams)
@@ -201,9 +194,7 @@ def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
 
 
 def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
-    """Spread new rows of frequent values over several hosts where that pays; no-op unless
-    enabled.
-    """
+    """Spread new rows of frequent values over several hosts where that pays, if enabled."""
     exchange = request.statistics.exchange()
     if not request.hot_keys or exchange is None or exchange.hosts < 2:
         return rules

@@ -122,8 +122,7 @@ def check_path(
     """The path to use for ``text``: resolved if it is local.
 
     Raises:
-        AccessError: it is outside the allowed directories; the error does not reveal whether it
-            exists.
+        AccessError: it is outside the allowed directories, whether or not it exists.
     """
     place = parse_path(text, field)
     if place.scheme != "file":
@@ -230,8 +229,7 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
 
 def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
     """Reject the address of a disallowed Redis server. Local ones must be the pipeline's own or
-    listed:
-    a connection's failure would reveal open ports.
+    listed: a connection's failure would reveal open ports.
 
     Raises:
         AccessError: the server is not allowed, or has parameters that open files.

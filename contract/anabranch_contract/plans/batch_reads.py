@@ -56,8 +56,7 @@ class BatchReads:
         ranges: in order, adjacent ones merged; unreadable input is in none.
         before: stream -> tuples read by earlier batches, rejected ones included.
         watermarks: stream -> microseconds: a row with an event time below it was late.
-        newest_allowed: stream -> microseconds: a row with an event time above it was too far in the
-            future.
+        newest_allowed: stream -> microseconds: a row with an event time above it was in the future.
     """
 
     batch: int

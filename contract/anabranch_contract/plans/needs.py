@@ -27,8 +27,7 @@ class Needed:
     """The columns read of a partial result's members.
 
     Attributes:
-        columns: (label, stream column). ``sigmas``, ``taus``: labels whose arrival number or event
-            time is read.
+        columns: (label, stream column). ``sigmas``, ``taus``: labels with arrival or event time.
         starts, alike: columns read only of the label of the tuple that arrived last, and of labels
             of its stream. An intermediate result may lack them for other labels.
     """
@@ -109,9 +108,7 @@ class Needs:
         return own | self.edge(rule.out)
 
     def fill(self, rule: ProbeRule, at: int) -> Needed:
-        """The columns read of partial results sent to step ``at`` of the steps that replace an
-        MIR.
-        """
+        """The columns read of partial results sent to step ``at`` of an MIR's replacement."""
         found = Needed(sigmas=frozenset(rule.members)) | _timed(rule.bounds) | _read(rule.residuals)
         for step in rule.fill[at:]:
             found |= self._probed(step.key) | _timed(step.bounds)

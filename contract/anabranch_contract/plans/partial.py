@@ -5,8 +5,7 @@ Substreams may take different orders, and only some of them may probe an interme
 key attribute that splits them is also a probe attribute of the store, then their matches there have
 their own value of it: combinations with other values are never probed and need not be kept
 (``StoreSpec.kept``). A store may keep more values than are probed, never fewer: a rule is valid
-only
-if the store keeps the values of all tuples that may take it. Tuples with other values need not
+only if the store keeps the values of all tuples that may take it. Tuples with other values need not
 maintain the store.
 
 Hashes stand for values. Two values of one hash are kept both or neither.
@@ -120,8 +119,7 @@ class Ways:
 
     def found(self, rule: ProbeRule) -> tuple[Kept, ...]:
         """Values of an intermediate result that tuples on ``rule`` can match, one entry for each
-        attribute
-        of the store that equals the splitting attribute; empty: unrestricted.
+        attribute of the store that equals the splitting attribute; empty: unrestricted.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:

@@ -42,8 +42,8 @@ class Formulation(StrEnum):
 class Solver(StrEnum):
     """The solvers, by name.
 
-    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a
-    program as a whole.
+    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a program
+    as a whole.
     """
 
     BRANCH = "branch"

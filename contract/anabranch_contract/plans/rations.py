@@ -49,9 +49,8 @@ class Ranking(Row, frozen=True):
         columns: columns to hash, in this order; empty where nothing is kept, so that no rank
             matters.
         by_batch: whether the batch number is hashed as well. If so, a key withheld in one batch may
-            be
-            kept in the next (*uniform*); if not, the same keys are kept in all streams and batches
-            (*universe*).
+            be kept in the next (*uniform*); if not, the same keys are kept in all streams and
+            batches (*universe*).
     """
 
     columns: Columns
@@ -80,8 +79,7 @@ class RationedBatches:
         first, last: numbers of batches, both included.
         rations: of goals with a share below 1, sorted; all others have 1.
         watermarks: stream -> its watermark in microseconds at the beginning of the first batch; in
-            the
-            ledger only.
+            the ledger only.
         now: reference time for freshness, in microseconds; in the ledger only. None: unknown.
     """
 
@@ -148,8 +146,8 @@ class RationSchedule(Message):
     """The best rations of a ruleset's goals for every budget, as planned by the service
     (``Keys.rations``; absent under the policy ``wait``).
 
-    Between two points rations are interpolated, which never takes more than the interpolated
-    share: a step takes the largest ration of the goals behind it, which is convex.
+    Between two points rations are interpolated, which never takes more than the interpolated share:
+    a step takes the largest ration of the goals behind it, which is convex.
 
     Attributes:
         epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same

@@ -117,8 +117,7 @@ class Substreams(Row, frozen=True):
         shares: the expected share of each substream in the arriving tuples when the function was
             chosen; empty: unknown. Used only for reported loads.
         aside: substreams that may not probe intermediate results by the attribute, so that these
-            may
-            exclude their values; workers do not read it.
+            may exclude their values; workers do not read it.
     """
 
     start: Label
@@ -238,18 +237,17 @@ class ProbeRule:
 
     Attributes:
         start: the label that the arriving base tuple fills (fixed along a tree).
-        mir: the probed relation or intermediate result; ``store``: the preferred copy (older
-            generations may be others).
+        mir: the probed sub-join; ``store`` the preferred copy (older generations may be others).
         members: the labels the step fills, aligned with the MIR's members.
         key: the equalities; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
-            canonical label order: they may be the arriving tuple itself (sigma <=); all others
-            must have arrived strictly before it (sigma <).
+            canonical label order: they may be the arriving tuple itself (sigma <=); all others must
+            have arrived strictly before it (sigma <).
         bounds: time bounds to check on the match (loosest of all users downstream).
         residuals: residual conjuncts common to all users downstream.
         level: the stage in which the probe runs (0: base stores suffice).
-        fill: for an MIR the order in which its members are probed one by one where no
-            container of the MIR covers an epoch: base probes that together replace the MIR.
+        fill: for an MIR the order in which its members are probed one by one where no container of
+            the MIR covers an epoch: base probes that together replace the MIR.
         substreams: the substreams of ``start`` whose tuples take the probe, where it is the first
             of its order; empty: all of them.
         ahead: look-ahead filters: tuples without a match in all of them are dropped before the

@@ -77,13 +77,11 @@ class LeftOut(Row, frozen=True):
 
     Attributes:
         low, high: least and greatest time that the column of the view's window may have in these
-            rows,
-            microseconds; None: unbounded.
+            rows, microseconds; None: unbounded.
         share: the least share that a goal was given; 0: the withheld rows can't be estimated.
         universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
         key: (name, key type) of the grouping column that ranks under ``universe``; None: no
-            grouping
-            column does.
+            grouping column does.
     """
 
     low: int | None = None
@@ -225,9 +223,8 @@ def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> A
     results of a left join only, left rows once they are emitted.
 
     The share of results among undecided rows is taken to be at least the share among the others.
-    Before
-    the first result nothing can be estimated, and all left rows that were withheld or are undecided
-    count as withheld results.
+    Before the first result nothing can be estimated, and all left rows that were withheld or are
+    undecided count as withheld results.
     """
     given, undecided = left_rows.given, left_rows.undecided
     found = given + left_rows.missing

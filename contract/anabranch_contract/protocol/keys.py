@@ -36,17 +36,14 @@ class Keys:
     @property
     def changes(self) -> str:
         """Redis Stream: changes of the registry, newest last, in the transaction of each change:
-        ``streams``
-        or ``queries`` -> JSON list of names, or ``settings`` (service). Trimmed to the newest
-        :data:`CHANGES_KEPT`.
+        ``streams`` or ``queries`` -> JSON list of names, or ``settings`` (service). Trimmed to the
+        newest :data:`CHANGES_KEPT`.
         """
         return self._key("changes")
 
     @property
     def activation_changes(self) -> str:
-        """Redis Stream: changes of activations, as for :attr:`changes`: ``activations`` -> JSON
-        list of runs (runtime).
-        """
+        """Redis Stream: changes of ``activations`` -> JSON list of runs (runtime)."""
         return self._key("activations", "changes")
 
     @property
@@ -63,8 +60,7 @@ class Keys:
     @property
     def newest_ruleset(self) -> str:
         """String: the wire document of the newest epoch if it is published as a patch, for readers
-        that
-        can't apply the patch (service); otherwise absent.
+        that can't apply the patch (service); otherwise absent.
         """
         return self._key("ruleset", "newest")
 

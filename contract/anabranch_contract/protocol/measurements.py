@@ -57,8 +57,8 @@ class EdgeStatistics(Summed):
         probes: tuples sent.
         matches: matches found before any check of time bounds or residuals.
         seconds: of CPU.
-        pairs: combinations of a probing tuple and a stored row of an earlier batch that the
-            probes stood for, whether an index spared looking at them or not.
+        pairs: combinations of a probing tuple and a stored row of an earlier batch that the probes
+            stood for, whether an index spared looking at them or not.
         hits: ``pairs`` with equal keys. Neither counts rows of the same batch, because only some of
             them arrived before the probing tuple.
         found: ``probes`` with at least one match.

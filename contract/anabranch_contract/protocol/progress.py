@@ -41,9 +41,8 @@ VERSION = 1
 
 
 class Mode(StrEnum):
-    """Who waits for whom: ``LIVE`` never for the planner, ``STEP`` (replay) at every boundary.
-
-    So a boundary is answered with the epoch after the next one, or with the next.
+    """Pace of the runtime: ``LIVE`` never waits for the planner, ``STEP`` (replay) does at every
+    boundary. A boundary is answered with the epoch after the next one, or with the next.
     """
 
     LIVE = "live"

@@ -280,12 +280,12 @@ class JoinQuery:
         members: the aliases in the order of the FROM clause.
         predicates: the equi-joins as written, sorted.
         classes: the same, closed under equality.
-        bounds: closed difference matrix in microseconds, indexed like ``members``:
-            ``bounds[i][j] = D`` means ``tau_j - tau_i <= D``; None is infinite; diagonal 0.
+        bounds: closed difference matrix in microseconds, indexed like ``members``: ``bounds[i][j] =
+            D`` means ``tau_j - tau_i <= D``; None is infinite; diagonal 0.
         residuals: conditions over several labels, conjuncts.
         projection: output columns in order.
-        derived: key expressions that are not plain columns: (stream, text) -> expression over
-            the stream's columns (``Column.alias`` empty).
+        derived: key expressions that are not plain columns: (stream, text) -> expression over the
+            stream's columns (``Column.alias`` empty).
         view: the post-join part; the projection is then its input.
         outer: the outer join of this join (its pairs) with ``left``, and with ``others`` for the
             look-ups after the first; the projection is then its input. A view besides reads its

@@ -47,9 +47,7 @@ def base_mir(relation: RelationId) -> Mir:
 def restrict_classes(
     classes: tuple[KeyClass, ...], labels: frozenset[Label]
 ) -> tuple[KeyClass, ...]:
-    """The key classes restricted to ``labels``, without classes that relate fewer than two of
-    them.
-    """
+    """The key classes restricted to ``labels``; classes of fewer than two labels are dropped."""
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)

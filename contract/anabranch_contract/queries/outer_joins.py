@@ -11,8 +11,7 @@ all of them have the same partners.
 
 An outer join with a table is a *look-up*: a left row has all of its partners in its own batch, so
 nothing waits (``semantics.md``, "Tables"). Several look-ups may follow each other. Each has its own
-pairs: left rows joined with rows of its table, and with rows of the look-up that its condition
-reads.
+pairs: left rows joined with its table, and with the look-up that its condition reads.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class ViewInfo(Closed):
     """Post-join operators of a query.
 
     Attributes:
-        identity: the columns of a change that identify the row of the view; empty: there is
-            one row.
+        identity: the columns of a change that identify the row of the view; empty: there is one
+            row.
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
         changes: all columns of a change.

@@ -123,8 +123,7 @@ class QueryIn(Closed):
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         """Reject lone surrogates, which JSON can spell but no store can hold, and texts longer than
-        SQL may
-        be.
+        SQL may be.
         """
         try:
             text = json.dumps(value, ensure_ascii=False)
@@ -254,8 +253,7 @@ class ViewRowsOut(Document):
 
     ``completeness`` is the estimated share of its joined rows that overload has not withheld, as of
     this version: below 1, sums and counts cover only a part. ``withheld``, ``owed`` and ``blind``
-    are
-    as in ``rationed`` of the query, as of this version.
+    are as in ``rationed`` of the query, as of this version.
     """
 
     version: int | None = Field(description="Null: it has not been reported yet.")
@@ -271,7 +269,7 @@ class ViewRowsOut(Document):
     blind: int = 0
     partial: list[PartialOut] = Field(
         default=[],
-        description="Rows and columns that cover only a part; empty if nothing is missing.",
+        description="Rows and columns covering only a part; empty if nothing is missing.",
     )
     whole: list[bool | None] = Field(
         default=[],
@@ -280,7 +278,7 @@ class ViewRowsOut(Document):
     )
     scaled: list[dict[str, ScaledOut]] | None = Field(
         default=None,
-        description="Per row its scaled columns; null: not requested, or not available.",
+        description="Per row its scaled columns; null: not requested or not available.",
     )
     unscaled: PartialOut | None = Field(
         default=None, description="Why there are no requested scaled columns."
@@ -296,15 +294,12 @@ class RationedOut(Document):
     that may arrive last. ``owed`` estimates the results still to be made good (they count as not
     kept); ``caught_up`` counts the results made good. ``floor`` is the required completeness,
     ``floor_needs`` the share of rationed probes' CPU time needed to keep all floors of its priority
-    and
-    of higher ones; with a smaller budget ``floor_broken`` is true. Null: no floor is set, or
-    nothing
-    has been measured yet.
+    and of higher ones; with a smaller budget ``floor_broken`` is true. Null: no floor is set, or
+    nothing has been measured yet.
 
     Results of an outer join, also below a view, are pairs (of a left join only) and left rows after
     their deadlines. ``left_withheld`` estimates how many of ``withheld`` are left rows.
-    ``undecided``
-    counts left rows without a result, since pairs of them may have been withheld.
+    ``undecided`` counts left rows without a result, since pairs of them may have been withheld.
     """
 
     withheld: float
@@ -324,8 +319,7 @@ class PastOut(Document):
     """Progress of a query's results over tuples stored before it began.
 
     ``pending``: they are being emitted. ``emitted``: all are emitted. ``given-up``: some are
-    emitted,
-    and the rest is lost, since the stored rows that it needs are gone.
+    emitted, and the rest is lost, since the stored rows that it needs are gone.
     """
 
     status: Open[Literal["pending", "emitted", "given-up"]]
@@ -475,12 +469,10 @@ class QueryBatchOut(Document):
 
 
 class QueryChange(Document):
-    """Outcome of a PUT, or of its dry run: no change, a change of settings, a new run, or a new
-    query.
+    """Outcome of a PUT, or of its dry run: no change, changed settings, a new run, or a new query.
 
     ``fields`` are the body's fields that differ from the registered ones. A ``replaced`` query
-    keeps
-    its present run until the next epoch begins; ``query`` is its new registration.
+    keeps its present run until the next epoch begins; ``query`` is its new registration.
     """
 
     action: Open[Literal["none", "created", "changed", "replaced"]]

@@ -31,14 +31,12 @@ class StoreOut(Document):
     """One store as of the newest batch that the runtime has reported; sizes are bytes on disk.
 
     ``batches`` are the complete ranges of batches (first, last); ``growing``: the running epoch
-    adds to
-    it; ``expired_below``: per member, the event time in microseconds below which rows may be gone;
-    ``ttl``: per member, its stream's in microseconds; ``backfill``: its past is being computed.
-    ``disk_bytes`` is its share of its segments' files, ``space_amplification`` that over ``bytes``,
-    ``write_amplification`` how often each stored byte has been written. ``reads`` is of the last
-    ended
-    epoch (``probes`` and ``matches`` are part of it; null if not measured), ``life`` of all epochs
-    since the store began, up to now.
+    adds to it; ``expired_below``: per member, the event time in microseconds below which rows may
+    be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its past is being
+    computed. ``disk_bytes`` is its share of its segments' files, ``space_amplification`` that over
+    ``bytes``, ``write_amplification`` how often each stored byte has been written. ``reads`` is of
+    the last ended epoch (``probes`` and ``matches`` are part of it; null if not measured), ``life``
+    of all epochs since the store began, up to now.
     """
 
     store: str

@@ -31,8 +31,7 @@ class LeaderOut(Document):
     )
     address: str | None = Field(
         default=None,
-        description="Host name, address and port of the present or last leader; null: there was "
-        "none.",
+        description="Host name, address and port of the present or last leader; null: none.",
     )
     since: Time | None = Field(default=None, description="When its term began.")
     token: int | None = Field(

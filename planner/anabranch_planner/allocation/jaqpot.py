@@ -7,8 +7,8 @@ by falling path productivity (a fractional knapsack, section 4.1). In this model
 * An input path is a goal with all steps before it. Where a query has one ration for all its goals,
   they are one path. Its productivity ``ρ_p`` is its results over the CPU time of its own results
   and of all its steps (Eq. 8, with measured seconds for the paper's unit probes).
-* Each path is priced alone, as printed: a step that several paths share is in all their prices.
-  Its CPU time is spent once (``Forest.used``), so rations still stay within their budget.
+* Each path is priced alone, as printed: a step that several paths share is in all their prices. Its
+  CPU time is spent once (``Forest.used``), so rations still stay within their budget.
 * The requirements of the cover are floors: the least completeness of a query. The paper's
   requirements are refresh rates of intermediate states. Here the upkeep of intermediate results is
   never rationed, which is their dearest cover, paid before any budget.

@@ -1,5 +1,4 @@
-"""Ranking of the tuples of each goal that load shedding may ration (``docs/semantics.md``,
-"Rations").
+"""Ranking of tuples, by goal, for load shedding (``docs/semantics.md``, "Rations").
 
 Tuples of a stream are ranked by its join keys, its event time and the batch, alike for all goals,
 so that a step that several goals share takes the largest of their rations and no more. A self-join
@@ -125,9 +124,7 @@ def _rankings(
 def _by_batch(
     queries: Sequence[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> Mapping[StreamName, Ranking]:
-    """Ranking of each stream by its join keys, its event time and the batch; shared by all
-    readers.
-    """
+    """Ranking of each stream by its join keys, event time and batch; shared by all readers."""
     keys: dict[StreamName, set[str]] = defaultdict(set)
     for query in queries:
         relation_of = {m.label: m.relation for m in query.members}

@@ -81,8 +81,7 @@ def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -
 
     Raises:
         QueryError: a column is neither grouped nor aggregated, a clause can't be maintained, or
-            names
-            and types don't fit.
+            names and types don't fit.
     """
     splitter = _Splitter(query, scope, inner)
     joined, view = splitter.split()

@@ -255,9 +255,7 @@ def _limits(
 
 
 def _columns(entry: Mapping[str, Any], at: str) -> _Columns:
-    """Declared columns, a list of longs or name -> type; without them, an open set to be
-    inferred.
-    """
+    """Declared columns, a list of longs or name -> type; without them, an open set."""
     value, event_time = entry.get("columns"), entry.get("event_time")
     if event_time is not None and (
         not isinstance(event_time, str) or not NAME.fullmatch(event_time)

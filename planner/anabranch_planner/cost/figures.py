@@ -1,4 +1,4 @@
-"""Statistics made fit for use: stated defaults for what is unknown, sense where they contradict.
+"""Checked statistics: defaults in place of unknown figures, and corrected contradictions.
 
 Impossible values (NaN, negative, infinite) are rejected. Contradictions between figures are
 corrected by the rules below and listed in :attr:`Figures.contradictions`: a plan from slightly
@@ -9,8 +9,8 @@ wrong figures is worth more than none.
   excesses within :data:`TOLERANCE` are not listed.
 * a distinct count of zero over existing tuples (all NULL, or not yet counted) is taken as one: a
   predicate that nothing has ever matched may still match something.
-* a composite count below one of its parts is taken as that part, one above the product of its
-  parts as the product.
+* a composite count below one of its parts is taken as that part, one above the product of its parts
+  as the product.
 * a selectivity above 1 is taken as 1.
 """
 
@@ -101,8 +101,7 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Whether the statistics state one composite equality between two labels, and its
-        selectivity.
+        """Whether statistics state one composite equality of two labels, and its selectivity.
 
         Parts without a stated selectivity together divide by the greater distinct count; a single
         such part with measured frequent values is estimated from its values.

@@ -1,17 +1,17 @@
 """The CLASH cost model: cardinalities of canonical sub-joins, probe costs, insert costs.
 
-Source: Eq. 1 of Dossinger & Michel. A step that sends the join of ``n`` base relations to the
-next store costs ``|join| / n * chi``: only the 1/n of the join in which the starting tuple came
-last is made on this path, and ``chi`` is 1 where the probing tuple knows the store's partition
-attribute, else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation
-short of what the paper's own example computes; after an MIR probe ``n`` counts base relations.)
+Source: Eq. 1 of Dossinger & Michel. A step that sends the join of ``n`` base relations to the next
+store costs ``|join| / n * chi``: only the 1/n of the join in which the starting tuple came last is
+made on this path, and ``chi`` is 1 where the probing tuple knows the store's partition attribute,
+else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation short of what
+the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
 Under the objective ``tuples`` a store copy costs the rows written into it per unit of time, each as
 often as it is written: once when it is stored, and once per merge of segments. Under the objective
-``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.statistics.constants`).
-On several hosts both cost what they send between these, too
-(:mod:`anabranch_planner.cost.exchange`): seconds per byte, or as many tuples as could be probed
-with in that time. Under the objective ``paper`` that is free.
+``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.statistics.constants`). On
+several hosts both cost what they send between these, too (:mod:`anabranch_planner.cost.exchange`):
+seconds per byte, or as many tuples as could be probed with in that time. Under the objective
+``paper`` that is free.
 
 **The cardinality** of a sub-join is the number of its combinations whose last member arrives within
 one unit of time that begins with empty stores:
@@ -21,8 +21,8 @@ one unit of time that begins with empty stores:
 * ``|j|``: tuples of a relation per unit of time (:mod:`~anabranch_planner.cost.figures`);
 * ``f(X)``: the selectivity of its keys (:mod:`~anabranch_planner.cost.selectivity`);
 * ``v_i``: the share that time bounds leave to combinations that ``i`` completes
-  (:mod:`~anabranch_planner.cost.timing`). Over full history each is 1/n and they add up to 1;
-  with bounds the 1/n of Eq. 1 becomes ``v_i``, which depends on the start of the step.
+  (:mod:`~anabranch_planner.cost.timing`). Over full history each is 1/n and they add up to 1; with
+  bounds the 1/n of Eq. 1 becomes ``v_i``, which depends on the start of the step.
 
 The statistics define the unit of time: plans are compared, so any unit serves that all figures
 share. Its length matters only with time bounds (``span``).
@@ -81,9 +81,9 @@ class CostModel:
         counted: the split under which samples were counted; empty: as ``substreams``.
 
     Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
-    the relation's cardinality (as if it were a key), which makes an unknown selectivity
-    ``1 / max(cardinalities)``; an unknown distinct count of a composite key is the product of
-    its parts, at most the cardinality; a window reaches over all of an unknown span.
+    the relation's cardinality (as if it were a key), which makes an unknown selectivity ``1 /
+    max(cardinalities)``; an unknown distinct count of a composite key is the product of its parts,
+    at most the cardinality; a window reaches over all of an unknown span.
     """
 
     def __init__(
@@ -329,8 +329,7 @@ class CostModel:
 
     def _lifetime(self, mir: Mir) -> float | None:
         """Batches for which a row of ``mir`` is needed: the maximum over its members that expire,
-        since
-        segments expire by any of them; None: no member expires, or spans are unknown.
+        since segments expire by any of them; None: no member expires, or spans are unknown.
         """
         if self._bounds is None:
             return None
@@ -420,9 +419,7 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """Rows of a relation. ``longest``: microseconds of history for the age profile; 0: no
-        profile.
-        """
+        """Rows of a relation. ``longest``: microseconds of the age profile; 0: no profile."""
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures

@@ -9,23 +9,23 @@ frequent on both sides of one pair need not be so in a third relation. Each clas
 once, so equalities that follow from others are not counted twice, and a cycle of classes counts
 every class.
 
-**Correction.** Predicates are taken as independent; where data are correlated that is wrong, and
-by one factor more with each step. The runtime counts, for each step that it runs, how many pairs
-of a partial result over ``H`` and a stored tuple of ``T`` its probes stood for, and how many of
-these matched (``contract.protocol.measurements.JoinSample``). So ``hits / pairs`` is the
-selectivity of that step, whatever rates and windows are. Of a sub-join ``X`` that was reached so
+**Correction.** Predicates are taken as independent; where data are correlated that is wrong, and by
+one factor more with each step. The runtime counts, for each step that it runs, how many pairs of a
+partial result over ``H`` and a stored tuple of ``T`` its probes stood for, and how many of these
+matched (``contract.protocol.measurements.JoinSample``). So ``hits / pairs`` is the selectivity of
+that step, whatever rates and windows are. Of a sub-join ``X`` that was reached so
 
     f(X) = f(H) * f(T) * (hits + A) / (pairs + A / p),    p = estimate(X) / (f(H) * f(T)),
 
 the mean of a Gamma prior around what the estimate expects of the step, with the weight of ``A`` =
 :data:`PRIOR_HITS` matches: few pairs leave the estimate as it is, many replace it, no match at all
-never gives zero. A tuple that matches a hundred others adds little more than one that matches
-one, so ``hits`` and ``pairs`` are scaled down together until there is at most one hit per probe.
-Steps of less than :data:`MIN_PROBES` probes are not used. Where ``X`` was reached by several
-steps, their results are averaged, weighted by their probes.
+never gives zero. A tuple that matches a hundred others adds little more than one that matches one,
+so ``hits`` and ``pairs`` are scaled down together until there is at most one hit per probe. Steps
+of less than :data:`MIN_PROBES` probes are not used. Where ``X`` was reached by several steps, their
+results are averaged, weighted by their probes.
 
-**Substreams.** Counts of some substreams of a start say how selective the step is for these. By
-the shares of values (:mod:`~anabranch_planner.cost.values`) they send a share ``h`` of all that the
+**Substreams.** Counts of some substreams of a start say how selective the step is for these. By the
+shares of values (:mod:`~anabranch_planner.cost.values`) they send a share ``h`` of all that the
 start sends over ``H``, and a share ``x`` of all over ``X``. So the step is ``x / h`` times as
 selective for them as for all, and ``pairs`` are multiplied by that. Shares are estimates: probes of
 substreams have the weight :data:`PART_WEIGHT`.
@@ -177,9 +177,7 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """Factor on the selectivity ``by_pairs`` of a class of three or more columns from its
-        frequent values; [] if values are unknown.
-        """
+        """Factor on ``by_pairs`` of a class of three or more columns; [] without known values."""
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []

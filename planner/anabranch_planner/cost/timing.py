@@ -4,8 +4,8 @@
 lets that unit begin with empty stores and measures it as [0, 1], so the tuples of ``j`` arrive at
 rate ``|j|``. A combination is made on the path of the member that arrives last. Let that be ``i``,
 at time ``t``. Then its partner from ``j`` arrived at most ``reach_j`` and at least ``gap_j`` before
-``t``, where (in units of time) ``reach_j = D[j][i]``, infinite where there is no bound, and
-``gap_j = max(0, -D[i][j])``; and not before 0. So ``i`` meets
+``t``, where (in units of time) ``reach_j = D[j][i]``, infinite where there is no bound, and ``gap_j
+= max(0, -D[i][j])``; and not before 0. So ``i`` meets
 
     W_j(t) = |j| * g_j(t),    g_j(t) = max(0, min(reach_j, t) - gap_j)
 

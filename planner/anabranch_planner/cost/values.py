@@ -2,8 +2,8 @@
 
 Source: PMJoin, section 4: rates per value instead of one selectivity. Let ``C`` be the key class of
 an attribute of ``r``, and ``q_j(v)`` the share of value ``v`` among the rows of ``j``, ``p_r(v)``
-that among the arriving tuples of ``r``. Of the combinations over ``X`` that tuples of ``r``
-complete, those of ``v`` have the weight
+its share among the arriving tuples of ``r``. Among the combinations over ``X`` that tuples of ``r``
+complete, ``v`` has the weight
 
     w_X(v) = p_r(v) * product of q_j(v) over the other labels j of X that C joins.
 
@@ -84,8 +84,8 @@ class Values:
         ``hashes``, and last for all other values together.
 
         Args:
-            hashes: ascending, with all that :meth:`frequent` gives.
-            first_arrives: whether the first column's shares are those of arriving tuples.
+            hashes: ascending, including all hashes of :meth:`frequent`.
+            first_arrives: whether the first column's shares are among arriving tuples.
         """
         return combined(
             [
@@ -95,9 +95,7 @@ class Values:
         )
 
     def nulls(self, columns: Sequence[Column], *, first_arrives: bool = False) -> float:
-        """Share of NULL, which :meth:`weights` leaves out; 0 for several columns, as NULL joins
-        nothing.
-        """
+        """Share of NULL, which :meth:`weights` leaves out; 0 for several columns."""
         if len(columns) > 1:
             return 0.0
         known = self._of(columns[0])

@@ -164,8 +164,8 @@ def diff(
         before_queries: the queries of ``before`` that are still known (default: the same).
         before_model: prices ``before`` if it has another parallelism; must share statistics and
             objective.
-        widths: bytes per tuple of each relation; an intermediate result is as wide as its
-            members together.
+        widths: bytes per tuple of each relation; an intermediate result is as wide as its members
+            together.
 
     Raises:
         PlanError: a plan has a goal that its queries don't have.

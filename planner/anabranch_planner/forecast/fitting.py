@@ -12,10 +12,10 @@ two columns are collinear, the path goes through the first two values.
 **The parameters, by a grid.** All series are smoothed with each pair of :data:`LEVELS` squared,
 closer together near 0, where smoothing changes most; for a damped trend with each pair of
 :data:`DAMPED_LEVELS` and each of :data:`DAMPING`. The best point of a series is then compared with
-its eight neighbours at half the distance, and once more at a quarter, on the path that it has;
-the path is fitted again at the end. The sum has several valleys for many series: the grid finds
-the valley, the refinement walks in it. Nothing iterates until it converges, and the work is the
-same for every series.
+its eight neighbours at half the distance, and once more at a quarter, on the path that it has; the
+path is fitted again at the end. The sum has several valleys for many series: the grid finds the
+valley, the refinement walks in it. Nothing iterates until it converges, and the work is the same
+for every series.
 
 **Refits.** The sums are kept by stretches of time (:func:`refits`), so one pass also fits the first
 4, 8, 16, 32, 48, ... values alone, as a rolling origin needs (:mod:`.backtest`). Refits are points

@@ -11,8 +11,8 @@ series stays linear. Why weight 0: a gap has no measured error, so it supports n
 another. The line needs the measurement after the gap, and no forecast begins inside of one
 (:mod:`.backtest`), so nothing is foreseen from data that came later.
 
-**Fading.** A value counts by its weight times ``2^(-age / half_life)``, its age being the time
-from its period to the newest.
+**Fading.** A value counts by its weight times ``2^(-age / half_life)``, its age being the time from
+its period to the newest.
 """
 
 from __future__ import annotations

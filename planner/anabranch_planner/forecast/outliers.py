@@ -1,25 +1,25 @@
 """Cleaning of outliers, which are moved towards their neighbours before smoothing.
 
-Smoothing and its squared errors let one wrong value move level, trend and parameters without
-limit. S. Gelper, R. Fried and C. Croux ("Robust forecasting with exponential and Holt-Winters
-smoothing", Journal of Forecasting 29, 2010) therefore smooth *cleaned* values
+Smoothing and its squared errors let one wrong value move level, trend and parameters without limit.
+S. Gelper, R. Fried and C. Croux ("Robust forecasting with exponential and Holt-Winters smoothing",
+Journal of Forecasting 29, 2010) therefore smooth *cleaned* values
 
     y*_t = m_t + psi((y_t - m_t) / s) * s,     psi(x) = min(k, max(-k, x))         (Huber's psi)
 
 where ``m_t`` is the expected value at ``t`` and ``s`` a robust scale of one-step errors. This
 module uses two estimates without recursion:
 
-- ``m_t`` is the median of the value and its two neighbours (the identifier of Hampel; see
-  R. K. Pearson, "Outliers in process modeling and identification", IEEE Transactions on Control
-  Systems Technology 10, 2002). The first and the last value lack a neighbour: theirs are the two
-  nearest values, continued by the median of the five nearest differences.
+- ``m_t`` is the median of the value and its two neighbours (the identifier of Hampel; see R. K.
+  Pearson, "Outliers in process modeling and identification", IEEE Transactions on Control Systems
+  Technology 10, 2002). The first and the last value lack a neighbour: theirs are the two nearest
+  values, continued by the median of the five nearest differences.
 - ``s`` is the third quartile of the distances of all differences from their median, relative to a
   normal distribution's. A wrong value makes two differences wrong, so up to an eighth of the values
   may be; if more than an eighth of them stand out, they belong to the series and stay.
 
-``k`` is 3. A line stays as it is, and so does a step between two constants, once it has lasted
-for two values: a change is believed one period late, when a second value confirms it. The values
-beside an outlier may move, too, by as much as they differ from those next to them.
+``k`` is 3. A line stays as it is, and so does a step between two constants, once it has lasted for
+two values: a change is believed one period late, when a second value confirms it. The values beside
+an outlier may move, too, by as much as they differ from those next to them.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Series:
         weights: how much each counts beside the others, e.g. the probes behind a ratio.
 
     Raises:
-        StatisticsError: a field is out of range; it names ``series.length``,
-            ``series.half_life`` or ``series.measurements``.
+        StatisticsError: a field is out of range; it names ``series.length``, ``series.half_life``
+            or ``series.measurements``.
 
     >>> series = Series(length=3)
     >>> for time, value in ((0.0, 5.0), (3.0, 7.0), (9.0, 11.0), (12.0, 13.0)):

@@ -10,10 +10,10 @@ which is the gap, and ``u`` is the time since. Tuples of ``j`` go on arriving at
 ``f(Y)`` is the selectivity of a sub-join's keys; ``reach_j``, ``gap_j`` are as in
 :mod:`~anabranch_planner.cost.timing`.
 
-**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is
-answered by probing ``x_1 ... x_k``, the members of ``X`` in the order in which ``compile`` lists
-them. That sends the partial results over ``H`` and then those over ``H + x_1 ... x_s``, s < k,
-whose ``x`` lie in the gap. At time ``u`` a tuple of ``i`` meets
+**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is answered
+by probing ``x_1 ... x_k``, the members of ``X`` in the order in which ``compile`` lists them. That
+sends the partial results over ``H`` and then those over ``H + x_1 ... x_s``, s < k, whose ``x`` lie
+in the gap. At time ``u`` a tuple of ``i`` meets
 
     |j| * g_j(u),  g_j(u) = max(0, min(reach_j, 1 + u) - gap_j)                    of j in H
     |x| * b_x(u),  b_x(u) = max(0, min(1, 1 + u - gap_x) - max(0, 1 + u - reach_x))  of x in the gap
@@ -23,9 +23,9 @@ so that a life of ``L`` costs, summed over the plan's distinct steps that probe 
     sum over s < k of  f(H_s) * (product of |.| over H_s) * chi_s
                        * integral over u in [0, L] of  product of g_j(u) and b_x(u)
 
-with ``H_s = H + x_1 ... x_s``. ``L`` is the smaller of the horizon and the longest time for which
-a tuple of ``X`` can be joined (its widest window; for ever without one). Over full history ``b``
-is 1 and ``g`` is ``1 + u``.
+with ``H_s = H + x_1 ... x_s``. ``L`` is the smaller of the horizon and the longest time for which a
+tuple of ``X`` can be joined (its widest window; for ever without one). Over full history ``b`` is 1
+and ``g`` is ``1 + u``.
 
 **Backfill** goes through the stored rows of one member ``y_1`` and probes the others, in any order
 of arrival: it sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts those over
@@ -103,8 +103,7 @@ def decide(
     Args:
         plan: for ``queries``, made under ``model``.
         horizon: units of the statistics, see the module.
-        running: the running plan's steps and copies; an MIR among them is not new. None: no plan
-            runs.
+        running: the running plan's steps and copies; its MIRs are not new. None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
             from the previous plan keeps its figures, even if the windows of other queries have

@@ -220,8 +220,7 @@ class _PartRules:
     """The rules of a part of a plan, except the insert rules and specs of base stores.
 
     Attributes:
-        fed: insert rules of the intermediate results in ``stores``.
-        indexes: of all stores, base stores included.
+        stores: of intermediate results. ``fed``: their insert rules. ``indexes``: of all stores.
         sketches: see :func:`_sketches`.
     """
 

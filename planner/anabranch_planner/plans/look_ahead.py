@@ -170,9 +170,7 @@ class _Chooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> Question:
-        """Look-ahead filter ``asked`` before ``rule`` with its saving and price, for a ``share`` of
-        tuples.
-        """
+        """Look-ahead filter ``asked`` before ``rule``, for a ``share`` of its tuples."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match

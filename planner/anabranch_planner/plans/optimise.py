@@ -52,8 +52,8 @@ class Options:
     Attributes:
         optimizer: which of the optimisers of this module.
         objective: the unit of cost, and whether inserts into store copies are charged.
-        formulation: which integer program is solved for all queries together (single queries
-            are always solved by the tight one).
+        formulation: which integer program is solved for all queries together (single queries are
+            always solved by the tight one).
         solver: which solver solves it.
         parallelism: partitions per store, by which a broadcast multiplies a step.
         mir: whether intermediate results may be kept.
@@ -70,8 +70,8 @@ class Options:
             much is saved.
         look_ahead: whether revisions get look-ahead filters where these pay
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
-        limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`;
-            the other optimisers are there for comparison and know neither.
+        limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`; the other
+            optimisers are there for comparison and know neither.
     """
 
     optimizer: Optimizer = Optimizer.CLASH

@@ -1,12 +1,12 @@
 """Reasons for sharing elements and keeping intermediate results.
 
 **A shared step or store copy** that ``n`` queries need (as in
-:mod:`anabranch_planner.plans.shares`) is paid once; if each of them ran the same plan for
-itself it would be paid ``n`` times, so it saves ``cost * (n - 1)``. Over all elements these add
-up to what the queries' parts cost separately, minus the plan's cost: the saving of running *this
-plan* jointly. It is not the saving against each query's own optimum, which may be smaller
-(queries choose dearer orders in order to share them); for that compare the plan's cost with the
-sum of ``standalone``.
+:mod:`anabranch_planner.plans.shares`) is paid once; if each of them ran the same plan for itself it
+would be paid ``n`` times, so it saves ``cost * (n - 1)``. Over all elements these add up to what
+the queries' parts cost separately, minus the plan's cost: the saving of running *this plan*
+jointly. It is not the saving against each query's own optimum, which may be smaller (queries choose
+dearer orders in order to share them); for that compare the plan's cost with the sum of
+``standalone``.
 
 **A kept intermediate result** ``M`` is compared with a plan that does without it, made as follows
 (:mod:`anabranch_planner.explain.detours`): wherever ``M`` is probed, the cheapest sequence of

@@ -1,19 +1,19 @@
 r"""Cost shares of queries in a joint plan.
 
-A fixed plan consists of *elements*, each of which is paid once: executed steps, and copies of
-stores (their inserts). A query *needs* an element if it is
+A fixed plan consists of *elements*, paid once each: executed steps, and copies of stores (their
+inserts). A query *needs* an element if it is
 
 * a step of one of the query's orders,
 * the copy that a needed step probes,
 * a step of an order that maintains an intermediate result that a needed step probes (and so on,
   down to base relations: sizes decrease), or
-* the first copy of a base relation that it reads but never probes (a relation is stored as soon
-  as a query of several reads it), or
+* the first copy of a base relation that it reads but never probes (a relation is stored as soon as
+  a query of several reads it), or
 * an unprobed copy of a store that it needs in another copy.
 
-The plan's *cost-sharing game* is ``c(S)``: the cost of all elements that some query of ``S``
-needs. ``c`` of all queries is the plan's cost. With ``c_e`` the cost of an element and ``N_e``
-the queries that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
+The plan's *cost-sharing game* is ``c(S)``: the cost of all elements that some query of ``S`` needs.
+``c`` of all queries is the plan's cost. With ``c_e`` the cost of an element and ``N_e`` the queries
+that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
 
 * ``part`` of a query ``q`` is ``c({q})``: the plan's cost for it alone.
 * ``marginal`` is ``c(N) - c(N \ {q})``: the saving if the elements of ``q`` alone are removed, i.e.

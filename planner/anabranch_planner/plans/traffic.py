@@ -35,8 +35,7 @@ class Traffic(NamedTuple):
 
     Attributes:
         probes: tuples that probe.
-        tuples: copies sent to other hosts; a broadcast sends several.
-        bytes: of the copies sent.
+        tuples: copies sent to other hosts, several per broadcast tuple. ``bytes``: of these.
     """
 
     probes: float
@@ -169,9 +168,7 @@ def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
 def width_of(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
 ) -> float:
-    """Bytes of a tuple over ``head`` with its ``needed`` columns, event times and arrival
-    numbers.
-    """
+    """Bytes of a tuple over ``head``: its ``needed`` columns, event times and arrivals."""
     read = needed.columns_of(start, routes.stream)
     times = sum(1 for label in needed.taus & head if routes.has_event_time(label))
     arrivals = len((needed.sigmas | {start}) & head)

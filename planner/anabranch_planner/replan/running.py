@@ -75,9 +75,7 @@ def running_plan(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> RunningPlan:
-    """The common part of all revisions of ``ruleset``; arguments and errors as for
-    :func:`plan_of`.
-    """
+    """Common part of all revisions of ``ruleset``; arguments and errors as for :func:`plan_of`."""
     plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
     found = trails(plan, queries, subs)
     owner_of = owners(ruleset)

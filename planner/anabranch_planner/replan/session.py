@@ -299,8 +299,7 @@ def _follow(
     """Plan ``change`` incrementally; unchanged queries keep their routes.
 
     Args:
-        anew: a full plan of the same queries, whose bound holds; only queries without routes are
-            planned then.
+        anew: a full plan of the same queries, whose bound holds; only new queries are planned.
 
     Returns:
         None: a remaining store may be partitioned by an attribute that no query joins by any more.
@@ -458,9 +457,7 @@ def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float
 
 
 def exclusive(problem: Problem, names: Collection[str], others: Reach, options: Options) -> float:
-    """Lower bound of the additional cost of ``names`` beyond any plan of the others; see the
-    module.
-    """
+    """Lower bound of the cost of ``names`` beyond any plan of the others; see the module."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

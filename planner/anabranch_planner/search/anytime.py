@@ -1,6 +1,6 @@
 """Anytime solving: always returns a valid plan, a proven bound, and the method.
 
-The passes, each of which may be the last if time runs out:
+The passes, any of them the last if time runs out:
 
 1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
 2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).

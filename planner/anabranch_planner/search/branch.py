@@ -13,9 +13,9 @@ plan, so they hold at every node.
 **Branching.** First on which MIRs and copies are kept, then on edges; the most fractional first.
 Once those are integral the flows are (see :mod:`anabranch_planner.search.formulation`).
 
-**Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest
-bound is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at
-the root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
+**Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest bound
+is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at the
+root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
 
 **Plans.** Every few nodes the relaxation is rounded: goals are routed greedily where an edge counts
 only for the part that the relaxation has not paid, and only MIRs kept to half or more are probed.
@@ -110,7 +110,7 @@ class Search:
 
 
 def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor: float) -> Search:
-    """Solve the root relaxation of a component.
+    """Solve the root relaxation of a component with the known plan ``known``.
 
     Args:
         known: a plan of the component.

@@ -43,10 +43,10 @@ def choose_copies(
 ) -> tuple[dict[EdgeId, Access], dict[Sub, Kept]]:
     """The cheapest copies for ``steps`` (distinct edges), and each step's access.
 
-    Every required base store has at least one copy, probed or not. Ties go to fewer copies,
-    then to the smaller attributes. :attr:`Problem.most_copies` is respected; so is
-    :attr:`Problem.memory`, but only greedily, by giving up one copy after the other (the exact
-    choice is the integer program's, see :func:`decided`).
+    Every required base store has at least one copy, probed or not. Ties go to fewer copies, then to
+    the smaller attributes. :attr:`Problem.most_copies` is respected; so is :attr:`Problem.memory`,
+    but only greedily, by giving up one copy after the other (the exact choice is the integer
+    program's, see :func:`decided`).
 
     Args:
         given: fixed copies of these stores; unused ones are left out.
@@ -115,8 +115,7 @@ def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
     """Copies of an optimum that :func:`choose_copies` might miss.
 
     With a memory budget: all copies. Otherwise: the copies of stores with too many attributes to
-    try
-    every subset.
+    try every subset.
     """
     if problem.memory is not None:
         return dict(copies)

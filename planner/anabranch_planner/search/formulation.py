@@ -26,19 +26,19 @@ it knows costs at most ``s_e``: else some optimal plan keeps that copy instead. 
 attribute has one copy, so ``z_M`` stands for ``p_{M,a}``. And ``y_e <= sum of p`` is left out where
 rows of the kind *once* say so for every goal that may use ``e``.
 
-The relaxation is much tighter than the paper's: there the rows that make an order pay for its
-steps are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z
-and p integral every flow decomposes into paths over used edges, which are probe orders; every
-order is a path; and upkeep recurses over strictly smaller MIRs, so it ends.
+The relaxation is much tighter than the paper's: there the rows that make an order pay for its steps
+are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z and p
+integral every flow decomposes into paths over used edges, which are probe orders; every order is a
+path; and upkeep recurses over strictly smaller MIRs, so it ends.
 
 An edge of one goal only needs no ``y_e``: its flow stands for it. That keeps the optimum, because
 with the remaining y, z and p fixed at integers the rest is one shortest path per goal (the flows of
 different goals no longer meet), which has an integral optimum.
 
-Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out:
-a step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
-copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and
-``sum bytes(M) p_{M,a} <= budget``. A cap on intermediate results is ``sum z_M <= n``.
+Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out: a
+step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
+copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <=
+budget``. A cap on intermediate results is ``sum z_M <= n``.
 """
 
 from __future__ import annotations

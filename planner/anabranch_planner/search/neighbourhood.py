@@ -59,8 +59,8 @@ class Sharing:
 def nearest(
     queries: Collection[str], shared: Mapping[str, int], size: Mapping[str, int], flows: int
 ) -> list[str]:
-    """``queries`` and their partners in ``shared``, most shared first, with at most ``flows`` flows
-    together.
+    """``queries`` and their partners in ``shared``, most shared first, of at most ``flows``
+    flows.
     """
     chosen, total = sorted(queries), sum(size[query] for query in queries)
     for other in sorted(shared.keys() - set(queries), key=lambda q: (-shared[q], q)):

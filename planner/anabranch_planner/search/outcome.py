@@ -60,12 +60,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best plan of some components, the sum of their bounds, and whether all are proven
-    optimal.
+    """The best plan of some components, the sum of their bounds, and whether all are optimal.
 
-    Attributes:
-        copies: copies that do not follow from the routes.
-        trouble: message of a failed solver; "": none failed.
+    ``copies`` lists only copies that do not follow from the routes; ``trouble`` is the message of a
+    failed solver, or "".
     """
 
     routes: Routes

@@ -7,17 +7,17 @@ tuples of ``r`` are split, each substream has states, edges and goals of its own
 that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every query ``K`` and,
 where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
-The paths of a goal are exactly the candidate probe orders of Algorithm 1, but states are at most
-as many as connected label sets, where orders are as many as permutations of them. Decorations
-never multiply: partition attributes belong to stores, and an edge only says which it knows.
+The paths of a goal are exactly the candidate probe orders of Algorithm 1, but states are at most as
+many as connected label sets, where orders are as many as permutations of them. Decorations never
+multiply: partition attributes belong to stores, and an edge only says which it knows.
 
 Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
 of edges and is rebuilt every epoch; within a query label sets are bit masks. Indices are given in
 order of first appearance over queries sorted by id, so equal input gives equal indices.
 
-Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per
-start (cheapest next relation first) instead of the full graph; it is named in
-:attr:`Problem.reduced`, and the plan says so.
+Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per start
+(cheapest next relation first) instead of the full graph; it is named in :attr:`Problem.reduced`,
+and the plan says so.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Graph:
 
     Attributes:
         subs: sub-joins. ``bases``: the subset that are base relations' stores.
-        start, substream, before, after, target: per edge: the label and substream of the tuple
-            that set out, the sub-join before and after the step, and the store that is probed.
+        start, substream, before, after, target: per edge: the label and substream of the tuple that
+            set out, the sub-join before and after the step, and the store that is probed.
         tail, head: per edge: the states before and after.
         size: per edge: how many relations are joined before the step.
         cost: the cost of the step to one partition (chi = 1).
@@ -325,8 +325,7 @@ class Builder:
         self.model = model
         self.there = there
         #: Whether stores may have partition attributes. Existing stores keep theirs, even in a
-        #: single
-        #: partition.
+        #: single partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
         #: Candidate partition attributes per store, and the bit of each.

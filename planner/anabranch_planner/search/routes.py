@@ -94,8 +94,8 @@ def shortest(
     Edges that are ``paid`` already (more than zero times) are free. ``edges`` restricts the goal's
     edges (None: all), in the goal's order.
 
-    Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to
-    the edge that is listed first.
+    Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to the
+    edge that is listed first.
     """
     tails, heads, target = problem.graph.tail, problem.graph.head, problem.graph.target
     best: dict[int, float] = {goal.root: 0.0}

@@ -54,8 +54,7 @@ class Leaving:
         starts: the labels of its query, and the key attribute of each.
         hashes: of the values; sorted.
         saved: seconds per unit of time, against the better of keeping all and keeping nothing;
-            without
-            calls.
+            without calls.
         calls: cost of one more substream of each start.
         least: minimum saving, calls included.
     """

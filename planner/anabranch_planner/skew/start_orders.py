@@ -32,8 +32,7 @@ class Starts:
     """The orders of starts, each computed once.
 
     Attributes:
-        queries: the queries planned together.
-        model: estimates over all tuples of each start.
+        queries: the queries planned together. ``model``: over all tuples of each start.
     """
 
     def __init__(self, queries: Sequence[JoinQuery], model: CostModel) -> None:
@@ -158,8 +157,7 @@ class StartOrders:
 
     def upkeep(self, mir: Mir) -> Costs:
         """Additional cost of each value if the start, a member of ``mir``, also completes it: the
-        cheaper of
-        one order through it and an order of its own.
+        cheaper of one order through it and an order of its own.
         """
         inside = self._at[frozenset(mir.members)]
         own = self._least[inside]

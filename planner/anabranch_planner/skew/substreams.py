@@ -1,11 +1,11 @@
 """Splitting a start into substreams: values whose cheapest orders differ (PMJoin, section 4).
 
 For a key attribute of a start, every frequent value has its own cheapest orders: one per query,
-over the relations' stores, by its own rates, rows and selectivities (:mod:`~..cost.values`).
-Values with equal orders form a group. At most ``most`` groups of orders are chosen such that all
-values together cost least, each by the cheapest chosen group, including the calls of each further
-group: the exact optimum among all selections. A start is split by the attribute that saves most, if
-the saving is large enough.
+over the relations' stores, by its own rates, rows and selectivities (:mod:`~..cost.values`). Values
+with equal orders form a group. At most ``most`` groups of orders are chosen such that all values
+together cost least, each by the cheapest chosen group, including the calls of each further group:
+the exact optimum among all selections. A start is split by the attribute that saves most, if the
+saving is large enough.
 
 The integer program then chooses the orders of the substreams, shared ones and orders over
 intermediate results among them.

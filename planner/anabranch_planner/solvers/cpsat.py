@@ -2,12 +2,12 @@
 
 CP-SAT supports integers only, which requires three conversions.
 
-*Costs* are multiplied by a power of two ``s`` and rounded down. Variables are not negative, so
-what CP-SAT minimises never exceeds ``s`` times the true costs at any point, and its proven bound
-divided by ``s`` is a lower bound of the true optimum. ``s`` is the largest power of two for which
-the scaled costs of all variables together stay below :data:`COSTS_UP_TO`: nothing overflows, and
-no point loses more than ``sum(tops) / s`` of its costs, which is at most ``2**-44 * sum(tops)``
-of the sum of all costs. Costs that are integers lose nothing.
+*Costs* are multiplied by a power of two ``s`` and rounded down. Variables are not negative, so what
+CP-SAT minimises never exceeds ``s`` times the true costs at any point, and its proven bound divided
+by ``s`` is a lower bound of the true optimum. ``s`` is the largest power of two for which the
+scaled costs of all variables together stay below :data:`COSTS_UP_TO`: nothing overflows, and no
+point loses more than ``sum(tops) / s`` of its costs, which is at most ``2**-44 * sum(tops)`` of the
+sum of all costs. Costs that are integers lose nothing.
 
 *Rows* whose coefficients are integers stay as they are. Any other row is scaled in the same way and
 rounded such that it can only get weaker (terms of ``a · x >= l`` up, ``l`` down), so that bounds

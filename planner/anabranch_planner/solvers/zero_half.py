@@ -1,5 +1,4 @@
-"""Zero-half cuts: rows that every integral point of a program satisfies, and a fractional one
-breaks.
+"""Zero-half cuts: rows that integral points of a program satisfy, and a fractional one breaks.
 
 Add up rows ``a x <= b`` with integral coefficients, and bounds of variables, such that the sum has
 even coefficients only and an odd right-hand side. Halve it: on the left there are integers, so the

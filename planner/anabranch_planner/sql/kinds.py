@@ -44,9 +44,8 @@ class Types:
     """Types of the expressions of one statement.
 
     Args:
-        tree: the statement.
-        streams: the registered streams, by name.
-        double_literals: whether ``1.5`` is a double; None: unknown.
+        tree: the statement. streams: the registered ones, by name. double_literals: whether ``1.5``
+            is a double; None: unknown.
     """
 
     def __init__(

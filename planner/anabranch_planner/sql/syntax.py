@@ -276,11 +276,8 @@ def _can_be_read(sql: str) -> bool:
 
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
-    """Parse a query at any depth.
-
-    Args:
-        ctes: queries that it may name, by lower-case name.
-        whole: whether it is the whole statement, which alone may have post-join clauses.
+    """Parse a query at any depth, with ``ctes`` (lower-case name -> query) in scope. Only a
+    ``whole`` statement may have post-join clauses.
     """
     with at(statement):
         return _unresolved(_select(statement), ctes, whole=whole)

@@ -92,8 +92,7 @@ class DiffRecord(Closed):
     Attributes:
         epoch: the published epoch.
         cost_before: cost of its plan under the new statistics; None if it can't be estimated any
-            more. ``cost_after`` may be None for the same reason if two published epochs are
-            compared.
+            more. ``cost_after``: the same, if two published epochs are compared.
         totals: of all entries of each kind.
         omitted: number of entries left out to bound the answer.
     """

@@ -194,10 +194,8 @@ class EffectsOut(Document):
     """Effects of a change of plan on the queries that may be rationed, greatest loss first.
 
     ``budget`` is the present share of rationed probes' CPU time, ``budget_after`` the share that
-    the
-    same time is of their CPU time after the change. ``omitted``: number of queries left out to
-    bound
-    the answer.
+    the same time is of their CPU time after the change. ``omitted``: number of queries left out to
+    bound the answer.
     """
 
     budget: float

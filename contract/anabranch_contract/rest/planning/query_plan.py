@@ -37,14 +37,10 @@ class SubstreamOut(Document):
     """A substream of an alias, with paths of its own.
 
     ``number`` is as in ``ProbePathOut.substreams``. ``share`` of the arriving tuples and ``cost``
-    are
-    the expectations at planning; ``otherwise`` is the cost of the same tuples by the first
-    substream's
-    paths. ``same_as``: the first substream with the same paths. ``aside``: intermediate results
-    that
-    are probed by the attribute may exclude its values. ``nulls``: the share of arriving tuples
-    without
-    a value, if this substream has them.
+    are the expectations at planning; ``otherwise`` is the cost of the same tuples by the first
+    substream's paths. ``same_as``: the first substream with the same paths. ``aside``: intermediate
+    results that are probed by the attribute may exclude its values. ``nulls``: the share of
+    arriving tuples without a value, if this substream has them.
     """
 
     number: int
@@ -101,17 +97,13 @@ class QueryPlanOut(Document):
     """The running plan of one query, and its share of the resources.
 
     Steps and stores that several queries need count for each in equal parts: ``cpu`` (CPU seconds
-    per
-    second, including its results) and ``state_bytes`` add up to the totals over all queries,
+    per second, including its results) and ``state_bytes`` add up to the totals over all queries,
     ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest periods and include tuples
-    withheld
-    by rations; until ``measured`` they are 0.
+    withheld by rations; until ``measured`` they are 0.
 
     ``waiting_seconds`` is how long the oldest row of its streams has waited to be read (null:
-    unknown,
-    e.g. for sources that Spark reads), ``batch_seconds`` how long the last batch took. A row's
-    results
-    are committed after about the sum of both.
+    unknown, e.g. for sources that Spark reads), ``batch_seconds`` how long the last batch took. A
+    row's results are committed after about the sum of both.
     """
 
     epoch: int

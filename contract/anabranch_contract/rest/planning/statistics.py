@@ -71,13 +71,11 @@ class StoreStatisticsOut(Document):
 
 class EdgeStatisticsOut(Document):
     """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
-    ``hits``
-    have equal keys; ``matches`` counts all matches, ``found`` the ``probes`` with at least one.
-    ``sent`` is the number of tuples sent to other hosts for probing, in ``sent_bytes``;
+    ``hits`` have equal keys; ``matches`` counts all matches, ``found`` the ``probes`` with at least
+    one. ``sent`` is the number of tuples sent to other hosts for probing, in ``sent_bytes``;
     ``predicted_sent`` and ``predicted_sent_bytes`` are the plan's expectations for as many batches
     (null: none, e.g. because it was planned for one host). ``asked`` tuples were tested by
-    look-ahead
-    filters; ``dropped`` ones are not in ``probes``.
+    look-ahead filters; ``dropped`` ones are not in ``probes``.
     """
 
     probes: int

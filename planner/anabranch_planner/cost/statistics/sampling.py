@@ -278,9 +278,7 @@ class SampledStatistics:
         return max(expected, 1.0)
 
     def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Frequent values in ``base``, else of the stream, as if the filter were independent of the
-        attribute.
-        """
+        """Frequent values in ``base``, else of the stream, as if independent of the filter."""
         known = self.base.frequent(relation, attribute)
         if known is not None or relation not in self.shares:
             return known

@@ -70,9 +70,7 @@ class Statistics(Protocol):
         """Measured steps between sub-joins; empty: none."""
 
     def ahead(self) -> Ahead | None:
-        """Forecast of the next period; None: the rates of the history, starting with empty
-        stores.
-        """
+        """Forecast of the next period; None: the history's rates, starting with empty stores."""
 
     def constants(self) -> CostConstants | None:
         """CPU time per operation."""

@@ -73,9 +73,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """MIRs whose paid share is too small for their maintenance, and the edges that need more; None:
-    all are paid.
-    """
+    """MIRs paid too little for their maintenance, and the edges that need more; None: no MIR is."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)

@@ -12,11 +12,11 @@ with ``gain(e) = detour(e) - cost(e)`` (switching charges included) for an edge 
                                sum over goals g from r of max gain(e) over g's edges that probe M )
 
 because equal steps are paid once (first term), and a path probes ``M`` at most once, its labels
-being disjoint (second term). Where that is not more than one copy's inserts, some optimal plan
-does not keep ``M``: it is dropped, with its goals and every edge that probes it. Dropping one MIR
-takes users from the smaller ones that its maintenance may have probed, so this is repeated until
-nothing changes. A plan within limits on copies, memory or MIRs stays within them. The
-optimal cost stays the same; among plans of equal cost those without ``M`` are preferred.
+being disjoint (second term). Where that is not more than one copy's inserts, some optimal plan does
+not keep ``M``: it is dropped, with its goals and every edge that probes it. Dropping one MIR takes
+users from the smaller ones that its maintenance may have probed, so this is repeated until nothing
+changes. A plan within limits on copies, memory or MIRs stays within them. The optimal cost stays
+the same; among plans of equal cost those without ``M`` are preferred.
 """
 
 from __future__ import annotations

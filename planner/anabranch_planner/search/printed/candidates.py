@@ -18,9 +18,7 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One step of a candidate, decorated or not: the probed store, and the labels that it
-    covers.
-    """
+    """One step of a candidate, decorated or not: the probed store, and the covered labels."""
 
     target: MirId
     members: tuple[Label, ...]
