@@ -12,7 +12,7 @@ rule has *users*: the queries whose results can't be had without it.
 * What a stream's later tuples are found by has the queries that read the stream.
 
 An expression common to several users of a rule fails all of them, and nobody else: what a shared
-edge checks is what all of its users have in common (``plans.compile``).
+edge checks is what all of its users have in common (``plans.compiling.rules``).
 """
 
 from __future__ import annotations
