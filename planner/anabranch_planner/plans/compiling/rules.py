@@ -1,0 +1,228 @@
+"""The rules of probe trees, and those that compute the past of intermediate results.
+
+What a shared edge may check. An edge is used by the goals below it. Whatever is checked on it
+must hold for all of them, so it checks the *loosest* of their time bounds and the *intersection*
+of their residuals; each query then checks at its output whatever is still missing. Hence every
+result of every query passes every edge on its path, and nothing else leaves its output.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from anabranch_contract.plans.ruleset import (
+    BackfillRule,
+    Edge,
+    FillStep,
+    IndexSpec,
+    KeyPart,
+    OutputRule,
+    ProbeRule,
+    StoreId,
+    StoreRule,
+)
+from anabranch_contract.queries.expressions import Expr, columns
+from anabranch_contract.queries.joins import AttrRef, Label, QueryId
+from anabranch_contract.queries.mirs import MirId, join_keys
+from anabranch_planner.cost.timing import PairBounds
+from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.compiling.stores import (
+    PartTables,
+    Stores,
+    best_base,
+    preferred,
+    time_bounds,
+)
+from anabranch_planner.plans.compiling.trees import (
+    OrderGoal,
+    ProbeTree,
+    TreeNode,
+    edge_levels,
+    probe_trees,
+)
+
+TreeRule: TypeAlias = ProbeRule | OutputRule | StoreRule
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRules:
+    """The rules of a ruleset's probe trees; ``inserts``: those of arriving tuples as well."""
+
+    probes: tuple[ProbeRule, ...]
+    outputs: tuple[OutputRule, ...]
+    inserts: tuple[StoreRule, ...]
+
+    @staticmethod
+    def of(rules: Collection[TreeRule]) -> SortedRules:
+        """``rules`` in the order of a ruleset."""
+        probes = [rule for rule in rules if isinstance(rule, ProbeRule)]
+        outputs = [rule for rule in rules if isinstance(rule, OutputRule)]
+        inserts = {rule for rule in rules if isinstance(rule, StoreRule)}
+        return SortedRules(
+            tuple(sorted(probes, key=lambda rule: (rule.level, rule.out))),
+            tuple(sorted(outputs, key=lambda rule: (rule.query, rule.edge))),
+            tuple(sorted(inserts, key=lambda rule: (rule.edge, rule.store))),
+        )
+
+
+def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
+    """The rules of the probe trees of a part."""
+    trees = probe_trees(tables, stores)
+    levels = edge_levels(trees, tables.mirs)
+    return [
+        rule
+        for tree in trees
+        for rule in _Emitter(tree, levels, tables, stores).rules(tree.root, {}, frozenset())
+    ]
+
+
+def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:
+    """The indexes of stores that probes use."""
+    found: dict[StoreId, set[IndexSpec]] = defaultdict(set)
+    for rule in rules:
+        if isinstance(rule, ProbeRule):
+            found[rule.store].add(_index(rule.key))
+            for step in rule.fill:
+                found[step.store].add(_index(step.key))
+    return found
+
+
+def _index(key: tuple[KeyPart, ...]) -> IndexSpec:
+    return tuple((k.build, k.type) for k in key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Emitter:
+    """Makes the rules of a probe tree."""
+
+    tree: ProbeTree
+    levels: Mapping[Edge, int]
+    tables: PartTables
+    stores: Stores
+
+    def rules(
+        self, node: TreeNode, checked: PairBounds, applied: frozenset[Expr]
+    ) -> Iterator[TreeRule]:
+        """The rules from ``node`` on, to which bounds and residuals have been checked."""
+        for goal in node.ends:
+            if goal.maintains:
+                for store in self.stores[self.tree.owner, MirId(goal.name)]:
+                    yield StoreRule(node.edge, store.id)
+            else:
+                yield OutputRule(
+                    node.edge,
+                    QueryId(goal.name),
+                    time_bounds({p: d for p, d in goal.bounds.items() if checked.get(p) != d}),
+                    tuple(e for e in goal.residuals if e not in applied),
+                )
+        for child in node.children.values():
+            rule = self._probe(node, child, applied)
+            yield rule
+            fresh = {(b.earlier, b.later): b.micros for b in rule.bounds}
+            yield from self.rules(child, {**checked, **fresh}, applied | frozenset(rule.residuals))
+
+    def _probe(self, node: TreeNode, child: TreeNode, applied: frozenset[Expr]) -> ProbeRule:
+        step = child.step
+        assert step is not None  # only roots have none
+        goal = child.goals[0]
+        bounds = goal.bounds
+        for other in child.goals[1:]:
+            bounds = _loosest(bounds, other.bounds)
+        members = frozenset(step.members)
+        fresh = {p: d for p, d in bounds.items() if set(p) <= child.labels and set(p) & members}
+        shared = [e for e in goal.residuals if all(e in g.residuals for g in child.goals)]
+        residuals = tuple(
+            e for e in shared if e not in applied and {c.alias for c in columns(e)} <= child.labels
+        )
+        target = self.tables.mirs[step.target]
+        return ProbeRule(
+            edge=node.edge,
+            out=child.edge,
+            start=self.tree.start,
+            mir=target.id,
+            store=preferred(self.stores, self.tree.owner, step).id,
+            members=step.members,
+            key=_key(goal, node.labels, target.members, step.members),
+            inclusive=self._inclusive(goal, step.members),
+            bounds=time_bounds(fresh),
+            residuals=residuals,
+            level=self.levels[child.edge],
+            fill=() if target.is_base else self._fill(goal, node.labels, step.members, fresh),
+            substreams=child.substreams,
+        )
+
+    def _inclusive(self, goal: OrderGoal, members: tuple[Label, ...]) -> tuple[Label, ...]:
+        relations, start = self.tables.relations, self.tree.start
+        stream = relations[goal.relation_of[start]].stream
+        return tuple(
+            m for m in members if relations[goal.relation_of[m]].stream == stream and m < start
+        )
+
+    def _fill(
+        self,
+        goal: OrderGoal,
+        head: frozenset[Label],
+        members: tuple[Label, ...],
+        bounds: PairBounds,
+    ) -> tuple[FillStep, ...]:
+        """Base probes that together give what a probe of the MIR would (coverage rule)."""
+        left, order, done = list(members), [], head
+        while left:
+            label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))
+            left.remove(label)
+            order.append(label)
+            done |= {label}
+        goal = replace(goal, bounds=bounds)
+        steps = _base_probes(self.stores, self.tree.owner, goal, head, order)
+        return tuple(replace(s, inclusive=self._inclusive(goal, (s.label,))) for s in steps)
+
+
+def _key(
+    goal: OrderGoal,
+    head: frozenset[Label],
+    names: tuple[Label, ...],
+    members: tuple[Label, ...],
+) -> tuple[KeyPart, ...]:
+    """The equalities of a probe for ``members``, which the store calls ``names``."""
+    rename = dict(zip(members, names, strict=True))
+    return tuple(
+        KeyPart(probe, AttrRef(rename[build.label], build.attribute), kind)
+        for probe, build, kind in join_keys(goal.classes, head, frozenset(members))
+    )
+
+
+def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:
+    """The elementwise maximum; a pair missing on either side is unbounded."""
+    return {p: max(one[p], other[p]) for p in one.keys() & other.keys()}
+
+
+def _base_probes(
+    stores: Stores, owner: str, goal: OrderGoal, head: frozenset[Label], order: Iterable[Label]
+) -> Iterator[FillStep]:
+    """Probes of base stores for one label after the other, under the bounds of ``goal``."""
+    for label in order:
+        relation = goal.relation_of[label]
+        key = _key(goal, head, (Label(relation),), (label,))
+        head |= {label}
+        fresh = {p: d for p, d in goal.bounds.items() if label in p and set(p) <= head}
+        store = best_base(stores, owner, relation, key)
+        yield FillStep(relation, store.id, label, key, (), time_bounds(fresh))
+
+
+def backfill_rules(
+    tables: PartTables, stores: Stores, backfills: Sequence[Backfill]
+) -> list[BackfillRule]:
+    """The rules that compute the past of intermediate results, for every copy.
+
+    No index is kept for their probes: they read what is stored already, once.
+    """
+    found = []
+    for one in backfills:
+        first, *others = one.order
+        goal = OrderGoal.of_mir(tables.mirs[one.mir], one.owner, stores)
+        steps = tuple(_base_probes(stores, one.owner, goal, frozenset({first}), others))
+        found += [BackfillRule(s.id, first, steps) for s in stores[one.owner, one.mir]]
+    return found

@@ -1,0 +1,323 @@
+"""The stores of a plan: their names, partitions, columns and bounds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anabranch_contract.errors import RulesetError
+from anabranch_contract.plans.plan import Plan, Step, StoreCopy
+from anabranch_contract.plans.ruleset import (
+    IndexSpec,
+    KeyPart,
+    LatestRule,
+    Ruleset,
+    StoreId,
+    StoreSpec,
+    TimeBound,
+)
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import (
+    AttrRef,
+    JoinQuery,
+    Label,
+    QueryId,
+    Relation,
+    RelationId,
+    Stream,
+    StreamName,
+    make_relation,
+)
+from anabranch_contract.queries.mirs import Mir, MirId, base_mir
+from anabranch_contract.queries.types import key_type
+from anabranch_planner.cost.columns import Kept, behind, read_by_query
+from anabranch_planner.cost.parts import Part
+from anabranch_planner.cost.steps import SubJoins
+from anabranch_planner.cost.timing import LoosestBounds, PairBounds
+
+#: Owner, store and partition attribute of a copy.
+Place = tuple[str, MirId, AttrRef | None]
+#: (owner, sub-join) -> the copies of its store, by partition attribute.
+Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
+
+
+def place_of(copy: StoreCopy) -> Place:
+    """The identity of a copy, whatever its inserts cost."""
+    return copy.owner, copy.mir, copy.partition
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTypes:
+    """Attribute (of a label; of a base store) -> the first of the key types in which queries
+    compare it.
+    """
+
+    labels: dict[AttrRef, str]
+    bases: dict[AttrRef, str]
+
+    @staticmethod
+    def of(parts: Iterable[Part]) -> KeyTypes:
+        """The key types of all queries of ``parts``."""
+        found = KeyTypes({}, {})
+        for part in parts:
+            known = part.once("kinds", (), partial(KeyTypes._of_part, part))
+            _take_first(found.labels, known.labels.items())
+            _take_first(found.bases, known.bases.items())
+        return found
+
+    @staticmethod
+    def _of_part(part: Part) -> KeyTypes:
+        found = KeyTypes({}, {})
+        for query in part.queries:
+            relation_of = {m.label: m.relation for m in query.members}
+            for key_class in query.classes:
+                for ref in key_class.members:
+                    base = AttrRef(Label(relation_of[ref.label]), ref.attribute)
+                    _take_first(found.labels, [(ref, key_class.type)])
+                    _take_first(found.bases, [(base, key_class.type)])
+        return found
+
+
+def _take_first(known: dict[AttrRef, str], more: Iterable[tuple[AttrRef, str]]) -> None:
+    for ref, kind in more:
+        known[ref] = min(kind, known.get(ref, kind))
+
+
+def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dict[Place, StoreSpec]:
+    """The copies of base stores, which parts have in common."""
+    copies: dict[Place, Mir] = {}
+    for part in parts:
+        mirs = {m.id: m for m in part.plan.mirs if m.is_base}
+        copies |= {place_of(c): mirs[c.mir] for c in part.plan.copies if c.mir in mirs}
+    found = {}
+    for place, mir in sorted(copies.items(), key=lambda item: _rank(item[0])):
+        owner, _, attribute = place
+        partition = None if attribute is None else (attribute, kinds.bases[attribute])
+        found[place] = _store_spec(owner, mir, partition, parallelism)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """All that the rules of a part depend on besides the part.
+
+    Attributes:
+        streams: those that it reads.
+        bases: its copies of base stores. ``types``: of the attributes that others are partitioned
+            by, which may be only other parts' queries'. ``derived``: expressions behind these, and
+            behind attributes of its queries.
+        past: the (owner, store, order) of backfills.
+    """
+
+    streams: Mapping[StreamName, Stream]
+    bases: Mapping[StoreCopy, StoreSpec]
+    types: Mapping[AttrRef, str]
+    derived: Mapping[tuple[StreamName, str], Expr]
+    parallelism: int
+    past: tuple[tuple[str, MirId, tuple[Label, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartTables:
+    """The queries, sub-joins and relations of a part of a plan, by name."""
+
+    plan: Plan
+    queries: Mapping[QueryId, JoinQuery]
+    mirs: Mapping[MirId, Mir]
+    relations: Mapping[RelationId, Relation]
+    subs: SubJoins
+
+    @staticmethod
+    def of(part: Part, subs: SubJoins | None = None) -> PartTables:
+        """The tables of ``part``; ``subs``: the sub-joins of its queries, where there already."""
+        queries = sorted(part.queries, key=lambda q: q.id)
+        return PartTables(
+            part.plan,
+            {q.id: q for q in queries},
+            {m.id: m for m in part.plan.mirs},
+            {r.id: r for q in queries for r in q.relations},
+            part.subs if subs is None else subs,
+        )
+
+
+def stores_of_part(tables: PartTables, given: Given) -> Stores:
+    """The stores of a part: base stores as ``given``, those of intermediate results made here."""
+    found: dict[tuple[str, MirId], list[StoreSpec]] = defaultdict(list)
+    #: (owner, MIR) -> its queries, the stores it is made from, columns that larger MIRs keep.
+    users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
+    sources: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
+    passed: dict[tuple[str, MirId], set[Kept]] = defaultdict(set)
+    for order in tables.plan.orders:
+        for step in order.steps:
+            if order.maintains:
+                sources[order.owner, MirId(order.goal)].add(step.target)
+            else:
+                users[order.owner, step.target].add(QueryId(order.goal))
+    # Larger ones first, stable: smaller ones serve their queries, too.
+    for copy in sorted(_ranked(tables.plan), key=lambda c: -len(tables.mirs[c.mir].members)):
+        key, mir, store = (copy.owner, copy.mir), tables.mirs[copy.mir], given.bases.get(copy)
+        if store is None:
+            queries = [tables.queries[name] for name in users[key]]
+            kept = _columns(copy, mir, queries, tables, given)
+            kept |= {(label, c) for label, c in passed[key] if label in mir.members}
+            partition = None
+            if copy.partition is not None:
+                partition = (copy.partition, given.types[copy.partition])
+            columns, bounds = tuple(sorted(kept)), time_bounds(LoosestBounds(queries).of(mir))
+            store = _store_spec(copy.owner, mir, partition, given.parallelism, columns, bounds)
+            for smaller in sources[key]:
+                users[copy.owner, smaller] |= users[key]
+                passed[copy.owner, smaller] |= kept
+        found[key].append(store)
+    return found
+
+
+def _columns(
+    copy: StoreCopy, mir: Mir, queries: Iterable[JoinQuery], tables: PartTables, given: Given
+) -> set[Kept]:
+    """The columns that ``queries`` project, filter on or join by, the partition attribute's, and
+    the keys by which streams keep the latest.
+    """
+    stream_of = {r: tables.relations[r].stream for r in mir.relations}
+    kept = behind([copy.partition] if copy.partition else [], mir, stream_of, given.derived)
+    for query in queries:
+        kept |= read_by_query(query, mir, stream_of, given.derived)
+    for label, relation in zip(mir.members, mir.relations, strict=True):
+        stream = given.streams.get(stream_of[relation])
+        kept |= {(label, c) for c in (() if stream is None else stream.latest)}
+    return kept
+
+
+def running_stores(plan: Plan, running: Ruleset) -> Stores:
+    """The stores of ``plan``, as ``running`` has them.
+
+    Raises:
+        RulesetError: it lacks one.
+    """
+    there: dict[Place, StoreSpec] = {}
+    for store in running.stores:
+        partition = None if store.partition is None else store.partition[0]
+        there[store.owner, store.mir, partition] = store
+    found = defaultdict(list)
+    for copy in _ranked(plan):
+        if place_of(copy) not in there:
+            raise RulesetError(
+                "bad-ruleset",
+                f"the plan keeps {copy.mir} where the running rules do not",
+                remedy="plan a revision over the stores that are there",
+            )
+        found[copy.owner, copy.mir].append(there[place_of(copy)])
+    return found
+
+
+def preferred(stores: Stores, owner: str, step: Step) -> StoreSpec:
+    """The copy that a step probes."""
+    copies = stores[owner, step.target]
+    return next((s for s in copies if (s.partition or (None,))[0] == step.partition), copies[0])
+
+
+def best_base(
+    stores: Stores, owner: str, relation: RelationId, key: tuple[KeyPart, ...]
+) -> StoreSpec:
+    """The copy of a base store that ``key`` finds the partition of, or the first."""
+    copies = stores[owner, MirId(relation)]
+    known = {(k.build, k.type) for k in key}
+    return next((s for s in copies if s.partition in known), copies[0])
+
+
+def bounds_of(stores: Stores, owner: str, mir: MirId) -> PairBounds:
+    """The time bounds that every combination in the store of an intermediate result satisfies."""
+    return {(b.earlier, b.later): b.micros for b in stores[owner, mir][0].bounds}
+
+
+def time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
+    """Bounds as rules have them."""
+    return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
+
+
+def with_indexes(store: StoreSpec, indexes: set[IndexSpec]) -> StoreSpec:
+    """The store with these indexes."""
+    return replace(store, indexes=tuple(sorted(indexes)))
+
+
+def stores_of_streams(
+    streams: Iterable[Stream],
+    relations: dict[RelationId, Relation],
+    bases: Iterable[StoreSpec],
+    parallelism: int,
+) -> tuple[list[StoreSpec], list[LatestRule]]:
+    """The stores of streams for which no query has one, and the rules that find later tuples of a
+    key. Streams that are retained have all of their tuples stored.
+
+    A filter may hide the later tuple and not the earlier one, so they are looked for among all
+    tuples of the stream.
+
+    Args:
+        relations: the relations of the stores are added.
+    """
+    read, copies = {r.stream for r in relations.values()}, defaultdict(list)
+    added, rules = [], []
+    for store in bases:
+        copies[store.mir].append(store)
+    for stream in streams:
+        if not stream.is_retained and not (stream.latest and stream.name in read):
+            continue
+        relation = make_relation(stream.name, ())
+        relations.setdefault(relation.id, relation)
+        base, types = base_mir(relation.id), dict(stream.columns)
+        known = copies[base.id]
+        key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
+        wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
+        if not known:
+            partition = None if stream.is_retained else wanted
+            known.append(_store_spec("", base, partition, parallelism))
+            added += known
+        if key:
+            store = min(known, key=lambda s: (s.owner, s.partition != wanted, s.id))
+            rules.append(LatestRule(stream.name, relation.id, store.id, key))
+    return added, rules
+
+
+def short_hash(value: object) -> str:
+    """Six digits that tell values of one name apart."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:6]
+
+
+def _store_spec(
+    owner: str,
+    mir: Mir,
+    partition: tuple[AttrRef, str] | None,
+    parallelism: int,
+    columns: tuple[Kept, ...] = (),
+    bounds: tuple[TimeBound, ...] = (),
+) -> StoreSpec:
+    name = f"{owner}:{mir.id}" if owner else mir.id
+    if partition is not None:
+        attribute = partition[0].attribute
+        name += f"[{attribute if mir.is_base else partition[0]}:{partition[1]}]"
+    name += f"/{parallelism}"
+    if not mir.is_base:
+        name += "~" + short_hash((columns, bounds))
+    return StoreSpec(
+        StoreId(name),
+        mir.id,
+        mir.members,
+        mir.relations,
+        partition,
+        parallelism,
+        owner,
+        columns,
+        bounds,
+    )
+
+
+def _ranked(plan: Plan) -> list[StoreCopy]:
+    return sorted(plan.copies, key=lambda copy: _rank(place_of(copy)))
+
+
+def _rank(place: Place) -> tuple[str, str, str]:
+    owner, mir, attribute = place
+    return owner, mir, str(attribute or "")

@@ -1,0 +1,191 @@
+"""Probe trees: the orders of a plan, shared prefixes once, and the levels of their edges.
+
+Levels. A store must hold all of a batch's inserts before it is probed (``semantics.md``,
+"Exactly once within a batch"): base stores are filled first, so an edge into a base store has its
+parent's level; an edge into an MIR has at least the level after the MIR's last maintenance edge.
+An MIR is maintained through strictly smaller ones, so the recursion ends.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from anabranch_contract.plans.plan import ProbeOrder, Step
+from anabranch_contract.plans.ruleset import Edge, arrival_edge, substream_counts
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import KeyClass, Label, QueryId, RelationId
+from anabranch_contract.queries.mirs import Mir, MirId, canonical
+from anabranch_planner.cost.timing import PairBounds, pair_bounds
+from anabranch_planner.plans.compiling.stores import PartTables, Stores, bounds_of, short_hash
+
+#: The store that is probed, the labels that it fills, and the sub-join that this leads to.
+_NodeKey = tuple[MirId, tuple[Label, ...], MirId]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderGoal:
+    """The goal of an order: a query, or an MIR that is kept up."""
+
+    name: str
+    maintains: bool
+    classes: tuple[KeyClass, ...]
+    relation_of: Mapping[Label, RelationId]
+    bounds: PairBounds
+    residuals: tuple[Expr, ...]
+
+    @staticmethod
+    def of(order: ProbeOrder, tables: PartTables, stores: Stores) -> OrderGoal:
+        """The goal of ``order``."""
+        if order.maintains:
+            return OrderGoal.of_mir(tables.mirs[MirId(order.goal)], order.owner, stores)
+        query = tables.queries[QueryId(order.goal)]
+        relation_of = {m.label: m.relation for m in query.members}
+        bounds = pair_bounds(query)
+        return OrderGoal(query.id, False, query.classes, relation_of, bounds, query.residuals)
+
+    @staticmethod
+    def of_mir(mir: Mir, owner: str, stores: Stores) -> OrderGoal:
+        """The goal to keep up the store of ``mir``."""
+        relation_of = dict(zip(mir.members, mir.relations, strict=True))
+        bounds = bounds_of(stores, owner, mir.id)
+        return OrderGoal(mir.id, True, mir.classes, relation_of, bounds, ())
+
+
+@dataclass(slots=True)
+class TreeNode:
+    """A node of a probe tree: the partial result over ``labels``.
+
+    Attributes:
+        substreams: the substreams of the start that get to it; empty: all.
+    """
+
+    edge: Edge
+    labels: frozenset[Label]
+    goals: list[OrderGoal] = field(default_factory=list)
+    ends: list[OrderGoal] = field(default_factory=list)
+    children: dict[_NodeKey, TreeNode] = field(default_factory=dict)
+    step: Step | None = None
+    substreams: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> object:
+        """Equal for two trees that differ in the names of their edges only."""
+        ends = [(goal.name, goal.maintains) for goal in self.ends]
+        partition = None if self.step is None else self.step.partition
+        return ends, partition, [(key, c.shape) for key, c in sorted(self.children.items())]
+
+
+class ProbeTree(NamedTuple):
+    """All orders of one owner that begin with one label and substream."""
+
+    owner: str
+    start: Label
+    substream: int
+    relation: RelationId
+    root: TreeNode
+
+
+def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
+    """The probe trees of a part, in a stable order.
+
+    Labels of one relation (``S``, ``S#1``) have trees of their own over the same arrival
+    edge; a tree's start label is its root's only label. So have the substreams of a start.
+    """
+    trees: dict[tuple[str, Label, int], ProbeTree] = {}
+    taken: set[Edge] = set()
+    ordered = sorted(
+        tables.plan.orders, key=lambda o: (o.owner, o.start, o.substream, o.maintains, o.goal)
+    )
+    for order in ordered:
+        goal = OrderGoal.of(order, tables, stores)
+        key = order.owner, order.start, order.substream
+        if key not in trees:
+            relation = goal.relation_of[order.start]
+            root = TreeNode(arrival_edge(relation), frozenset({order.start}))
+            trees[key] = ProbeTree(*key, relation, root)
+        _insert(tables, trees[key].root, order, goal, taken)
+    found = [trees[key] for key in sorted(trees)]
+    _merge(found, substream_counts(tables.plan.substreams))
+    return found
+
+
+def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
+    """Leave to the first of several substreams what they all do alike: the tuples are sent
+    together then. The first probe of a tree says whose it is.
+    """
+    alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (
+        defaultdict(list)
+    )
+    for owner, start, substream, _, root in trees:
+        if start in counts:
+            # Whatever takes no probe is the same for all of them.
+            root.ends = root.ends if substream == 0 else []
+            for key, child in root.children.items():
+                shape = owner, start, key, repr(child.shape)
+                alike[shape].append((substream, root, key))
+    for (_, start, *_), members in alike.items():
+        whose = tuple(sorted(substream for substream, _, _ in members))
+        (_, root, key), *others = members
+        if len(whose) < counts[start]:
+            root.children[key].substreams = whose
+        for _, other, same in others:
+            del other.children[same]
+
+
+def _insert(
+    tables: PartTables, node: TreeNode, order: ProbeOrder, goal: OrderGoal, taken: set[Edge]
+) -> None:
+    node.goals.append(goal)
+    path = f"{order.owner}:{order.start}" if order.owner else str(order.start)
+    if order.substream:
+        path += f"%{order.substream}"
+    for step in order.steps:
+        labels = node.labels | frozenset(step.members)
+        joined = _joined(tables, goal, labels)
+        key = (step.target, step.members, joined)
+        path += ">" + "*".join(step.members)
+        child = node.children.get(key)
+        if child is None:
+            edge = Edge(path)
+            if edge in taken:  # the same labels under other predicates or through an MIR
+                edge = Edge(f"{path}@{short_hash((step.target, joined))}")
+            taken.add(edge)
+            child = TreeNode(edge, labels, step=step)
+            node.children[key] = child
+        node, path = child, child.edge
+        node.goals.append(goal)
+    node.ends.append(goal)
+
+
+def _joined(tables: PartTables, goal: OrderGoal, labels: frozenset[Label]) -> MirId:
+    """The canonical sub-join of the goal over ``labels``: a goal's orders meet it again."""
+    if goal.maintains:
+        return canonical(goal.classes, goal.relation_of, labels).id
+    return tables.subs.of(tables.queries[QueryId(goal.name)], labels).id
+
+
+def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:
+    """Edge -> level."""
+    levels: dict[Edge, int] = {}
+    #: (owner, MIR) -> the level from which on its store is complete.
+    ready: dict[tuple[str, MirId], int] = {}
+
+    def walk(owner: str, node: TreeNode, level: int, size: int | None) -> None:
+        for end in node.ends:
+            if end.maintains and len(node.labels) == size:
+                key = owner, MirId(end.name)
+                ready[key] = max(ready.get(key, 0), level + 1)
+        for child in node.children.values():
+            assert child.step is not None  # only roots have none
+            target = mirs[child.step.target]
+            below = 0 if target.is_base else ready.get((owner, target.id), 0)
+            levels[child.edge] = max(level, below)
+            walk(owner, child, levels[child.edge], size)
+
+    for size in [*sorted({len(m.members) for m in mirs.values() if not m.is_base}), None]:
+        for tree in trees:
+            walk(tree.owner, tree.root, 0, size)
+    return levels
