@@ -93,17 +93,11 @@ def test_intermediate_results_keep_the_key() -> None:
         assert ("S", "c") in kept(replace(wide, latest=("c",)))
 
 
-def test_the_ruleset_has_it_and_older_ones_have_none() -> None:
+def test_the_ruleset_has_it() -> None:
     found = planned(RS, "b", "a")
     document = json.loads(rulesets.dumps(found))
     assert rulesets.from_json(document) == found
     assert document["version"] == rulesets.VERSION
-    del document["rules"]["latest"]
-    for stream in document["streams"]:
-        del stream["latest"]
-    older = rulesets.from_json({**document, "version": 3})
-    assert older.latest_rules == ()
-    assert {s.latest for s in older.streams} == {()}
 
 
 def test_dangling_rules_are_refused() -> None:
