@@ -414,9 +414,7 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
-    """The ruleset that ``patch`` makes; None: it can't be applied, and the whole ruleset is not
-    published either.
-    """
+    """The ruleset that ``patch`` makes; None: not applicable, and no whole ruleset published."""
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))

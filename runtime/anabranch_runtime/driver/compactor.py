@@ -88,9 +88,7 @@ class Compactor:
         return replace(state, stores=stores, written=(stored, merged))
 
     def settled(self, state: State) -> None:
-        """``state`` is committed: forget the merges that :meth:`settle` has seen; delete unnamed
-        files.
-        """
+        """Forget the merges seen by :meth:`settle`, now committed; delete unnamed files."""
         named = {s.path for store in state.stores.values() for s in store.segments}
         written = (o.path for _, o in self._done[: self._seen] if not isinstance(o, StateError))
         durable(self.root).discard(path for path in written if path not in named)

@@ -605,9 +605,7 @@ class Driver:
         )
 
     def _planned(self, choice: Choice) -> int | None:
-        """Planning time of a batch; None in step mode, where nothing may depend on how fast it
-        runs.
-        """
+        """Planning time of a batch; None in step mode, where speed must not matter."""
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
     def _plan_input(self, choice: Choice) -> BatchInput | None:

@@ -496,9 +496,7 @@ class Pipeline:
 
 
 def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
-    """Compactor with its place of work: this process, any executor, or the executors that own the
-    parts.
-    """
+    """Compactor that merges in this process, on any executor, or on the owners of the parts."""
     spark = session.sparkContext
     if is_local(spark.master or "local"):
         return Compactor(root, beside=True)

@@ -28,9 +28,7 @@ GRACE = 8
 
 
 def forget(state: State, ruleset: Ruleset) -> State:
-    """``state``, in which an epoch has begun by ``ruleset``, without entries that are never read
-    again.
-    """
+    """``state`` at the start of an epoch of ``ruleset``, without entries that are never read again."""
     relations = {str(r.id) for r in ruleset.relations}
     for store in state.stores.values():
         relations |= {str(r) for r in store.spec.relations}

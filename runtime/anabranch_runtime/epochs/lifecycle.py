@@ -240,9 +240,7 @@ def _activate(
     relations: dict[Any, Relation],
     of_tables: frozenset[RelationId],
 ) -> Activation:
-    """Fix the visibility of the query: for each alias, the first batch from which all tuples are
-    stored.
-    """
+    """Fix the query's visibility: per alias, the first batch with all tuples stored."""
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}

@@ -18,7 +18,7 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
 
     Args:
         streams: as the batch finds them.
-        clock: microseconds since 1970 when the batch was planned; None: no clock counts.
+        clock: microseconds since 1970 when the batch was planned; None: no clock is used.
     """
     found = {}
     for name, stream in streams.items():

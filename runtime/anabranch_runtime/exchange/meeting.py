@@ -101,9 +101,7 @@ def keep_clients(locations: Iterable[str]) -> None:
 
 @dataclass(slots=True)
 class _Round:
-    """One all-gather round: each task's message and group, and the replies; none while some are
-    missing.
-    """
+    """One all-gather round: each task's message and group; replies once all have called."""
 
     messages: dict[int, str] = field(default_factory=dict)
     groups: dict[int, str] = field(default_factory=dict)

@@ -63,9 +63,7 @@ class Group:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of the segments whose rows all are of the interval and of earlier batches; their
-        total rows.
-        """
+        """Mask of segments with rows of the interval and of earlier batches only; their total rows."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -80,9 +78,7 @@ class Group:
         return found
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Address of the 64-bit column in the segments of this batch (or in clipped ones), 0 in the
-        others.
-        """
+        """Address of the 64-bit column in segments of this batch (or clipped), 0 in the others."""
         found = self._columns.get((name, current))
         if found is None:
             found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)

@@ -52,9 +52,7 @@ class Latest:
         return partial.where(~self._superseded(partial, label, *found))
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
-        """The store with the tuples that may supersede those at ``label``; None: its stream keeps
-        all.
-        """
+        """The store with the tuples that may supersede ``label``'s; None: its stream keeps all."""
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream

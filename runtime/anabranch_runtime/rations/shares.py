@@ -40,9 +40,7 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Mask of the tuples of ``partial`` whose member ``label`` has a rank of at least one of
-        ``limits``.
-        """
+        """Mask of the tuples of ``partial`` whose ``label``'s rank reaches one of ``limits``."""
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
             if least <= 0:

@@ -68,9 +68,7 @@ class DealtRows:
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Per partition, mask of ``hashes`` with possible rows there; ``homes``: their home
-        partitions.
-        """
+        """Per partition, mask of ``hashes`` with possible rows there; ``homes``: of the hashes."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -79,10 +77,7 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Per host, mask of ``hashes`` with possible spread rows there.
-
-        ``owners``: host of each partition.
-        """
+        """Per host (of each partition: ``owners``), mask of ``hashes`` with possible spread rows."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         found: list[Bools] = []

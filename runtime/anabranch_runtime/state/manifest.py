@@ -161,9 +161,7 @@ class StreamState:
         return self.newest if batch > 0 else None
 
     def admitted_before(self, batch: int) -> int:
-        """Number of tuples neither late nor in the future nor invalid before ``batch``, which
-        begins an epoch.
-        """
+        """Number of valid tuples, neither late nor future, before ``batch``, an epoch's first."""
         if batch == 0:
             return 0
         for start, count in self.admitted:

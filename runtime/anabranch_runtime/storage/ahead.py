@@ -49,9 +49,7 @@ class Ahead:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def begin(self, root: str, segments: Iterable[Segment]) -> None:
-        """Begin to fetch the missing packs of ``segments``, unless another fetch is running;
-        returns at once.
-        """
+        """Begin to fetch the missing packs of ``segments``, unless a fetch is running."""
         if self._thread is not None and self._thread.is_alive():
             return
         wanted = missing(root, segments)

@@ -22,9 +22,7 @@ _QUOTING = ("query-failed", "spark-not-started")
 
 
 def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
-    """``error``, or ``disk-full`` or ``not-writable`` where its cause is a disk of one of
-    ``folders``.
-    """
+    """``error``, or ``disk-full`` or ``not-writable`` if a disk of ``folders`` is the cause."""
     if isinstance(error, StateError) or (
         isinstance(error, PipelineError) and error.code not in _QUOTING
     ):

@@ -159,9 +159,7 @@ def _last_needs(ruleset: Ruleset) -> list[Needs]:
 
 
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """Columns to send in the batch of ``context``; reused from the last batch if it needed the
-    same.
-    """
+    """Columns to send in the batch of ``context``; the last batch's if nothing changed."""
     known = _last_needs(layout.ruleset)
     found = _needs(layout, context)
     if known and known[0].alike(found):

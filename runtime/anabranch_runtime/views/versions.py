@@ -209,9 +209,7 @@ class Maker:
         self._keep(place, view, tables, version, changes, after, part)
 
     def _part(self, place: Place, view: View, version: int, *, shown: bool) -> Part:
-        """Released part of the joined rows of a version; estimates of the rest if the view is
-        ``shown``.
-        """
+        """Released part of a version's joined rows; estimates of the rest if ``shown``."""
         found = Part(inputs.last_batch(place.home), inputs.missing(place.home))
         batches = inputs.sampled(place.home)
         if not shown or (found.missing is None and not batches):

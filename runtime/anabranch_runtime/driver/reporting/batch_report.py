@@ -17,9 +17,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Times(NamedTuple):
-    """Times of a batch's beginning, its job's beginning and end, and its commit; one clock,
-    seconds.
-    """
+    """Times of a batch's start, its job's start and end, and its commit; one clock, seconds."""
 
     started: float
     entered: float
