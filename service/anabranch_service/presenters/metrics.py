@@ -30,7 +30,7 @@ class Metrics:
         )
 
         # Planning
-        self.published = counter("epochs_published", "Epochs that this process published.")
+        self.published = counter("epochs_published", "Epochs published by this process.")
         self.passed_over = counter(
             "boundaries_passed_over",
             "Ends of epochs that were not answered, as a newer one was there: planning is slower "
@@ -44,12 +44,10 @@ class Metrics:
             registry=self.registry,
         )
         self.rejected = counter("queries_rejected", "Queries that could not be planned.")
-        self.loop_errors = counter(
-            "epoch_loop_errors", "Times the epoch loop failed and tried again."
-        )
+        self.loop_errors = counter("epoch_loop_errors", "Failures of the epoch loop, each retried.")
 
         self.revisions = counter(
-            "revisions_published", "Revisions of running rules, by why.", "reason"
+            "revisions_published", "Revisions of running rules, by reason.", "reason"
         )
         self.revision_gain = gauge(
             "revision_gain",
@@ -58,7 +56,7 @@ class Metrics:
         )
 
         self.lineage = counter(
-            "lineage_events", "OpenLineage events, by what came of them: sent, failed.", "outcome"
+            "lineage_events", "OpenLineage events, by outcome: sent, failed.", "outcome"
         )
 
         # Epochs whose end this process has answered
@@ -69,9 +67,9 @@ class Metrics:
             "how",
         )
         self.probes = counter(
-            "probes", "Tuples that probed, in the epochs whose end this process has seen."
+            "probes", "Probing tuples, in the epochs whose end this process has seen."
         )
-        self.matches = counter("matches", "Matches that probes found, in the same epochs.")
+        self.matches = counter("matches", "Matches of probes, in the same epochs.")
         self.probe_seconds = counter("probe_seconds", "CPU time of probes, in the same epochs.")
 
     def observe(self, found: Snapshot) -> None:
