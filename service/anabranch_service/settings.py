@@ -57,9 +57,7 @@ class Settings:
     objective: Annotated[Objective, "objective of the plan"] = Objective.SECONDS
     parallelism: Annotated[int, "partitions per store"] = 4
     epoch_batches: Annotated[int, "batches per epoch"] = 10
-    poll_seconds: Annotated[float, "interval between checks for an epoch boundary, in seconds"] = (
-        0.02
-    )
+    poll_seconds: Annotated[float, "seconds between checks for an epoch boundary"] = 0.02
     solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
     series_periods: Annotated[int, "newest periods used by forecasts and revisions"] = PERIODS
     revision_gain: Annotated[float, "least saving of a revision, as a share of the cost"] = 0.1
@@ -80,17 +78,13 @@ class Settings:
     tls_key: Annotated[str, "its private key (PEM)"] = ""
     body_limit: Annotated[int, "greatest size of a request body in bytes"] = 16 * 1024 * 1024
     connections: Annotated[int, "maximum number of open connections"] = 512
-    request_seconds: Annotated[
-        float, "time limit of a request's header, and of its body, in seconds"
-    ] = 30.0
+    request_seconds: Annotated[float, "seconds for a request's header, and for its body"] = 30.0
     # Planning time grows faster than linearly with them; aliases of subqueries count.
     max_aliases: Annotated[int, "maximum number of aliases per query"] = 16
     max_columns: Annotated[int, "maximum number of columns per stream, and of results"] = 1000
     max_streams: Annotated[int, "maximum number of registered streams"] = 1000
     max_queries: Annotated[int, "maximum number of running queries"] = 10_000
-    registration_seconds: Annotated[
-        float, "time limit of understanding a registration, in seconds"
-    ] = 20.0
+    registration_seconds: Annotated[float, "seconds for understanding a registration"] = 20.0
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:
