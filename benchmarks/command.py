@@ -1,4 +1,4 @@
-"""What the command lines of benchmarks have in common, and how their lines are made."""
+"""Common options of the benchmarks, and the format of their lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.session import WrongResultError
 Options = Callable[[argparse.ArgumentParser], None]
 
 
-#: Options that say where and how, not what is measured.
+#: Options about place and output, not about the measurement.
 _ASIDE = ("json", "folder", "cache")
 
 

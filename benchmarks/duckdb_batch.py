@@ -25,7 +25,7 @@ from benchmarks.report.figures import ROOT
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What DuckDB took for all queries; ``results``: query -> rows."""
+    """Cost of all queries in DuckDB; ``results``: query -> rows."""
 
     seconds: float
     cpu_seconds: float

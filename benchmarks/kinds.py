@@ -25,7 +25,7 @@ class Kind(StrEnum):
     REDIS = "redis"
 
 
-#: What the pipeline calls the processes that it starts.
+#: Names of the processes that the pipeline starts.
 _ROOTS = {"Redis server": Kind.REDIS, "service": Kind.SERVICE, "runtime": Kind.DRIVER}
 
 

@@ -128,7 +128,7 @@ def recorded(streams: Sequence[RecordedStream], folder: Path) -> list[Recording]
 def blocks_of(
     recordings: Sequence[Recording], batch: int, task: int, tasks: int
 ) -> Iterator[Block]:
-    """What task ``task`` of ``tasks`` reads of a batch."""
+    """The part of a batch read by task ``task`` of ``tasks``."""
     for recording in recordings:
         first, last = recording.slice_of(batch)
         low = first + (last - first) * task // tasks

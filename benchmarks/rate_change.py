@@ -129,7 +129,7 @@ def epochs(case: Case, change: int, seed: int, mode: Mode) -> Iterator[tuple[Sna
 
 
 def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
-    """The statistics of who knows all: the coming epoch's rates, and what has come when."""
+    """Statistics of an oracle: the coming epoch's rates, and past arrivals."""
     past, later = min(snapshot.epoch + 1, change), max(snapshot.epoch + 1 - change, 0)
     rates = case.after if later else case.before
     total = past + later

@@ -33,13 +33,13 @@ class Killable(Protocol):
         """Batches committed so far."""
 
     def progress(self) -> Progress | None:
-        """How far the runtime is."""
+        """Progress of the runtime."""
 
     def kill(self, target: Target) -> int:
         """Kill those processes."""
 
     def text(self) -> str:
-        """What it has printed."""
+        """Its output."""
 
 
 def measure(up: Killable, target: Target) -> float:

@@ -232,7 +232,7 @@ def run(
 
 
 def _publish(workload: Workload, url: str, batches: int) -> None:
-    """One plan for all epochs: what is compared must not depend on what was collected."""
+    """One plan for all epochs: the comparison must not depend on collected statistics."""
     by_name: dict[str, Stream] = {s.name: s for s in workload.streams}
     queries = [
         parse_sql(name, sql, by_name, window) for name, (sql, window) in workload.queries.items()

@@ -1,1 +1,1 @@
-"""What several hosts cost and spare. ``python -m benchmarks.cluster.<benchmark> [--json]``."""
+"""Costs and savings of several hosts. ``python -m benchmarks.cluster.<benchmark> [--json]``."""

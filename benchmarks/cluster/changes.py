@@ -47,9 +47,9 @@ QUERIES = 6
 SIDE = 10
 #: Batches of an epoch.
 EPOCH = 20
-#: What is done in turns, and how many hosts there are afterwards.
+#: Changes made in turns, and the number of hosts after each.
 CHANGES = {"added": 3, "lost": 2}
-#: What is measured of a change, with its name and digits.
+#: Measures of a change, with name and digits.
 FIGURES = {
     "neighbours_ms": ("neighbours, ms", 0),
     "first_ms": ("first, ms", 0),
@@ -83,7 +83,7 @@ class Batch:
 
     @property
     def milliseconds(self) -> float:
-        """What it took."""
+        """Its cost."""
         return 1000 * (self.committed - self.began)
 
 

@@ -33,10 +33,10 @@ from benchmarks.runtime import workload
 from benchmarks.session import session
 
 QUERIES = 6
-#: Batches of which nothing is measured, and that are.
+#: Numbers of warm-up batches and of measured batches.
 WARM_UP = 4
 MEASURED = {"small": 16, "large": 8}
-#: What is measured of a run, with its unit and digits.
+#: Measures of a run, with unit and digits.
 FIGURES = {
     "batch_ms": "median batch, ms",
     "cpu_ms": "CPU of all processes per batch, ms",

@@ -31,7 +31,7 @@ from tests.support.worlds.hosted_up import Feeder, HostedUp
 from tests.support.worlds.hosts import Cluster, cluster
 from tests.support.worlds.up import Target
 
-#: Seconds between two rows of a stream, of which there are three.
+#: Seconds between two rows of each of the three streams.
 PACE = 0.075
 #: Spark's settings are given with the command. A folder with files on Java's class path, as one of
 #: settings, would do away with the archive of classes (``class_archive``).

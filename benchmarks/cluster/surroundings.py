@@ -1,4 +1,4 @@
-"""What the processes of a benchmark are started with."""
+"""Environment of the processes of a benchmark."""
 
 from __future__ import annotations
 

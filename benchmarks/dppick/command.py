@@ -1,4 +1,4 @@
-"""What the command lines of these benchmarks have in common."""
+"""Common options of these benchmarks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
 
 
 def stream_options(parser: argparse.ArgumentParser) -> None:
-    """What the benchmarks over TPC-DS have in common."""
+    """Common options of the benchmarks over TPC-DS."""
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-DS scale factor")
     parser.add_argument("--batch", type=int, default=10_000, help="tuples per batch")
     parser.add_argument("--seed", type=int, default=7, help="of the arrival order")

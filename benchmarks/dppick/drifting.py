@@ -35,7 +35,7 @@ from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
 
 HINDSIGHT = replace(FIXED, name="hindsight")
-#: What dpPick is compared with.
+#: Rivals of dpPick.
 OTHERS = ("fixed", "selectivity", "greedy", "exact", "no-smooth", "hindsight")
 
 

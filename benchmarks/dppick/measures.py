@@ -128,7 +128,7 @@ class History:
         kept = {k: s for k, s in self.series.items() if newest - s.times[-1] < self.length}
         values = {k: s.values[-1] for k, s in kept.items()}
         if smooth:
-            # What has stopped has no next value.
+            # A stopped input has no next value.
             going = [(k, s) for k, s in kept.items() if s.times[-1] == newest]
             made = forecasts([(s, kind) for (kind, _), s in going], 1.0)
             values |= {k: f.value or 0.0 for (k, _), f in zip(going, made, strict=True)}

@@ -1,4 +1,4 @@
-"""Runs of several policies in turns, and what is kept of them."""
+"""Runs of several policies in turns, and their records."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def in_turns(
     """
     runs: dict[str, list[Outcome]] = {policy.name: [] for policy, _ in policies}
     for number in range(rounds):
-        # Backwards every other time: what slows a machine down by and by is nobody's fault.
+        # Every other round is backwards, so that a slowdown of the machine favours no policy.
         for policy, orders in policies[:: -1 if number % 2 else 1]:
             runs[policy.name].append(one(workload, policy, orders, home, counted=False))
     return {name: _summary(workload, name, found) for name, found in runs.items()}

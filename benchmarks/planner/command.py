@@ -29,7 +29,7 @@ from benchmarks.report.figures import document, line, show, tell
 
 
 class Part(StrEnum):
-    """What can be measured, in the order in which it is."""
+    """Parts of the benchmark, in order of measurement."""
 
     TARGETS = "targets"
     INCREMENTAL = "incremental"
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fingerprint() -> str:
-    """A digest of the planner's code as it is on disk, which every worker loads anew."""
+    """A digest of the planner's code on disk, which every worker loads."""
     digest = hashlib.sha256()
     folder = Path(anabranch_planner.__file__).parent
     for path in sorted(folder.rglob("*.py")):
@@ -111,7 +111,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _settings(part: Part, options: argparse.Namespace) -> dict[str, Any]:
-    """What of the options matters to a part."""
+    """The options that affect a part."""
     seeds = {"seeds": options.seeds}
     parallelism = {"parallelism": list(options.parallelism)}
     limit = {"limit": options.limit}

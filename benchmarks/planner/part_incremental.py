@@ -35,7 +35,7 @@ from benchmarks.planner.targets import TARGETS, Kind, Target, memory_verdicts, v
 from benchmarks.planner.worker import measure, peak_bytes, say
 from benchmarks.report.figures import Spread, tell
 
-#: What a worker tells of each case, in this order.
+#: Fields reported by a worker per case, in this order.
 STEPS = ("first", "added", "improved")
 _SMALL = Shape(5, 4, 3)
 
@@ -104,7 +104,7 @@ def _judge(target: Target, parallelism: int, added: Sequence[Run]) -> dict[str, 
 
 
 def steps(case: Case) -> list[Run]:
-    """Plan all but the last query of a case, then all from that plan, then all anew."""
+    """Plan all but the last query of a case, then all from that plan, then all from scratch."""
     drawn = draw(case.shape, case.seed, case.environment)
     *most, last = drawn.queries
     session = Session()

@@ -125,7 +125,7 @@ def ratio(printed: Run, tight: Run) -> Ratio | None:
     """
     if printed.refused or not tight.proven:
         return None
-    # What comes after the program ran out of time is not its time.
+    # Time after the time-out of the program does not count.
     spent = printed.planning if printed.proven else _program_seconds(printed)
     cpu = printed.cpu if printed.proven else min(printed.cpu, spent)
     return Ratio(spent / tight.planning, cpu / tight.cpu, at_least=not printed.proven)
@@ -148,7 +148,7 @@ def _spread(ratios: Sequence[Ratio], runs: int) -> dict[str, Any] | None:
 
 
 def planning(runs: Sequence[Run]) -> dict[str, Any]:
-    """The summary of runs, and the time without the ruleset, which is what is compared."""
+    """The summary of runs, and the compared time, without the ruleset."""
     found = summary(runs)
     planned = [r.planning for r in runs if not r.refused]
     return found | ({"planning": Spread.of(planned).rounded(4)} if planned else {})

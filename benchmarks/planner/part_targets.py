@@ -116,7 +116,7 @@ def _judge(target: Target, parallelism: int, runs: Sequence[Run]) -> dict[str, A
 
 
 def _savings(shape: Shape, options: Options) -> dict[str, Any]:
-    """What joint plans save, under both objectives, stores not partitioned."""
+    """Savings of joint plans under both objectives, without partitioned stores."""
     first = Case(shape, 0, deadline=options.limit)
     cases = [
         replace(first, seed=seed, objective=objective, optimizer=optimizer)

@@ -28,7 +28,7 @@ from benchmarks.report.figures import Spread
 
 #: Relative gap up to which a plan counts as proven optimal.
 PROVEN_GAP = 1e-6
-#: Phases in the order of the report: those of the planner, the ruleset, the rest.
+#: Phases in the order of the report: planner phases, the ruleset, the rest.
 PHASES = ("build", "search", "reduce", "solve", "assemble", "ruleset", "other")
 #: The objectives that count tuples, as the paper does.
 TUPLES = (Objective.TUPLES, Objective.PAPER)
@@ -79,7 +79,7 @@ class Case:
 
     @classmethod
     def from_json(cls, doc: dict[str, Any]) -> Case:
-        """The case of which ``doc`` was made."""
+        """The case that ``doc`` was made from."""
         read: dict[str, Callable[[Any], Any]] = {
             "shape": lambda shape: Shape(**shape),
             "environment": Environment,
@@ -209,7 +209,7 @@ def timed(case: Case, drawn: Drawn) -> Run:
 def told(
     plan: Plan, queries: Sequence[JoinQuery], deadline: Deadline, seconds: float, cpu: float
 ) -> Run:
-    """What there is to say about a plan, once it is known to be valid."""
+    """Figures of a plan that has been validated."""
     validate_plan(plan, queries)
     return Run(
         seconds=seconds,

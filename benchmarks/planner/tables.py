@@ -23,7 +23,7 @@ def figures_of(entry: dict[str, Any]) -> list[Grid]:
 
 
 def verdicts(entries: Iterable[dict[str, Any]]) -> list[Grid]:
-    """Targets beside what was found, over parts; nothing where no part has targets."""
+    """Targets and measured figures, over parts; empty without targets."""
     rows = [
         _verdict(v, entry["settings"]["seeds"])
         for entry in entries

@@ -37,7 +37,7 @@ class Kind(StrEnum):
     MEMORY = "memory"
 
 
-#: Kinds whose figure has to be at least what is wanted.
+#: Kinds whose figure must be at least the target.
 AT_LEAST = (Kind.SAVED, Kind.FASTER, Kind.ALONE)
 
 
@@ -137,7 +137,7 @@ def judged(saved: dict[str, Any], runs: int) -> tuple[Figure, Verdict]:
 def memory_verdicts(
     targets: Iterable[Target], peaks: Iterable[int], **about: Any
 ) -> list[dict[str, Any]]:
-    """The targets for memory beside the peaks of processes, of which the highest decides."""
+    """The targets for memory and the peaks of processes; the highest decides."""
     found = Spread.of(peaks).rounded(0)
     return [
         verdict(t, found, met=t.met(found["high"]), **about)

@@ -50,7 +50,7 @@ from benchmarks.queries.registration import common
 from benchmarks.report.grids import Grid
 from tests.support.surroundings.redis import redis_url
 
-#: Batches before the first that is measured, and pairs of those that are.
+#: Number of warm-up batches, and of pairs of measured batches.
 FIRST, ROUNDS = 6, 6
 #: Microseconds of event time that a batch spans.
 SPAN = 20_000_000

@@ -277,7 +277,7 @@ def growth(samples: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def tables(found: dict[str, Any]) -> list[Grid]:
-    """What is to be flat, and what else was sampled."""
+    """Measures that should stay flat, and other samples."""
     settings, all_of = found["settings"], found["growth"]
     if settings["steady_minutes"]:
         title = f"{STEADY} queries for {settings['steady_minutes']:g} minutes"
@@ -308,7 +308,7 @@ def _line(found: dict[str, dict[str, float]], name: str, unit: str) -> tuple[str
 
 
 def grown(found: dict[str, Any]) -> dict[str, float]:
-    """Measure -> ratio, of what is to be flat; few queries have no planner's process."""
+    """Ratios of measures that should stay flat; with few queries there is no planner process."""
     growing = found["growth"]
     return {name: growing[name]["ratio"] for name in MEASURES if growing[name]["first"]}
 

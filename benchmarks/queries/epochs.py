@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 class _World:
-    """The runtime's side of the protocol, and what is measured."""
+    """The runtime's side of the protocol, with measurements."""
 
     def __init__(
         self, server: redis.Redis, keys: Keys, service: psutil.Process, streams: int

@@ -169,7 +169,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def common(parser: argparse.ArgumentParser) -> None:
-    """What all benchmarks of the group take."""
+    """Options of all benchmarks of the group."""
     parser.add_argument("--folder", type=str, default=None, help="where to work")
 
 

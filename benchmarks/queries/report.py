@@ -29,7 +29,7 @@ PARTS = {
     "Live load": live.BENCHMARK,
     "Churn": churn.BENCHMARK,
 }
-#: Settings by which runs of a benchmark are told apart: of each the newest is shown.
+#: Settings that identify a series of runs; the newest run of each is shown.
 APART = {"live": "queries", "churn": "steady_minutes"}
 #: The most queries with which the system is to keep up with its load, on a small machine.
 KEPT_UP = 1000

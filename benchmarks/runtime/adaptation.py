@@ -157,7 +157,7 @@ def _partners_key(
 
     Before the change (and, but for S, after it) 0.1 by ``a``, two by ``b``, one by ``c``.
     """
-    # A tuple meets what has arrived up to a window before it.
+    # A tuple meets tuples that arrived up to a window before it.
     reach = options.rate / len(_KEYS) * options.window
     number = {"a": reach * 10, "b": reach / 2, "c": reach}[key]
     early = draw.integers(0, max(int(number), 1), len(after))

@@ -1,4 +1,4 @@
-"""What the command lines of the runtime's benchmarks have in common."""
+"""Common options of the runtime's benchmarks."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ _WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:
-    """One row per source; ratios are those of Spark's to ours."""
+    """One row per source; ratios are Spark's figures over ours."""
     rows: list[tuple[str, ...]] = []
     ours: dict[str, dict[str, Any]] = {}
     for one in entry["sources"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 #: Names of what a run may leave out, beside single workloads.
 _PARTS = ("growth", "added")
-#: Where an entry keeps the earlier runs of which it shows something.
+#: Key of an entry with the earlier runs that it shows.
 _EARLIER = "earlier"
 
 

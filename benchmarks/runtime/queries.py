@@ -250,7 +250,7 @@ def _run(
     streams: Sequence[RecordedStream],
     queries: Sequence[DemoQuery],
 ) -> SystemRun:
-    # One epoch: what is compared are numbers of queries, not what is learnt on the way.
+    # One epoch: the comparison is of numbers of queries, without learning on the way.
     configuration = Configuration("step", options.batches, options.batches)
     try:
         return run_system(

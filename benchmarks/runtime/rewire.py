@@ -66,7 +66,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         "rewires": found,
         "all": _summary([one for one in found if one["kind"] != "revision"]),
         "kinds": {kind: _summary([o for o in found if o["kind"] == kind]) for kind in kinds},
-        # What chance alone makes of one batch against its neighbours.
+        # Noise of one batch against its neighbours.
         "steady": {"ratio": spread(steady, 3), "p90": round(quantile(steady, 0.9), 3)},
     }
 
@@ -160,7 +160,7 @@ class _Rules:
         return self._known[ruleset]
 
     def difference(self, one: str, other: str) -> str:
-        """What kind of change there is between two rulesets; empty: none."""
+        """The kind of change between two rulesets; empty: none."""
         if RulesetId.parse(other).revision:
             return "revision"
         before, after = self.of(one), self.of(other)

@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _sum(runs: Sequence[SystemRun], tuples: int) -> dict[str, float]:
-    """What pipelines take together for an input of ``tuples``, the wait for planners left out."""
+    """Total cost of all pipelines for an input of ``tuples``, without waiting for planners."""
     seconds = sum(one.seconds - one.enter_seconds for one in runs)
     return {
         "seconds": seconds,
@@ -86,7 +86,7 @@ def _figures(rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def _ratios(rounds: Sequence[tuple[SystemRun, Sequence[SystemRun]]]) -> dict[str, Any]:
-    """What the joint pipeline gains, taken within rounds."""
+    """Gain of the joint pipeline, within rounds."""
     pairs = [(_sum([joint], joint.tuples), _sum(apart, joint.tuples)) for joint, apart in rounds]
     return {
         "throughput": spread((b["seconds"] / a["seconds"] for a, b in pairs), 3),

@@ -165,7 +165,7 @@ def _summary(runs: Sequence[SystemRun]) -> dict[str, Any]:
 
 
 def _ratios(runs: dict[str, list[SystemRun]]) -> dict[str, Any]:
-    """What the joint plan gains over each of the others, taken within rounds."""
+    """Gain of the joint plan over each other plan, within rounds."""
     joint = runs.get(Optimizer.CLASH, [])
     found = {}
     for name, other in runs.items():

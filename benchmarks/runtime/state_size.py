@@ -210,7 +210,7 @@ def _spark(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
 
 
 def _played(system: Session, batches: int) -> dict[int, int]:
-    """Let all batches run; batches committed -> state bytes then, for those that were seen."""
+    """Run all batches; returns committed batches -> state bytes, as sampled."""
     system.gate(None)
     seen: dict[int, int] = {}
     while True:
@@ -224,7 +224,7 @@ def _played(system: Session, batches: int) -> dict[int, int]:
 def _at(
     options: argparse.Namespace, log: list[BatchLog], size: int, bytes_at: dict[int, int]
 ) -> dict[str, Any]:
-    """What the batches did that end where ``size`` tuples are stored."""
+    """Figures of the batches that end with ``size`` stored tuples."""
     per_batch = 3 * (options.batch // 3)
     last = min(max(round(size / per_batch), options.measured + 1), len(log))
     ends = [b.committed_at for b in log[last - options.measured - 1 : last]]

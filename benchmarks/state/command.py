@@ -1,4 +1,4 @@
-"""What the command lines of the state store's benchmarks have in common."""
+"""Common options of the state store's benchmarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
 
 
 def tpcds_options(parser: argparse.ArgumentParser) -> None:
-    """What benchmarks over TPC-DS have in common."""
+    """Common options of benchmarks over TPC-DS."""
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-DS scale factor")
     parser.add_argument("--batch", type=int, default=20_000, help="tuples per batch")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder for generated data")

@@ -9,7 +9,7 @@ a binary fuse filter (Graf, Lemire: "Binary Fuse Filters", JEA 2022), built by t
 ``pyfusefilter``. The library asks for one key at a time from Python, so its filter is asked by the
 same kind of loop as the others. Probes come in the order of their hashes, as the runtime's do.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Functions compiled by Numba have Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations

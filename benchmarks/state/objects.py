@@ -34,7 +34,7 @@ from tests.support.worlds.driven import driver, publish
 
 
 def job(batch: int, rows: int) -> Job:
-    """Tuples of which each finds about one partner."""
+    """Tuples with about one partner each."""
     rng = np.random.default_rng(batch)
     moments = pa.array(np.arange(rows) + batch * rows, pa.timestamp("us", tz="UTC"))
     keys = [pa.array(rng.integers(0, rows * 20, rows)) for _ in range(3)]
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 work, began = job(batch, options.rows), time.perf_counter()
                 drivers[which].run(batch, work)
                 seconds[which].append(time.perf_counter() - began)
-        # The first batches load what is loaded once.
+        # The first batches do one-time loading.
         pairs = list(zip(*seconds, strict=True))[5:]
         ratio = median(there / here for here, there in pairs)
         here, there = (1e3 * median(p[i] for p in pairs) for i in (0, 1))

@@ -165,7 +165,7 @@ def _work(wanted: Run) -> None:
     # Pages of 2 MiB make memory that a process takes differ by a quarter from run to run.
     ctypes.CDLL(None).prctl(_WITHOUT_HUGE_PAGES, 1, 0, 0, 0)
     warm()
-    # What a system allocator gives back to the kernel it does not count as in use.
+    # A system allocator does not count memory returned to the kernel as in use.
     pa.set_memory_pool(pa.system_memory_pool())
     join = tpcds.join_of(wanted.data)
     tree = wanted.tree

@@ -43,11 +43,11 @@ def parser() -> argparse.ArgumentParser:
         else:
             root.add_argument(flag, help=text)
     repeated = {
-        "--allow-path": "directory below which files may be read and written",
-        "--allow-host": "host, host:port, *.suffix or * that may be connected to",
+        "--allow-path": "directory below which files can be read and written",
+        "--allow-host": "allowed host to connect to: host, host:port, *.suffix or *",
         "--allow-format": "further format of sources and sinks",
-        "--reserve-path": "directory within them that may not be used",
-        "--read-only-path": "directory within them that sinks may not write to",
+        "--reserve-path": "excluded directory within them",
+        "--read-only-path": "read-only directory within them",
     }
     for flag, text in repeated.items():
         root.add_argument(flag, action="append", help=f"{text}; repeatable")
@@ -71,7 +71,7 @@ def configure_logging(level: str) -> None:
 
 
 class Server(uvicorn.Server):
-    """A server that says where it listens as soon as it does."""
+    """A server that reports its address once it listens."""
 
     def __init__(self, config: uvicorn.Config, settings: Settings) -> None:
         super().__init__(config)

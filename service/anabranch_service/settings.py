@@ -35,8 +35,8 @@ class Auth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting of the process, with the help of its option. Optimizer, objective,
-    parallelism and revision_gain hold until ``PATCH /v1/settings`` changes them.
+    """Settings of the process, with the help of their options. Optimizer, objective,
+    parallelism and revision_gain are initial values of ``PATCH /v1/settings``.
 
     Attributes:
         access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
@@ -53,20 +53,20 @@ class Settings:
     port: Annotated[int, "port to listen on; 0 picks a free one"] = 8080
     port_file: Annotated[str, "file to write the port to once listening"] = ""
     mode: Annotated[Mode, "live, or step for replay"] = Mode.LIVE
-    optimizer: Annotated[Optimizer, "how queries are planned"] = Optimizer.CLASH
-    objective: Annotated[Objective, "what a plan's cost counts"] = Objective.SECONDS
+    optimizer: Annotated[Optimizer, "optimizer of the plan"] = Optimizer.CLASH
+    objective: Annotated[Objective, "objective of the plan"] = Objective.SECONDS
     parallelism: Annotated[int, "partitions per store"] = 4
     epoch_batches: Annotated[int, "batches per epoch"] = 10
-    poll_seconds: Annotated[float, "how often to look for a boundary"] = 0.02
+    poll_seconds: Annotated[float, "seconds between checks for an epoch boundary"] = 0.02
     solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
-    series_periods: Annotated[int, "newest periods that forecasts and revisions go by"] = PERIODS
-    revision_gain: Annotated[float, "share of its cost that a revision has to save"] = 0.1
-    lease_seconds: Annotated[float, "after which another service leads if this one is silent"] = 5.0
-    lineage_url: Annotated[str, "where OpenLineage events go: http(s):// or file:///path"] = ""
-    lineage_token_file: Annotated[str, "holds the bearer token that goes with them"] = ""
+    series_periods: Annotated[int, "newest periods used by forecasts and revisions"] = PERIODS
+    revision_gain: Annotated[float, "least saving of a revision, as a share of the cost"] = 0.1
+    lease_seconds: Annotated[float, "seconds of silence after which another service leads"] = 5.0
+    lineage_url: Annotated[str, "target of OpenLineage events: http(s):// or file:///path"] = ""
+    lineage_token_file: Annotated[str, "file with the bearer token of that target"] = ""
     kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
     kept_bytes: Annotated[int, "bytes of rulesets and records of epochs to keep"] = 256 << 20
-    ended_days: Annotated[float, "days for which queries that have ended are shown"] = 7.0
+    ended_days: Annotated[float, "days for which ended queries are shown"] = 7.0
     log_level: Annotated[LogLevel, "least level to log"] = "info"
     auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
     admin_token_file: Annotated[str, "the first administrator's token; made if missing"] = (
@@ -76,15 +76,15 @@ class Settings:
     allow_origin: Annotated[str, "origins whose pages may use it (CORS), separated by commas"] = ""
     tls_cert: Annotated[str, "certificate chain (PEM) to serve HTTPS with"] = ""
     tls_key: Annotated[str, "its private key (PEM)"] = ""
-    body_limit: Annotated[int, "bytes that a request's body may have"] = 16 * 1024 * 1024
-    connections: Annotated[int, "connections open at one time"] = 512
-    request_seconds: Annotated[float, "time for a request's header, and for its body"] = 30.0
+    body_limit: Annotated[int, "greatest size of a request body in bytes"] = 16 * 1024 * 1024
+    connections: Annotated[int, "maximum number of open connections"] = 512
+    request_seconds: Annotated[float, "seconds for a request's header, and for its body"] = 30.0
     # Planning time grows faster than linearly with them; aliases of subqueries count.
-    max_aliases: Annotated[int, "aliases of one query"] = 16
-    max_columns: Annotated[int, "columns of one stream, or of results"] = 1000
-    max_streams: Annotated[int, "streams that may be registered"] = 1000
-    max_queries: Annotated[int, "queries that may run"] = 10_000
-    registration_seconds: Annotated[float, "time for understanding one registration"] = 20.0
+    max_aliases: Annotated[int, "maximum number of aliases per query"] = 16
+    max_columns: Annotated[int, "maximum number of columns per stream, and of results"] = 1000
+    max_streams: Annotated[int, "maximum number of registered streams"] = 1000
+    max_queries: Annotated[int, "maximum number of running queries"] = 10_000
+    registration_seconds: Annotated[float, "seconds for understanding a registration"] = 20.0
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:

@@ -162,7 +162,7 @@ def placed_by_plan(
 
 
 def _prices(plan: Operator, rates: RatesByValue) -> NDArray[np.float64]:
-    """What a plan sends of each value."""
+    """Traffic of a plan per value."""
     found = np.zeros(rates.values)
     for one in plan.inputs:
         found += _prices(one, rates)

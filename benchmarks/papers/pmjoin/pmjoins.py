@@ -125,7 +125,7 @@ def _sent(operator: Operator, rates: Rates, joins: Mapping[Mask, PMJoin]) -> flo
 
 
 def _delivered(groups: Sequence[Group], brings: Sequence[float], host: int) -> float:
-    """What groups that end on other hosts send to ``host``."""
+    """Traffic to ``host`` from groups that end on other hosts."""
     return sum(rate for group, rate in zip(groups, brings, strict=True) if group.plan.host != host)
 
 

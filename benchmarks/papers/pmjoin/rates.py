@@ -27,7 +27,7 @@ Mask = int
 
 
 class Rates(Protocol):
-    """What placement has to know of streams, by their numbers from 0."""
+    """Input of placement about streams, by their numbers from 0."""
 
     def rate(self, streams: Mask) -> float:
         """Units per second (tuples, or bytes) that the join of ``streams`` brings."""

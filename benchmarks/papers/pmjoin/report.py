@@ -299,7 +299,7 @@ def host_names(given: Hosted, hosts: int) -> tuple[str, ...]:
 
 
 def _named(given: Hosted, query: JoinQuery, key: KeyClass) -> dict[Label, dict[str, float]]:
-    """What the problem says of the values of a key."""
+    """Statements of the problem about the values of a key."""
     attribute = {member.label: member.attribute for member in key.members}
     stream_of = {relation.id: str(relation.stream) for relation in query.relations}
     named = {}

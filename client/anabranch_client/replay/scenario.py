@@ -1,4 +1,4 @@
-"""A scenario: recorded streams, queries that come and go by batch number, planner settings.
+"""A scenario: recorded streams, queries with first and last batch, planner settings.
 
 All errors that can be found before a process is started are reported here, one line each with the
 field: unknown keys, missing files or files other than Parquet, unsupported column types, missing

@@ -68,7 +68,7 @@ export async function submit(path, method, body, headers = {}) {
   return answer;
 }
 
-/** All queries, page by page, or those that `search` (of `GET /v1/queries`, such as `&stream=a`) looks for. */
+/** All queries, page by page, or the matches of `search` (of `GET /v1/queries`, such as `&stream=a`). */
 export async function readQueries(search = "") {
   const items = [];
   let cursor = "";
@@ -100,7 +100,7 @@ function lock(message) {
   show(message);
 }
 
-/** Show what is for the caller's role only. */
+/** Show only elements for the caller's role. */
 function offer() {
   for (const part of document.querySelectorAll("[data-roles]")) {
     part.hidden = !who || !part.dataset.roles.split(" ").includes(who.role);

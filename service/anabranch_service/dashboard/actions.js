@@ -1,11 +1,11 @@
-// Buttons that change something: what is refused is said beside them, and nothing is deleted unasked.
+// Buttons that change something: refusals are shown beside them, and deletions need confirmation.
 
 import { Problem, Refused } from "./access.js";
 import { refuse, say } from "./dom.js";
 
 const at = (id) => document.getElementById(id);
 
-/** Do `work`, then `refresh`; what is refused is shown in `place`. Whether it was done. */
+/** Do `work`, then `refresh`; a refusal is shown in `place`. Returns whether it was done. */
 export async function act(place, work, refresh, form = null) {
   try {
     await work();

@@ -1,4 +1,4 @@
-// The dashboard: polls the REST API and shows what it says. No state but what is selected.
+// The dashboard: polls the REST API and shows the answers. Its only state is the selection.
 
 import { read, readQueries } from "./access.js";
 import { act } from "./actions.js";

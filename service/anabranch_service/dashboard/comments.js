@@ -11,7 +11,7 @@ const MAX_REVISIONS = 20;
 const LATER =
   "For many queries, costs are split after publication, unless another epoch follows meanwhile.";
 
-/** The dearest queries with their shares, a text in place of none, and a note on what is missing. */
+/** The costliest queries with their shares, a text if there are none, and a note on omitted ones. */
 export function shares(epoch) {
   const found = epoch?.shares;
   if (!found) return epoch ? { rows: [], empty: "Not split yet.", note: LATER } : { rows: [], empty: "No epoch so far.", note: "" };
@@ -23,7 +23,7 @@ export function shares(epoch) {
   return { rows: found.queries.slice(0, MAX_SHARES), empty, note: notes.join(" ") };
 }
 
-/** What is new and what is gone, stores before steps, dearest first. */
+/** Added and removed parts, stores before steps, costliest first. */
 export function changes(epoch) {
   const diff = epoch?.diff;
   if (!diff) return { title: "Changes", cost: "", count: epoch?.diff_reason ?? "", lines: [] };

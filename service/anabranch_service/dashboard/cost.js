@@ -22,7 +22,7 @@ export function savingText(epoch, saving) {
   return own?.individual > 0 ? `${compared(1 - own.plan / own.individual)}, estimated for this epoch` : "CPU time saved: not known yet";
 }
 
-/** Show the costs as bars in `list`, and what is saved in `text`; `saving` is of the plan that runs, null: another is shown. */
+/** Show the costs as bars in `list`, and the saving in `text`; `saving` belongs to the running plan; null: another plan is shown. */
 export function showCost(list, text, epoch, saving) {
   const lines = epoch
     ? [

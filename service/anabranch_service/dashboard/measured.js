@@ -1,4 +1,4 @@
-// What was measured in an epoch: streams with their delays, stores by size, as rows to show.
+// Measurements of an epoch: streams with their delays, stores by size, as rows to show.
 
 const MAX_STORES = 12;
 /** Classes of delay that are drawn as one bar: powers of two, by factors of eight. */

@@ -50,7 +50,7 @@ const LEFT = "+left";
 /** What a store's id has after its relation: the key with its type, the partitions, a digest. */
 const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g;
 const DIGEST = /\/\d+~[0-9a-f]+/g;
-/** An intermediate result of which no members are known, and a filtered relation that no query has any more. */
+/** An intermediate result with unknown members, and a filtered relation without a present query. */
 const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
 /** What follows what on an edge, and what a result on it is joined of. */
 const EDGE = /(?<=\S)>(?=\S)/g;

@@ -1,4 +1,4 @@
-// Asking again and again, but never while nobody looks, nor faster than the service can answer.
+// Polling: paused while the page is hidden, and never faster than the service can answer.
 
 /** An answer that takes long is asked for in so many times as long. */
 const SHARE = 5;

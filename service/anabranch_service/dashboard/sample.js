@@ -43,7 +43,7 @@ const QUERIES = [
   { id: "sales-by-carrier", sql: `SELECT s.carrier, count(*) AS sales, sum(p.amount) AS amount FROM ${SENT} GROUP BY s.carrier` },
 ].map((query) => ({ ...query, window: "5 minutes", owner: "sample", tags: ["sample"], ttl: "1 day" }));
 
-/** Register the sample; what is there already of an interrupted click stays. */
+/** Register the sample; parts left by an interrupted click are kept. */
 export async function beginSample() {
   for (const body of STREAMS) await submit("/v1/streams", "POST", body);
   for (const { id, ...body } of QUERIES) await submit(`/v1/queries/${id}`, "PUT", body);

@@ -287,7 +287,7 @@ function show() {
   showDetail();
 }
 
-/** Ask for all that is shown; what is answered late about a store that is no longer picked is dropped. */
+/** Request all shown data; late answers about a store no longer selected are dropped. */
 async function refresh() {
   const name = picked();
   try {

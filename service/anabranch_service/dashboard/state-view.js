@@ -40,7 +40,7 @@ export function list(state, { filter, by, descending }) {
   };
 }
 
-/** What is not known comes last, however things are sorted. */
+/** Unknown values come last in every order. */
 function order(a, b, descending) {
   if (a === null || b === null) return (a === null) - (b === null);
   const sign = descending ? -1 : 1;
@@ -49,7 +49,7 @@ function order(a, b, descending) {
 
 const COUNTS = ["probes", "found", "matches", "by_batch", "by_partition", "by_time", "filtered", "looked"];
 
-/** What was asked of all stores together in the last epoch that ended; null before the first. */
+/** Reads of all stores together in the last complete epoch; null before the first. */
 export function asked(state) {
   const known = (state?.stores ?? []).map((s) => s.reads).filter(Boolean);
   if (known.length === 0) return null;

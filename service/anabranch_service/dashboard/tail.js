@@ -60,7 +60,7 @@ export class Tail {
     this.listen(name, this.source.signal);
   }
 
-  /** Follow the results of `name` until they end; a lost connection is made anew. */
+  /** Follow the results of `name` until they end; a lost connection is restored. */
   async listen(name, signal) {
     let last = "";
     while (!signal.aborted) {

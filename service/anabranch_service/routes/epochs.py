@@ -110,12 +110,7 @@ async def get_diff(
     ctx: Ctx,
     since: Annotated[
         int | None,
-        Query(
-            alias="from",
-            ge=0,
-            le=2**53,
-            description="Epoch to compare with; default: the previous one.",
-        ),
+        Query(alias="from", ge=0, le=2**53, description="Base; default: the previous epoch."),
     ] = None,
 ) -> EpochDiffOut:
     """Difference between the plans of two epochs, priced by the newest statistics, with reasons."""

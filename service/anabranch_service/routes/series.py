@@ -26,9 +26,7 @@ router = guarded_router("/v1", tag="state")
 async def get_series(
     ctx: Ctx,
     response: Response,
-    last: Annotated[
-        int, Query(ge=1, le=INTERIMS_KEPT, description="Maximum number of periods.")
-    ] = 60,
+    last: Annotated[int, Query(ge=1, le=INTERIMS_KEPT, description="Newest periods.")] = 60,
     forecast: Annotated[bool, Query(description="Include forecasts.")] = False,
 ) -> SeriesOut:
     """Rates of relations, hit ratios of steps and sizes of stores, period by period; empty before
@@ -45,13 +43,9 @@ async def get_series(
 async def get_history(
     ctx: Ctx,
     response: Response,
-    stream: Annotated[
-        str | None, Query(max_length=200, description="Include the rate of this stream.")
-    ] = None,
-    query: Annotated[
-        str | None, Query(max_length=200, description="Include the result rate of this query.")
-    ] = None,
-    last: Annotated[int, Query(ge=1, le=KEPT, description="Maximum number of minutes.")] = KEPT,
+    stream: Annotated[str | None, Query(max_length=200, description="Stream to include.")] = None,
+    query: Annotated[str | None, Query(max_length=200, description="Query to include.")] = None,
+    last: Annotated[int, Query(ge=1, le=KEPT, description="Newest minutes.")] = KEPT,
 ) -> HistoryOut:
     """Mean batch time per minute, and the rate of a stream or of a query's run (0 if not among the
     100 highest); empty in the first minute.
@@ -74,9 +68,7 @@ def _out(point: HistoryPoint, stream: str | None, query: str | None) -> HistoryP
 async def list_batches(
     ctx: Ctx,
     response: Response,
-    last: Annotated[
-        int, Query(ge=1, le=BATCHES_KEPT, description="Maximum number of batches.")
-    ] = 200,
+    last: Annotated[int, Query(ge=1, le=BATCHES_KEPT, description="Newest batches.")] = 200,
 ) -> BatchList:
     """The newest committed batches, oldest first; empty before the first."""
     response.headers["Cache-Control"] = "no-store"

@@ -40,9 +40,7 @@ MISFITS = 100
 async def try_source(
     body: StreamIn,
     ctx: Ctx,
-    rows: Annotated[
-        int, Query(ge=1, le=MOST_ROWS, description="Maximum number of rows to test.")
-    ] = ROWS,
+    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Rows to test.")] = ROWS,
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.
 

@@ -76,7 +76,7 @@ async def add_stream(
     response: Response,
     wait: Annotated[
         float,
-        Query(ge=0, le=30, description="Maximum seconds to wait for the trial of its source."),
+        Query(ge=0, le=30, description="Seconds to wait for the trial of its source."),
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
     """Register a stream. An equal definition of a registered name answers 200; another one, 409.
@@ -120,12 +120,8 @@ async def add_stream(
 @needs(Need.READ)
 async def list_streams(
     ctx: Ctx,
-    limit: Annotated[
-        int | None, Query(ge=1, le=1000, description="Maximum number of streams per page.")
-    ] = None,
-    cursor: Annotated[
-        StreamName | None, Query(description="Last stream of the previous page.")
-    ] = None,
+    limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
+    cursor: Annotated[StreamName | None, Query(description="Begin after this stream.")] = None,
 ) -> StreamList:
     """Streams by name: all of them, or a page."""
     progress = await ctx.store.progress()

@@ -64,7 +64,7 @@ def _workload(options: argparse.Namespace, home: Path, url: str, name: str) -> d
     folder = home / name
     folder.mkdir()
     plan = plan_once(workload(name, options.size, options.batches, folder), folder, url)
-    # What a process does for the first time takes longer: the first run calibrates nothing.
+    # First-time work in a process takes longer: the first run is not used for calibration.
     fulls = [_run(plan, folder, url) for _ in range(options.full + 1)][1:]
     known = Calibrated(plan, sorted(fulls, key=lambda one: one.rationed)[len(fulls) // 2].interim)
     expected = Expected(plan, known.goals)

@@ -1,4 +1,4 @@
-"""What the command lines of these benchmarks have in common."""
+"""Common options of these benchmarks."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ function button(word) {
       show();
     };
     if (await act(at("held-refusal"), work, async () => {})) at("held-title").focus();
-    // Another plan may wait by now, which is what has to be looked at.
+    // Another plan may be held by now: show that one.
     else await refresh().catch(() => {});
   });
 }

@@ -59,7 +59,7 @@ function entryOf(entry) {
 
 function showTimeline() {
   const entries = view.folded(epochs);
-  // The oldest entry may go on in what has not been asked for.
+  // The oldest entry may continue in epochs not requested yet.
   const text = JSON.stringify([epochs, running, older, location.search]);
   if (text === drawn) return;
   drawn = text;

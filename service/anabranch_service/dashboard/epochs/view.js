@@ -28,7 +28,7 @@ export function numbers({ first, last }) {
   return first.epoch === last.epoch ? `Epoch ${first.epoch}` : `Epochs ${first.epoch}–${last.epoch}: same plan`;
 }
 
-/** What has changed with an entry, as texts. */
+/** The changes of an entry, as texts. */
 export function changes({ first, before, revisions }) {
   const found = [];
   const list = (names, word) => {
@@ -85,7 +85,7 @@ export function figures({ queries_added: added, queries_removed: removed, settin
   ];
 }
 
-/** Why what is shared and kept is there, greatest savings first. */
+/** Reasons for shared steps and kept results, greatest savings first. */
 export function reasons(found) {
   if (!found) return [];
   return [

@@ -6,7 +6,7 @@ import { poll } from "../poll.js";
 import { moment } from "../times.js";
 
 const POLL_MS = 3000;
-/** Of thousands of streams those that are well are not all listed. */
+/** Of thousands of streams not all healthy ones are listed. */
 const MOST = 200;
 const BADGES = { ok: "active", warning: "expiring", failed: "failed" };
 const PAGES = { stream: "/dashboard/stream/", query: "/dashboard/query/" };

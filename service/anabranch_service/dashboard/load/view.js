@@ -72,7 +72,7 @@ function row(query) {
     id: query.id,
     priority: query.priority,
     since: completeFrom(query),
-    // Before it is active there are no results, of which a share could be kept.
+    // Before activation there are no results to keep a share of.
     kept: query.activated_batch === null ? null : (kept?.completeness ?? 1),
     withheld: kept?.withheld ?? 0,
     owed: kept?.owed ?? 0,

@@ -179,7 +179,7 @@ export class PlanMap {
     if (!this.size) return;
     const [width, height] = this.size;
     const across = (this.across = this.frame.clientWidth);
-    // What is small is not blown up, and what is large is not made too small to be read: it is moved.
+    // Small plans are not enlarged, and large ones are not shrunk beyond legibility: they are moved.
     const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
     this.high = Math.min(height * scale, HIGHEST);
     const shown = [across / scale, this.high / scale];

@@ -1,4 +1,4 @@
-// The joint plan in pixels: what is where, how wide, of which load. No document, no requests.
+// The joint plan in pixels: positions, widths, loads. No document, no requests.
 
 export const LINE = 17;
 export const PADDING = 11;
@@ -42,7 +42,7 @@ export function lines(text, most = WRAP) {
   return [...found, line.trim()].filter(Boolean);
 }
 
-/** The links that lead to a node, and the nodes on the way; with `onward` those that follow as well. */
+/** The links that lead to a node, and the nodes on the way; with `onward` its successors as well. */
 export function around(plan, id) {
   const nodes = new Set([id]);
   const walk = (from, to) => {

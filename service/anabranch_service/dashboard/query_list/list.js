@@ -1,4 +1,4 @@
-// The list of queries on the first page: searched and paged by the service, drawn anew only where a query has changed.
+// The list of queries on the first page: searched and paged by the service; only changed queries are redrawn.
 
 import { read } from "../access.js";
 import { batches, completeFrom } from "../activation.js";
@@ -6,7 +6,7 @@ import { breakable, make, say } from "../dom.js";
 import { ROWS, choices, counted, requestOf, searchOf, wanted } from "./view.js";
 
 const COLUMNS = 8;
-/** What is chosen from, and what choosing nothing is called. */
+/** The choices, and the name of no choice. */
 const CHOICES = { stream: "any", owner: "anybody", tag: "any", status: "any" };
 
 const at = (id) => document.getElementById(id);
@@ -91,7 +91,7 @@ export class QueryList {
     if (this.page) this.show();
   }
 
-  /** Ask for the page anew; an answer that comes after another was asked for is passed over. */
+  /** Request the page again; an answer that comes after a later request is dropped. */
   async refresh() {
     const asked = ++this.asked;
     const page = await read(requestOf(this.sought(), this.cursors.at(-1)));

@@ -3,7 +3,7 @@
 /** Rows of a page: more make every look at the page slow. */
 export const ROWS = 100;
 
-/** What is looked for, by its names in addresses: of this page, and of `GET /v1/queries`. */
+/** Search criteria, by their names in addresses of this page and of `GET /v1/queries`. */
 const NAMES = ["find", "stream", "owner", "tag", "status"];
 
 const sorted = (found) => [...new Set(found)].sort((a, b) => a.localeCompare(b));
@@ -30,7 +30,7 @@ export function searchOf(sought) {
   return given.size ? `?${given}` : "";
 }
 
-/** The request for a page of what is looked for, from `cursor` on (null: the first one). */
+/** The request for a page of matches, from `cursor` on (null: the first one). */
 export function requestOf(sought, cursor) {
   const given = new URLSearchParams(searchOf(sought));
   given.set("limit", ROWS);
@@ -38,7 +38,7 @@ export function requestOf(sought, cursor) {
   return `/v1/queries?${given}`;
 }
 
-/** How many queries there are, and which of those that were looked for are shown: `before` come before them. */
+/** The number of queries, and the shown range of matches, after `before` others. */
 export function counted(queries, sought, page, before) {
   const live = queries.filter(({ status }) => status === "active").length;
   const upto = before + page.items.length;

@@ -1,4 +1,4 @@
-// The page of one query: polls what is said of it, follows its results, and changes it.
+// The page of one query: polls its state, follows its results, and changes it.
 
 import { ask, read, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";

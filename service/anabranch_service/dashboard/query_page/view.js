@@ -13,7 +13,7 @@ export function completeness(query) {
   return `${since}; ${kept.blind ? "below " : ""}${percent(kept.completeness)} of results kept`;
 }
 
-/** What has come of its results over what was stored before it began. */
+/** The outcome of its past results, over tuples stored before it began. */
 export function past({ past_results: { status, results, rows }, normalised }) {
   const what = { pending: "being emitted", emitted: "all emitted", "given-up": "given up" }[status] ?? status;
   const left = rows ? `; ${rows.toLocaleString("en")}  stored rows to process` : "";
@@ -37,7 +37,7 @@ export function cpu(plan) {
   return plan?.measured ? part(plan.cpu, plan.cpu_of_plan, load) : "–";
 }
 
-/** What is counted where a sink gets something else than joins find: of a view or an outer join joined rows. */
+/** The counted unit: joined rows for a view or an outer join, whose sink gets other rows; else results. */
 export function counted({ normalised }) {
   return normalised.view || normalised.outer ? "joined rows" : "results";
 }
@@ -121,7 +121,7 @@ export function activations(query) {
   }));
 }
 
-/** What came of an activation: counts go on from the one before. Of views only joined rows are known of those that have ended. */
+/** The results of an activation: counts continue from the previous one. For views, ended ones have only counts of joined rows. */
 function given(query, one, before) {
   if (counted(query) === "results") return (one.results - (before?.results ?? 0)).toLocaleString("en");
   return one === query ? `${one.results.toLocaleString("en")} rows` : `${one.results.toLocaleString("en")} joined rows so far`;

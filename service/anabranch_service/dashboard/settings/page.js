@@ -1,4 +1,4 @@
-// The page of settings: what is set, and a form that changes it.
+// The page of settings: present values, and a form to change them.
 
 import { ask, Problem, Refused, submit } from "../access.js";
 import { facts, make, refuse, say } from "../dom.js";

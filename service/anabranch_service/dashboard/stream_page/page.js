@@ -1,4 +1,4 @@
-// The page of one stream: polls what is said of it, and changes it.
+// The page of one stream: polls its state, and changes it.
 
 import { ask, read, readQueries, submit } from "../access.js";
 import { act, deleteAfterQuestion } from "../actions.js";

@@ -10,7 +10,7 @@ const count = (number) => (number === null ? "–" : number.toLocaleString("en")
 /** Looks that are remembered: of ten minutes. */
 export const LOOKS = 300;
 
-/** Add a look at the counter; `looks` are of (seconds, rows), and begin anew where it went back. */
+/** Add a sample of the counter; `looks` are (seconds, rows), and restart where it decreased. */
 export function looked(looks, seconds, rows) {
   if (rows === null) return [];
   const last = looks.at(-1);
@@ -54,7 +54,7 @@ export function table({ version, looked_up: looked, read_at: read, rows }) {
   ];
 }
 
-/** What is stored of it, in words. */
+/** Its stored rows, in words. */
 function kept(stream) {
   if (stream.kind === "table") return stream.key ? "the last row of each key" : "all rows";
   const own = { all: "all rows", none: "" }[stream.retain] ?? `rows of the last ${stream.retain}`;
@@ -64,7 +64,7 @@ function kept(stream) {
 /** Streams of a query by their names. */
 const streamsOf = ({ normalised }) => new Set(normalised.aliases.map(({ stream }) => stream));
 
-/** The queries that wait for this stream: its watermark is the least of those of their streams. */
+/** The queries that wait for this stream: its watermark is the least of their streams. */
 export function held(stream, streams, readers) {
   const marks = new Map(streams.map(({ name, watermark }) => [name, watermark ? Date.parse(watermark) : null]));
   const own = Date.parse(stream.watermark);

@@ -111,7 +111,7 @@ function showTest(found) {
   at("tested-title").focus();
 }
 
-/** Do what a button says; what is refused is said below the form. */
+/** Do the action of a button; a refusal is shown below the form. */
 async function send(work, saying) {
   const given = body();
   if (given === null || !at("form").reportValidity()) return;

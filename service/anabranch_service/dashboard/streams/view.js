@@ -5,7 +5,7 @@ import { clock } from "../times.js";
 /** What of a registration has a field of the form. */
 const FIELDS = ["name", "columns", "event_time", "lateness", "source"];
 
-/** Counts of rejected rows that nobody has accepted, as a text; "": none. */
+/** Counts of rejected rows not accepted yet, as a text; "": none. */
 export function rejects({ late_tuples: late, invalid_tuples: invalid, ahead_tuples: ahead, accepted_rejects: accepted }) {
   const counts = Object.entries({ late, invalid, ahead }).filter(([, number]) => number);
   const sum = counts.reduce((total, [, number]) => total + number, 0);
@@ -38,7 +38,7 @@ export function optionsOf(text) {
   );
 }
 
-/** The body of a registration: what the form says, and what was `pasted` that it has no field for. */
+/** The body of a registration: the fields of the form, and other `pasted` fields. */
 export function bodyOf(form, pasted) {
   const more = Object.fromEntries(Object.entries(pasted).filter(([name]) => !FIELDS.includes(name)));
   const optional = { event_time: form.eventTime, lateness: form.lateness };

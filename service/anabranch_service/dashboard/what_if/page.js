@@ -15,7 +15,7 @@ const at = (id) => document.getElementById(id);
 const editor = new Editor(at("statement"), at("gutter"));
 /** What the registered queries mean, for names of relations. */
 let meanings = [];
-/** What has been explained last, which is what is registered. */
+/** The last explained statement, which Register sends. */
 let understood = null;
 /** The query whose statement is to be replaced, and its version; none: another one is registered. */
 const replaced = new URLSearchParams(location.search).get("replace");
@@ -29,7 +29,7 @@ function statement() {
   return limit ? { ...body, window: limit } : body;
 }
 
-/** What is to be assumed of the others. */
+/** Assumptions about the other queries and streams. */
 function assumed() {
   const ticked = [...at("drop").querySelectorAll("input:checked")].map((box) => box.value);
   const drop = before ? [...new Set([...ticked, before.id])] : ticked;
@@ -93,7 +93,7 @@ function showEffects(base, planned) {
   );
 }
 
-/** Say in place what is wrong with the statement, and point at it. */
+/** Show the error of the statement at its place. */
 function complain(problem) {
   refuse(at("refusal"), new Problem(problem), at("form"));
   const place = problem.errors?.[0] ?? problem;

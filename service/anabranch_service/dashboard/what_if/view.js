@@ -46,7 +46,7 @@ export function figures(explained, planned, base, names) {
   ];
 }
 
-/** How each query's share changes, the greatest change first; `own` is the id of what is added. */
+/** The change of each query's share, the greatest first; `own` is the id of the added query. */
 export function effects(base, planned, own) {
   const shares = (plan) => new Map((plan.shares?.queries ?? []).map((share) => [share.query, share.shapley]));
   const [before, after] = [shares(base), shares(planned)];

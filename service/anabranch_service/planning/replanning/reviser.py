@@ -51,7 +51,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: How many times as long as a decision took the next one waits, live.
 REST = 20.0
-#: Rulesets in memory: the running one, its revision, and those of the next two epochs.
+#: Rulesets in memory: the running one, its revision, and two of future epochs.
 REMEMBERED = 4
 
 

@@ -121,7 +121,7 @@ def decide(asked: Question) -> Decision:
     """Record the gain of the running orders, and decide on a revision.
 
     Raises:
-        PlannerError: the queries differ from those of the running ruleset.
+        PlannerError: the running ruleset has other queries.
     """
     change, measured = asked.change, asked.changed
     if change is not None and measured is not None and measured.measured is None:

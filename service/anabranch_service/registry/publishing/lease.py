@@ -1,14 +1,14 @@
 """Leadership among several services: one plans and publishes, all answer REST.
 
 It is stored in two keys. ``Keys.leader`` names the present or last leader and its *token*: a number
-that grows by one with every new leader. ``Keys.lease`` is there while the lead is
-claimed; it expires by Redis's clock unless it is renewed, and then any service may take the lead.
+that grows by one with every new leader. ``Keys.lease`` exists while the lead is claimed; it
+expires by Redis's clock unless renewed, and then any service may take the lead.
 
 Invariant: the leader writes only by scripts that first compare the token (:func:`fenced`). So a
 service that lost the lead unawares (it was stopped, or cut off) writes nothing, even while it
-believes that it leads. An expired lease that no other service took is still
-valid: no other leader can have written. So the length of the lease decides how soon another service
-takes over, never what is published (ADR 0032).
+believes that it leads. An expired lease that no other service took is still valid: no other leader
+can have written. So the length of the lease decides how soon another service takes over, never the
+published content (ADR 0032).
 """
 
 from __future__ import annotations

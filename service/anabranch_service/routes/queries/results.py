@@ -43,9 +43,7 @@ async def follow_results(
     ctx: Ctx,
     request: Request,
     start: Annotated[Start, Query(alias="from", description="Start of the stream.")] = Start.NOW,
-    limit: Annotated[
-        int | None, Query(ge=1, le=10**9, description="Maximum number of rows.")
-    ] = None,
+    limit: Annotated[int | None, Query(ge=1, le=10**9, description="Rows to return.")] = None,
     last_event_id: LastEventId = None,
 ) -> StreamingResponse:
     """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
@@ -82,7 +80,7 @@ async def follow_results(
 async def view_rows(
     name: str,
     ctx: Ctx,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of rows.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Rows to return.")] = 100,
     scaled: Annotated[
         bool, Query(description="Also estimate counts, sums and averages of all joined rows.")
     ] = False,
