@@ -751,7 +751,7 @@ class _Compiler:
         step: Step,
         bounds: PairBounds,
     ) -> tuple[FillStep, ...]:
-        """Base probes that together give what a probe of the MIR would (coverage rule)."""
+        """Base probes that together replace a probe of the MIR (coverage rule)."""
         done, left, steps = node.labels, list(step.members), []
         while left:
             label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))
