@@ -19,7 +19,7 @@ _LEAST, _LEVEL = 1 << 16, 1
 
 
 def pack(text: str) -> str:
-    """``text`` as it is kept."""
+    """Compress ``text`` if it is long; :func:`unpack` reverses it."""
     if len(text) < _LEAST:
         return text
     return _MARK + base64.b64encode(zlib.compress(text.encode(), _LEVEL)).decode()

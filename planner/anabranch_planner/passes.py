@@ -112,7 +112,7 @@ class EpochRequest:
 
 
 class Divided(NamedTuple):
-    """A plan and its parts."""
+    """A plan, and its parts without common rules."""
 
     plan: Plan
     parts: tuple[Part, ...]
@@ -167,7 +167,7 @@ def decide_past(divided: Divided, request: EpochRequest) -> Decided:
 
 
 def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
-    """Write the plan as rules."""
+    """Compile the plan's parts to the epoch's ruleset."""
     ruleset = compile_ruleset(
         decided.plan,
         request.queries,
@@ -219,7 +219,7 @@ def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel
     )
 
 
-#: The epoch loop validates what it publishes (``cost.validate``).
+#: The epoch loop validates published plans (``cost.validate``).
 RULES = (divide_plan, decide_past, compile_rules, ask_ahead, deal_hot_keys)
 
 

@@ -247,7 +247,7 @@ class Record:
 
     @property
     def malformed(self) -> bool:
-        """Whether a field is."""
+        """Whether a field of the line is malformed."""
         return any(mark == MALFORMED for _, mark in self.fields)
 
 

@@ -43,7 +43,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     known: dict[Edge, frozenset[Label]] = {}
     for rule in ruleset.paths:
         known[rule.out] = known.get(rule.edge, frozenset([rule.start])).union(rule.members)
-    #: Edge -> what all probes behind it look for, for each rule that goes on from it.
+    #: Edge -> keys tested by all probes behind it, for each rule that continues from it.
     wanted: dict[Edge, list[set[Presence]]] = defaultdict(list)
     found: dict[Edge, tuple[Presence, ...]] = {}
     for rule in reversed(ruleset.paths):

@@ -78,7 +78,7 @@ class Needs:
     _edges: dict[str, Needed] = field(default_factory=dict)
 
     def alike(self, other: Needs) -> bool:
-        """Whether ``other``, by the same ruleset, asks for the same."""
+        """Whether ``other``, over the same ruleset, needs the same columns."""
         mine = self.visible, self.always, self.ranked
         return mine == (other.visible, other.always, other.ranked)
 
@@ -97,7 +97,7 @@ class Needs:
         return found
 
     def keep(self, edge: str, spec: StoreSpec) -> None:
-        """Let what travels over ``edge``, which no rule has, be kept in a store."""
+        """Let partial results over ``edge``, which has no rule, be stored."""
         self._edges[edge] = self.always | _stored(spec)
 
     def probe(self, rule: ProbeRule) -> Needed:

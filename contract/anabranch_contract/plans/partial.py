@@ -52,7 +52,7 @@ class Values(NamedTuple):
         return self.union(other) == self
 
     def is_apart_from(self, other: Values) -> bool:
-        """Whether nothing is in both."""
+        """Whether the sets are disjoint."""
         if self.listed and other.listed:
             return not self.hashes & other.hashes
         if self.listed or other.listed:
@@ -62,7 +62,7 @@ class Values(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether the set contains every hash."""
         return not self.listed and not self.hashes
 
 
@@ -154,7 +154,7 @@ class Ways:
 
 
 def _alone(function: Substreams) -> frozenset[_Typed]:
-    """The attribute by which ``function`` tells tuples apart."""
+    """The attribute by which ``function`` splits tuples."""
     return frozenset([(AttrRef(function.start, function.attribute), function.type)])
 
 

@@ -54,14 +54,14 @@ class Solver(StrEnum):
 
 
 class LookingAhead(StrEnum):
-    """Whether probes ask ahead if later ones can find anything (``plans.ahead``)."""
+    """Whether probes get look-ahead filters (``plans.ahead``)."""
 
     AUTO = "auto"
     NEVER = "never"
 
 
 class HotKeyDealing(StrEnum):
-    """Whether new rows of frequent values are dealt to several hosts (``StoreSpec.hot``)."""
+    """Whether new rows of frequent values are spread over several hosts (``StoreSpec.hot``)."""
 
     AUTO = "auto"
     NEVER = "never"
@@ -80,7 +80,9 @@ class Backfilling(StrEnum):
 
 
 class Approval(StrEnum):
-    """Whether a plan that changes what runs is published at once, or waits for an operator."""
+    """Whether a plan that changes the running one is published at once, or waits for an
+    operator.
+    """
 
     AUTOMATIC = "automatic"
     MANUAL = "manual"

@@ -105,7 +105,7 @@ class PaidBatches:
 
 
 class RationedGoal(Row, frozen=True):
-    """A goal that may be rationed, and what ranks the tuples that arrive last for it."""
+    """A goal that may be rationed, and the ranking of the tuples that arrive last for it."""
 
     query: QueryId
     start: Label
@@ -113,7 +113,7 @@ class RationedGoal(Row, frozen=True):
 
 
 class Floor(Row, frozen=True):
-    """A completeness that a query needs, and what that takes.
+    """The completeness that a query needs, and the CPU time for it.
 
     Attributes:
         completeness: the least, above 0 to 1.

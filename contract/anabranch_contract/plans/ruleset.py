@@ -225,7 +225,7 @@ class StoreSpec:
 
 
 class StoreRule(Row, frozen=True):
-    """Insert what arrives on ``edge`` into ``store``."""
+    """Insert the tuples on ``edge`` into ``store``."""
 
     edge: Edge
     store: StoreId

@@ -137,7 +137,7 @@ def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
 
 
 def function_digest(function: Substreams) -> str:
-    """A name of the way in which ``function`` tells tuples apart."""
+    """Digest of ``function``'s split of tuples into substreams."""
     told = function.start, function.attribute, function.type, function.groups, function.others
     return hashlib.blake2b(repr(told).encode(), digest_size=4).hexdigest()
 

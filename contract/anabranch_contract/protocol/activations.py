@@ -113,7 +113,7 @@ class PastResults(Row, frozen=True):
 
     @property
     def pending(self) -> bool:
-        """Whether more of them come."""
+        """Whether more results of the past will come."""
         return self.status is PastStatus.PENDING
 
 
@@ -168,7 +168,7 @@ class Activation(Message):
 
     @property
     def incomplete(self) -> bool:
-        """Whether anything was ever withheld."""
+        """Whether rations have ever withheld results."""
         return bool(self.withheld or self.owed or self.blind or self.caught_up or self.left_out)
 
     @property
@@ -195,7 +195,7 @@ class LeftRows(Row, frozen=True):
     undecided: int = 0
 
     def plus(self, more: LeftRows) -> LeftRows:
-        """Both together."""
+        """The sum of both counts."""
         return LeftRows(
             self.kind,
             self.given + more.given,

@@ -99,7 +99,7 @@ class Keys:
 
     @property
     def cursor(self) -> str:
-        """String int: how many boundaries of those in the list have been answered (service)."""
+        """String int: number of boundaries in the list that have been answered (service)."""
         return self._key("cursor")
 
     @property
@@ -126,7 +126,7 @@ class Keys:
 
     @property
     def stop(self) -> str:
-        """String: present when the runtime is asked to leave."""
+        """String: present when the runtime is to stop."""
         return self._key("stop")
 
     @property

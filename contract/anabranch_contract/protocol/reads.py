@@ -49,12 +49,12 @@ class Reads(Summed):
 
     @property
     def read_amplification(self) -> float | None:
-        """Segments looked into per tuple."""
+        """Segments read per tuple that probes."""
         return _share(self.looked, self.probes)
 
     @property
     def filtered_share(self) -> float | None:
-        """Of the segments asked, those whose filter said no."""
+        """Share of the tested segments that their filter excluded."""
         return _share(self.filtered, self.filtered + self.looked)
 
     @property

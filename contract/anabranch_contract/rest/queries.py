@@ -215,7 +215,7 @@ class ProblemOut(Document):
 
 
 class FailureOut(Document):
-    """Why a query has failed at run time: what could not be evaluated, and in which batch.
+    """Why a query has failed at run time: the failed expression, and its batch.
 
     Results of earlier batches stand; of this batch there are none.
     """

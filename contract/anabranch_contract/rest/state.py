@@ -119,8 +119,8 @@ class StoreDetailOut(StoreOut):
 
 
 class StateOut(Document):
-    """The contents of the stores. ``write_amplification`` is all that batches and merges have ever
-    written over what batches have, ``space_amplification`` what files take over what lives in them.
+    """The contents of the stores. ``write_amplification`` is the bytes ever written by batches and
+    merges over the batches' part, ``space_amplification`` the files' bytes over their live bytes.
     """
 
     next_batch: int

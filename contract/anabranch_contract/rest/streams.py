@@ -101,13 +101,14 @@ class RetentionOut(Document):
 
 
 class StreamProperties(Document):
-    """The properties of a stream that requests, records, answers and scenarios have alike."""
+    """The properties of a stream common to requests, records, answers and scenarios."""
 
     description: Description = ""
 
     keep_late: bool = Field(
         default=True,
-        description="Whether rejected tuples (late, invalid, ahead) are kept, in files.",
+        description="Whether rejected tuples (late, invalid, too far in the future) are kept, in "
+        "files.",
     )
     site: Site = Field(
         default="",

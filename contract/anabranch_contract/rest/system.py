@@ -85,6 +85,6 @@ class ComponentOut(Document):
 
 
 class HealthOut(Document):
-    """All components, those first that need somebody."""
+    """All components, failed ones and warnings first."""
 
     components: list[ComponentOut]

@@ -61,7 +61,7 @@ def expected_completeness(
 
     Args:
         priorities: query -> greater is more important. ``floors``: query -> its least completeness.
-        budget: the share of what all of the goals take, 0 to 1.
+        budget: share of the CPU time of all goals, 0 to 1.
 
     Raises:
         PlannerError: the solver breaks (``no-solution``).
@@ -73,7 +73,7 @@ def expected_completeness(
 
 
 def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
-    """Only the goals ``named``. What the others take is not rationed, so it costs nothing here."""
+    """Restrict ``forest`` to the goals ``named``; steps of other goals are free."""
     fixed: set[int] = set()
     others = (g for g in forest.goals if (g.query, g.start) not in named)
     for last in (step for goal in others for step in goal.steps):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest
 
-#: The least distance of corners, in shares of what all rations of 1 take, or of all results.
+#: Least distance of corners, as a share of the full cost, or of all results.
 NEAR = 1 / 64
 #: A gain below this share is a solver's tolerance.
 NO_GAIN = 1e-7

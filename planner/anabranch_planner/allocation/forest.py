@@ -1,4 +1,4 @@
-"""Probe forests: what the goals of many queries cost together, for any rations.
+"""Probe forests: the joint cost of the goals of many queries, for any rations.
 
 A step is an edge of the ruleset's probe trees. It takes the tuples of the largest ration behind it
 (``docs/semantics.md``, "Rations"), so steps that goals share are paid once, and the cost of a

@@ -46,7 +46,7 @@ def rationed_goals(
 
 
 def goal_name(query: str, start: str) -> tuple[str, str]:
-    """The registered query of a goal, and what tells the goal from the others of that query.
+    """The registered query of a goal, and the goal's name among that query's goals.
 
     >>> goal_name("q", "orders"), goal_name("q+left", "orders")
     (('q', 'orders'), ('q', 'orders+left'))

@@ -58,7 +58,7 @@ class _Block:
 
     @property
     def ratio(self) -> float:
-        """Results per second; what costs nothing comes first."""
+        """Results per second of CPU time; infinite for free results."""
         return self.output / self.cost if self.cost > 0 else math.inf
 
 

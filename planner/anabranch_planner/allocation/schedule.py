@@ -22,7 +22,7 @@ from anabranch_planner.allocation.results import increments
 Shares = tuple[float, ...]
 
 
-#: Points up to which all are kept. Of more, they are this far apart, in shares of all cost.
+#: Points up to which all are kept; above it, their least distance in shares of the full cost.
 MOST, GRAIN = 64, 1 / 64
 #: A share that costs nothing.
 FREE = 1e-9

@@ -124,7 +124,7 @@ def interval(text: str, unit: str | None) -> Literal:
     """An interval literal: ``'5' MINUTE``, ``'1:30' HOUR TO MINUTE`` or ``'1 hour 30 minutes'``.
 
     Args:
-        text: what stands between the quotes (or the bare number).
+        text: the text between the quotes (or the bare number).
         unit: the unit or span behind it, e.g. ``"HOUR TO MINUTE"``; None if there is none.
 
     Raises:

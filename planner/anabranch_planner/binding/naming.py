@@ -47,7 +47,7 @@ def spark_name(node: Node) -> str | None:
 
 
 def bare(node: Node) -> Node:
-    """``node`` without parentheses around it."""
+    """``node``, unwrapped from any parentheses around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node

@@ -61,7 +61,7 @@ MOST_WINDOWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A statement taken apart.
+    """A statement split into its join and its post-join part.
 
     Attributes:
         joined: the columns that the joined rows must have, over the streams of the scope.
@@ -103,7 +103,7 @@ class _Splitter:
     _aggregates: dict[tuple[Function, str | None, bool], Aggregate] = field(default_factory=dict)
     _window: TimeWindow | None = None
     _window_tree: Node | None = None
-    #: The SELECT list, resolved, and what its names (lower case) stand for.
+    #: The SELECT list, resolved, and the expressions of its names (lower case).
     _trees: list[Node] = field(default_factory=list)
     _named: dict[str, Node] = field(default_factory=dict)
 

@@ -363,7 +363,7 @@ def _query(
 def _relation(
     value: Any, at: str, streams: Mapping[str, _Columns]
 ) -> tuple[str, Alias, Node | None]:
-    """One entry of ``relations``: its name in the query, what it stands for, its filter."""
+    """One entry of ``relations``: its name in the query, its stream, its filter."""
     if isinstance(value, str):
         match = _ALIASED.fullmatch(value)
         value = {"stream": match[1], "as": match[2]} if match else {"stream": value.strip()}

@@ -40,7 +40,7 @@ class Planned:
 
 
 def document(planned: Planned) -> dict[str, Any]:
-    """The JSON document; only what ends in ``_ms`` depends on the machine."""
+    """The JSON document; only fields ending in ``_ms`` depend on the machine."""
     plan = planned.plan
     assumed, contradictions = doubts(planned.problem, plan)
     labels = store_labels(plan)

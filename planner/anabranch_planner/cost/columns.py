@@ -1,4 +1,4 @@
-"""The columns that a store of an intermediate result keeps for those who read it."""
+"""Columns that a store of an intermediate result keeps for its readers."""
 
 from __future__ import annotations
 

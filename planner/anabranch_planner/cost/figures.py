@@ -28,7 +28,7 @@ from anabranch_planner.cost.values import Values
 DEFAULT_CARDINALITY = 1000.0
 #: No statistic is greater: products of them have to stay numbers.
 LARGEST = 1e18
-#: By how much a distinct count may exceed what it can't exceed before that is reported.
+#: Relative excess of a distinct count over its upper limit up to which none is reported.
 TOLERANCE = 0.1
 
 Keys = tuple[tuple[AttrRef, AttrRef], ...]

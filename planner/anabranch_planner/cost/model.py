@@ -425,7 +425,7 @@ class CostModel:
             figures = self._figures
             coming = figures.arriving(relation)
             if longest:
-                # Stores drop what no window reaches, so how many rows they hold does not say more.
+                # Stores drop rows beyond all windows, so their row counts give no more information.
                 size = figures.cardinality(relation)
                 recent = tuple((age * longest, n) for age, n in figures.recent(relation))
                 found = Supply(size, coming, figures.span(relation), recent)

@@ -81,8 +81,7 @@ class Selectivities:
     """Selectivities of canonical sub-joins; memoised.
 
     Args:
-        counted: the ways of telling tuples apart by which samples of substreams were counted;
-            samples by others are not used.
+        counted: the substreams by which samples were counted; samples of others are ignored.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The distinct steps of a plan: what footprints, differences, cost shares and reasons count.
 
-Two orders of one owner that begin alike run their common steps once. A step is identified by its
+Two orders of one owner with a common prefix run its steps once. A step is identified by its
 *prefix*; every prefix of a plan is listed once, with the sub-joins that price and name it.
 """
 

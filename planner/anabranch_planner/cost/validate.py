@@ -68,7 +68,7 @@ def priced(
 
 
 def with_costs(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Plan:
-    """``plan`` with what it costs under ``model``, and each of its steps and copies."""
+    """``plan`` with the costs of itself, its steps and its copies under ``model``."""
     mirs, found = {m.id: m for m in plan.mirs}, trails(plan, queries)
     figures = {
         prefix: (

@@ -185,7 +185,7 @@ def _listed(known: FrequentValues | None) -> _Listed:
 
 
 class SubstreamShares:
-    """The share of each substream in what a start sends."""
+    """Each substream's share of the tuples that a start sends."""
 
     def __init__(self, values: Values, substreams: Sequence[Substreams]) -> None:
         self._values = values
@@ -223,7 +223,7 @@ class SubstreamShares:
         # Tuples without a key are of the first substream.
         found[0] += self._values.nulls(columns, first_arrives=True)
         total = sum(found)
-        # Where nothing matches, nothing tells the substreams apart.
+        # Without matches the substreams have equal shares.
         return [share / total if total > 0 else 1 / len(found) for share in found]
 
 

@@ -54,8 +54,8 @@ class Ledger:
     def saving(self, owner: str, mir: MirId) -> tuple[float, float]:
         """The additional cost of the plan without the store, and the cost of its upkeep now.
 
-        Upkeep is what goes with the store: steps that only its maintenance needs (or that of a
-        store which only its maintenance probes), and copies.
+        Upkeep disappears with the store: its copies, and steps that only its maintenance needs (or
+        the maintenance of a store probed only by it).
         """
         new: dict[Prefix, Step] = {}
         detour = Detours(self._plan, self._subs, mir, self._model, owner)

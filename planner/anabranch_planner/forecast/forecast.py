@@ -54,7 +54,7 @@ class Kind(StrEnum):
 
 
 class Method(StrEnum):
-    """Method of a forecast."""
+    """Method by which a forecast was made."""
 
     #: Nothing has been measured.
     NONE = "none"

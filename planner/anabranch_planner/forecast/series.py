@@ -41,7 +41,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The series after a measurement was offered, and what became of that.
+    """The series after appending a measurement, and the outcome.
 
     Attributes:
         series: the same one where the measurement was refused.

@@ -25,7 +25,7 @@ _UNITS = {
     TypeKind.TIMESTAMP_NTZ: _MICROSECOND,
     TypeKind.INTERVAL: _MICROSECOND,
 }
-#: Infix operations, the loosest first; all operations of one entry bind alike, left to right.
+#: Infix operations, the loosest first; operations of one entry bind equally, left to right.
 _LOOSEST_FIRST = (
     {"or"}, {"and"}, {"not"}, {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "like", "in",
     "is_null", "is_not_null"}, {"add", "sub"}, {"mul", "div", "mod"}, {"neg"},

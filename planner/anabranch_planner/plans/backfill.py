@@ -73,8 +73,8 @@ class Backfill:
 
     Attributes:
         order: the member that a backfill begins with, then the others as they are probed.
-        coverage: what answering the gap by its parts costs over the expected life.
-        cost: what computing the gap's combinations costs, once.
+        coverage: cost of answering the gap by its parts over the expected life.
+        cost: of computing the gap's combinations, once.
         chosen: whether they are computed. ``reason``: why, in words.
     """
 
@@ -227,7 +227,7 @@ class _Costs:
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """The cost of a backfill in ``order``: what it sends and inserts."""
+        """The cost of a backfill in ``order``: of its sends and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total, sent = 0.0, self._stored(mir, relation_of, frozenset(order[:1]))
         for at, label in enumerate(order[1:], start=1):
@@ -346,12 +346,12 @@ _Factor = tuple["Callable[[float], float]", tuple[float, ...]]
 
 
 def _part(reach: float, gap: float) -> _Factor:
-    """``g`` of the module."""
+    """The factor ``g`` of the module's docstring, with its break points."""
     return lambda u: max(0.0, min(reach, 1 + u) - gap), (reach - 1, gap - 1)
 
 
 def _gap_part(reach: float, gap: float) -> _Factor:
-    """``b`` of the module."""
+    """The factor ``b`` of the module's docstring, with its break points."""
     return (
         lambda u: max(0.0, min(1.0, 1 + u - gap) - max(0.0, 1 + u - reach)),
         (gap, gap - 1, reach, reach - 1),

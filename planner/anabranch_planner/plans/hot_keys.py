@@ -64,7 +64,7 @@ Hashes = NDArray[np.uint64]
 
 #: Values that are hot at most, of all stores together.
 MOST = 128
-#: The part of a host's mean load that a value's dealing has to spare the busiest host.
+#: Least relief of the busiest host by a hot value, as a share of a host's mean load.
 WORTH = 0.01
 #: Factor on WORTH and on the price below which a hot value stops being hot.
 STAYS = 0.5
@@ -95,10 +95,10 @@ class HotKeys:
     """The hot values of a ruleset.
 
     Attributes:
-        hosts: between which rows are dealt.
+        hosts: number of hosts.
         values: by store and hash.
-        before, after: what the busiest host is expected to do, over the mean of all: with no value
-            dealt, and with these.
+        before, after: expected load of the busiest host over the mean, without and with these hot
+            values.
     """
 
     hosts: int

@@ -66,7 +66,7 @@ def look_ahead(
 
 
 def ask(ruleset: Ruleset, found: Sequence[Question]) -> Ruleset:
-    """``ruleset`` with these questions."""
+    """``ruleset`` with these look-ahead filters."""
     if not found:
         return ruleset
     asked: dict[Edge, list[Presence]] = defaultdict(list)
@@ -146,7 +146,7 @@ class _Chooser:
             self.heads[rule.out] = self._head(rule).union(rule.members)
 
     def chosen(self) -> tuple[Question, ...]:
-        """The questions that pay."""
+        """Choose the filters that pay, along the paths."""
         found: list[Question] = []
         #: Edge -> share of its tuples that passes, and names of the filters passed.
         left: dict[Edge, float] = {}

@@ -281,7 +281,7 @@ def _warm(problem: Problem) -> Routing | None:
 
 
 def _apart(whole: Problem, options: Options) -> tuple[Outcome, ...]:
-    """Every query's own optimum."""
+    """Every query's own optimum, planned standalone."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):
         share = options.deadline.share(1 / (len(whole.queries) - number))

@@ -110,10 +110,9 @@ class Search:
 
 
 def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor: float) -> Search:
-    """Solve the root relaxation of a component with the known plan ``known``.
+    """Solve the root relaxation of a component that has the plan ``known``.
 
     Args:
-        known: a plan of the component.
         floor: a lower bound that needs no solver.
     """
     made = formulate(problem, known.cost)

@@ -45,7 +45,7 @@ class SharesRecord(Closed):
 
 
 class TotalsRecord(Closed):
-    """How many entries there are, and what they add up to per unit of time."""
+    """Number of entries, and their sums per unit of time."""
 
     count: int
     tuples: float

@@ -10,8 +10,7 @@ from anabranch_contract.rest.documents import Document, Time
 class PeriodOut(Document):
     """A period of measurements. ``until``: when it ended; ``seconds``: its length.
 
-    ``drifted``: what changed at once with its first batch, which is why it ended early; at most ten
-    of it.
+    ``drifted``: at most ten sudden changes at its first batch, for which it ended early.
     """
 
     until: str | None

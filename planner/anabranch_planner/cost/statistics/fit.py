@@ -88,7 +88,7 @@ def factors_of(counts: Array, seconds: Array, known: Array) -> Array:
     """The factor per column of ``counts`` that explains ``seconds`` best, none negative.
 
     Args:
-        known: what the factors are taken to be before.
+        known: the factors before the fit.
     """
     if not len(seconds):
         return known

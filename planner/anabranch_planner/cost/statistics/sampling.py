@@ -78,7 +78,7 @@ def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
 
 
 def _quantiles(values: Sequence[Any]) -> list[Any]:
-    """Least, quartiles, greatest."""
+    """Five-number summary: least value, quartiles and greatest value."""
     ordered = sorted(v for v in values if not (isinstance(v, float) and math.isnan(v)))
     if not ordered:
         return []
@@ -308,7 +308,7 @@ class SampledStatistics:
         return self.base.exchange()
 
     def ahead(self) -> Ahead | None:
-        """As ``base``; a relation that is estimated brings its share of what its stream brings."""
+        """As ``base``; an estimated relation brings its share of its stream's arrivals."""
         coming = self.base.ahead()
         if coming is None:
             return None

@@ -80,7 +80,7 @@ class Statistics(Protocol):
 
 
 class NoStatistics:
-    """Knows nothing."""
+    """No statistics: every figure is unknown, so cost models use their defaults."""
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Unknown."""
@@ -113,7 +113,7 @@ class NoStatistics:
         """Unknown."""
 
     def exchange(self) -> None:
-        """There is one host."""
+        """None: all stores are on one host."""
 
 
 @dataclass(frozen=True, slots=True)

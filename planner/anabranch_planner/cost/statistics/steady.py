@@ -135,7 +135,7 @@ class Steady:
         return self._near_counts(now, was) if kind in _COUNTS else self._near(now, was)
 
     def _near_values(self, now: FrequentValues | None, was: FrequentValues | None) -> bool:
-        """Whether no value has moved by more than what its shares may be wrong by."""
+        """Whether all values have moved by no more than the error of their shares."""
         if now is None or was is None:
             return now is was
         error = max(now.error, was.error)
