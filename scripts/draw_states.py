@@ -20,7 +20,8 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from anabranch_planner.search.problem import Graph, Problem, build_problem
+from anabranch_planner.search.building.builder import build_problem
+from anabranch_planner.search.problem import Graph, Problem
 
 PANEL, ROW, MARGIN, BOX, HEIGHT = 500, 74, 20, 100, 34
 STYLE = """

@@ -27,11 +27,12 @@ from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.bounds.lower_bounds import floor
 from anabranch_planner.search.bounds.reduce import drop_unprofitable
 from anabranch_planner.search.branch import advance, begin
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.components import split
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.outcome import Settings
 from anabranch_planner.search.printed.formulation import formulate_paper
-from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request

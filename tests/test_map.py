@@ -19,6 +19,7 @@ ELSEWHERE = {
     "contract/queries/joins": "planner/normal/test_normalise.py",
     "contract/rest": "contract/test_rest_documents.py",
     "planner/binding": "planner/statements/test_refusals.py",
+    "planner/plans/compiling": "planner/plans/test_compile.py",
     "planner/search": "planner/differential/test_exactness.py",
     "planner/sources/spark_source": "runtime/sources/ingest/test_evaluate.py",
     "planner/sql": "planner/statements/test_refusals.py",

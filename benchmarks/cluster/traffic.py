@@ -38,7 +38,7 @@ from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import EpochRequest, make_rules, optimise
 from anabranch_planner.plans.optimise import Options, PlanRequest, assemble, solve
 from anabranch_planner.plans.traffic import traffic
-from anabranch_planner.search.problem import build_problem
+from anabranch_planner.search.building.builder import build_problem
 from benchmarks.cluster.surroundings import environment
 from benchmarks.command import Benchmark, made, run_benchmark
 from benchmarks.planner.runs import Drawn, Shape, draw

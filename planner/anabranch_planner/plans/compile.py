@@ -32,7 +32,7 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.parts import Part, divide, whole
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.plans.backfill import Backfill
-from anabranch_planner.plans.compiling.queries import Sketch, check_same, query_spec, sketches
+from anabranch_planner.plans.compiling.queries import Sketch, check_same, query_specs, sketches
 from anabranch_planner.plans.compiling.rules import (
     SortedRules,
     TreeRule,
@@ -46,11 +46,11 @@ from anabranch_planner.plans.compiling.stores import (
     PartTables,
     Place,
     base_stores,
+    key_types,
     place_of,
     running_stores,
     stores_of_part,
     stores_of_streams,
-    with_indexes,
 )
 from anabranch_planner.plans.narrow import narrow
 
@@ -89,13 +89,14 @@ def compile_ruleset(
     """
     found = divide(plan, queries) if parts is None else parts
     known = {s.name: s for s in sorted(streams, key=lambda s: s.name)}
-    kinds = KeyTypes.of(found)
+    kinds = key_types(found)
     bases = base_stores(found, kinds, parallelism)
     chosen = {(b.owner, b.mir): b for b in backfills if b.chosen}
-    derived = {(s, a): e for part in found for q in part.queries for s, a, e in q.derived}
+    active = [q for part in found for q in part.queries]
+    derived = {(s, a): e for q in active for s, a, e in q.derived}
     common = _Common(known, kinds, bases, chosen, derived, parallelism)
     made = [_rules_of(part, common) for part in found]
-    relations = {r.id: r for part in found for q in part.queries for r in q.relations}
+    relations = {r.id: r for q in active for r in q.relations}
     added, latest = stores_of_streams(known.values(), relations, bases.values(), parallelism)
     shared = [*bases.values(), *added]
     arriving = [StoreRule(arrival_edge(s.relations[0]), s.id) for s in shared]
@@ -107,18 +108,14 @@ def compile_ruleset(
             indexes[name] |= some
     for rule in latest:
         indexes[rule.store].add(rule.index)
-    past_rules = [b for one in made for b in one.backfills]
-    specs = [
-        query_spec(q, sinks.get(q.id), (freshness or {}).get(q.id, {}), past=q.id in past)
-        for part in found
-        for q in part.queries
-    ]
+    past_rules, emitting = [b for one in made for b in one.backfills], frozenset(past)
+    specs = [s for part in found for s in query_specs(part, sinks, freshness or {}, emitting)]
     ruleset = Ruleset(
         epoch=epoch,
         streams=tuple(known.values()),
         relations=tuple(relations[r] for r in sorted(relations)),
         queries=tuple(sorted(specs, key=lambda q: q.id)),
-        stores=tuple(with_indexes(s, indexes[s.id]) for s in stores),
+        stores=tuple(replace(s, indexes=tuple(sorted(indexes[s.id]))) for s in stores),
         store_rules=rules.inserts,
         probe_rules=rules.probes,
         output_rules=rules.outputs,
@@ -148,11 +145,7 @@ class _Common:
 
 @dataclass(frozen=True, slots=True)
 class _PartRules:
-    """The rules of a part of a plan, without the insertions into base stores.
-
-    Attributes:
-        stores: of intermediate results. ``indexes``: of all stores.
-    """
+    """The rules of a part of a plan, its MIR stores, and the indexes that its probes use."""
 
     trees: Sequence[TreeRule]
     stores: Sequence[StoreSpec]
@@ -174,7 +167,7 @@ def _rules_of(part: Part, common: _Common) -> _PartRules:
     given = Given(
         {name: common.streams[name] for name in read if name in common.streams},
         own,
-        {attribute: common.kinds.labels[attribute] for attribute in attributes},
+        {attribute: common.kinds[False, attribute] for attribute in attributes},
         known | {(s, a): e for q in part.queries for s, a, e in q.derived},
         common.parallelism,
         tuple((b.owner, b.mir, b.order) for b in past),
@@ -225,11 +218,15 @@ def compile_revision(
     arriving = {arrival_edge(r.id) for r in running.relations}
     rules = SortedRules.of([*trees, *(r for r in running.store_rules if r.edge in arriving)])
     fed, indexes = {rule.store for rule in rules.inserts}, used_indexes(trees)
-    stores = [s for s in running.stores if len(s.members) == 1 or s.id in fed]
+    stores = [
+        replace(s, indexes=tuple(sorted({*s.indexes, *indexes.get(s.id, ())})))
+        for s in running.stores
+        if len(s.members) == 1 or s.id in fed
+    ]
     kept = {s.id for s in stores}
     ruleset = replace(
         running,
-        stores=tuple(with_indexes(s, {*s.indexes, *indexes.get(s.id, ())}) for s in stores),
+        stores=tuple(stores),
         store_rules=rules.inserts,
         probe_rules=rules.probes,
         output_rules=rules.outputs,

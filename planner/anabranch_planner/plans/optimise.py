@@ -26,11 +26,12 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Reused, gap, make_plan
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.general import solve_as_printed
 from anabranch_planner.search.outcome import Outcome, Settings
-from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.search.routes import Routing
 from anabranch_planner.search.warm_start import complete, running_routes
 from anabranch_planner.skew.excluded import set_aside

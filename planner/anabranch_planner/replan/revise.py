@@ -34,11 +34,12 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.running import OwnersPart, RunningPlan, plan_of
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import assemble, gap
+from anabranch_planner.search.building.builder import Builder
 from anabranch_planner.search.copies import attribute_rank
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import Builder, Problem
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.search.rations import under_rations
 from anabranch_planner.search.warm_start import complete, running_routes
 

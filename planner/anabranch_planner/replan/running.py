@@ -29,8 +29,8 @@ from anabranch_planner.cost.steps import SubJoins, Trails, trails
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.validate import knows
 from anabranch_planner.replan.there import StoresThere, owners
+from anabranch_planner.search.building.builder import Builder
 from anabranch_planner.search.copies import attribute_rank
-from anabranch_planner.search.problem import Builder
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,12 @@ from anabranch_planner.plans.optimise import (
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Reused, gap, make_plan
 from anabranch_planner.search.bounds.lower_bounds import floor, relaxed
+from anabranch_planner.search.building.builder import Builder
 from anabranch_planner.search.copies import Access, Kept
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import Builder, EdgeId, GoalKey, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, GoalKey, Problem, Sub
 from anabranch_planner.search.routes import Routing, finish
 
 #: Share of the queries up to which only these are replanned, not all.

@@ -27,7 +27,7 @@ def owners(running: Ruleset) -> dict[QueryId, str]:
 
 
 class StoresThere:
-    """The stores of one owner in a ruleset, as ``search.problem.StoresKept`` asks for them."""
+    """The stores of one owner in a ruleset, for a search over them (``StoresKept``)."""
 
     def __init__(self, running: Ruleset, owner: str = "") -> None:
         self._stream_of = {r.id: r.stream for r in running.relations}

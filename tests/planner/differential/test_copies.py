@@ -19,10 +19,11 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import begin
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.demands import Limits, demand
 from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import Problem, Sub, build_problem
+from anabranch_planner.search.problem import Problem, Sub
 from anabranch_planner.search.routes import first_routing, route_greedily
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import FixedStatistics

@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from anabranch_contract.plans.plan import Solver
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.printed.formulation import formulate_paper
-from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import route_greedily
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import CHILDREN, opened

@@ -16,9 +16,9 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import advance, begin
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.formulation import formulate, start_values
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Status

@@ -11,11 +11,12 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.bounds.reduce import drop_unprofitable
 from anabranch_planner.search.branch import read
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.components import join, restrict, split
 from anabranch_planner.search.demands import Limits, demand
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Status
 from anabranch_planner.solvers.registry import solve

@@ -13,8 +13,8 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.session import around, exclusive, reach
 from anabranch_planner.search.bounds.lower_bounds import by_shares, floor
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.neighbourhood import Sharing
-from anabranch_planner.search.problem import build_problem
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
 

@@ -20,8 +20,8 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.replan.running import plan_of
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import make_plan
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import build_problem
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import chain
 

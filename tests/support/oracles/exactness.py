@@ -27,8 +27,8 @@ from anabranch_contract.plans.plan import Solver
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.printed.formulation import solve_paper
-from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import finish, route_greedily, tree_routes
 from anabranch_planner.solvers.interface import Status
 from tests.support.cases.small_problems import SmallProblem, small_problem

@@ -1,8 +1,8 @@
-"""The queries of a ruleset: their specifications, and the statistics to keep for them."""
+"""The queries of a ruleset, and the statistics to keep for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anabranch_contract.connectors.sinks import SinkSpec
@@ -11,25 +11,38 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.joins import JoinQuery, QueryId, RelationId
 from anabranch_contract.queries.mirs import join_keys
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_planner.cost.parts import Part
 
 #: A relation, and the (attribute, key type) of a combination.
 Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
 _NO_SINK = SinkSpec()
 
 
-def query_spec(
-    query: JoinQuery, sink: SinkSpec | None, limits: Mapping[str, int], *, past: bool
-) -> QuerySpec:
-    """The query as workers see it; arguments as of
-    :func:`~anabranch_planner.plans.compile.compile_ruleset`.
-    """
+def query_specs(
+    part: Part,
+    sinks: Mapping[str, SinkSpec],
+    freshness: Mapping[str, Mapping[str, int]],
+    past: Collection[str],
+) -> Sequence[QuerySpec]:
+    """The queries of ``part`` as workers see them; arguments of ``compile_ruleset``."""
+    terms = [
+        (sinks.get(q.id, _NO_SINK), dict(freshness.get(q.id, {})), q.id in past)
+        for q in part.queries
+    ]
+    made = zip(part.queries, terms, strict=True)
+    return part.once(
+        "specs", terms, lambda: [_spec(q, sink, limits, past=p) for q, (sink, limits, p) in made]
+    )
+
+
+def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: bool) -> QuerySpec:
     name = registered(query.id)
     return QuerySpec(
         query.id,
         tuple((m.alias, m.label, m.relation) for m in query.members),
         query.bounds,
         query.projection,
-        sink or _NO_SINK,
+        sink,
         query.view,
         query.outer,
         None if name == query.id else QueryId(name),
@@ -44,20 +57,15 @@ def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
     Raises:
         RulesetError: a query differs, or one of the two lacks it.
     """
-    specs = {q.id: q for q in running.queries}
-    changed = []
-    for query in queries:
-        spec, same = specs.pop(query.id, None), query_spec(query, None, {}, past=False)
-        if spec is None or spec != replace(
-            same, sink=spec.sink, freshness=spec.freshness, past=spec.past
-        ):
-            changed.append(query.id)
-    for name in [*changed, *specs]:
-        raise RulesetError(
-            "query-changed",
-            f"query {name} is not what the running rules have under its name",
-            remedy="wait for the next epoch",
-        )
+    mine = {q.id: _spec(q, _NO_SINK, {}, past=False) for q in queries}
+    theirs = {q.id: replace(q, sink=_NO_SINK, freshness=(), past=False) for q in running.queries}
+    for name in [*mine, *theirs]:
+        if mine.get(name) != theirs.get(name):
+            raise RulesetError(
+                "query-changed",
+                f"query {name} is not what the running rules have under its name",
+                remedy="wait for the next epoch",
+            )
 
 
 def sketches(queries: Iterable[JoinQuery]) -> set[Sketch]:

@@ -1,4 +1,4 @@
-"""The rules of probe trees, and those that compute the past of intermediate results.
+"""The rules of probe trees, and rules that compute the past of intermediate results.
 
 What a shared edge may check. An edge is used by the goals below it. Whatever is checked on it
 must hold for all of them, so it checks the *loosest* of their time bounds and the *intersection*
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeAlias
 
 from anabranch_contract.plans.ruleset import (
@@ -49,7 +50,7 @@ TreeRule: TypeAlias = ProbeRule | OutputRule | StoreRule
 
 @dataclass(frozen=True, slots=True)
 class SortedRules:
-    """The rules of a ruleset's probe trees; ``inserts``: those of arriving tuples as well."""
+    """Rules of probe trees in the order of a ruleset."""
 
     probes: tuple[ProbeRule, ...]
     outputs: tuple[OutputRule, ...]
@@ -84,14 +85,10 @@ def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:
     found: dict[StoreId, set[IndexSpec]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule, ProbeRule):
-            found[rule.store].add(_index(rule.key))
-            for step in rule.fill:
-                found[step.store].add(_index(step.key))
+            probes: list[ProbeRule | FillStep] = [rule, *rule.fill]
+            for probe in probes:
+                found[probe.store].add(tuple((k.build, k.type) for k in probe.key))
     return found
-
-
-def _index(key: tuple[KeyPart, ...]) -> IndexSpec:
-    return tuple((k.build, k.type) for k in key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +125,7 @@ class _Emitter:
         step = child.step
         assert step is not None  # only roots have none
         goal = child.goals[0]
-        bounds = goal.bounds
-        for other in child.goals[1:]:
-            bounds = _loosest(bounds, other.bounds)
+        bounds = reduce(_loosest, (other.bounds for other in child.goals))
         members = frozenset(step.members)
         fresh = {p: d for p, d in bounds.items() if set(p) <= child.labels and set(p) & members}
         shared = [e for e in goal.residuals if all(e in g.residuals for g in child.goals)]

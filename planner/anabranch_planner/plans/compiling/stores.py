@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.plan import Plan, Step, StoreCopy
 from anabranch_contract.plans.ruleset import (
-    IndexSpec,
     KeyPart,
     LatestRule,
     Ruleset,
@@ -40,6 +39,8 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
 #: Owner, store and partition attribute of a copy.
 Place = tuple[str, MirId, AttrRef | None]
+#: (of a base store rather than a label, attribute) -> the first type in which queries compare it.
+KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
 
@@ -49,41 +50,25 @@ def place_of(copy: StoreCopy) -> Place:
     return copy.owner, copy.mir, copy.partition
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTypes:
-    """Attribute (of a label; of a base store) -> the first of the key types in which queries
-    compare it.
-    """
-
-    labels: dict[AttrRef, str]
-    bases: dict[AttrRef, str]
-
-    @staticmethod
-    def of(parts: Iterable[Part]) -> KeyTypes:
-        """The key types of all queries of ``parts``."""
-        found = KeyTypes({}, {})
-        for part in parts:
-            known = part.once("kinds", (), partial(KeyTypes._of_part, part))
-            _take_first(found.labels, known.labels.items())
-            _take_first(found.bases, known.bases.items())
-        return found
-
-    @staticmethod
-    def _of_part(part: Part) -> KeyTypes:
-        found = KeyTypes({}, {})
-        for query in part.queries:
-            relation_of = {m.label: m.relation for m in query.members}
-            for key_class in query.classes:
-                for ref in key_class.members:
-                    base = AttrRef(Label(relation_of[ref.label]), ref.attribute)
-                    _take_first(found.labels, [(ref, key_class.type)])
-                    _take_first(found.bases, [(base, key_class.type)])
-        return found
+def key_types(parts: Iterable[Part]) -> KeyTypes:
+    """The key types of all queries of ``parts``."""
+    found: dict[tuple[bool, AttrRef], str] = {}
+    for part in parts:
+        for key, kind in part.once("kinds", (), partial(_key_types_of, part)).items():
+            found[key] = min(kind, found.get(key, kind))
+    return found
 
 
-def _take_first(known: dict[AttrRef, str], more: Iterable[tuple[AttrRef, str]]) -> None:
-    for ref, kind in more:
-        known[ref] = min(kind, known.get(ref, kind))
+def _key_types_of(part: Part) -> KeyTypes:
+    found: dict[tuple[bool, AttrRef], str] = {}
+    for query in part.queries:
+        relation_of = {m.label: m.relation for m in query.members}
+        for key_class in query.classes:
+            for ref in key_class.members:
+                base = AttrRef(Label(relation_of[ref.label]), ref.attribute)
+                for key in ((False, ref), (True, base)):
+                    found[key] = min(key_class.type, found.get(key, key_class.type))
+    return found
 
 
 def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dict[Place, StoreSpec]:
@@ -93,9 +78,9 @@ def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dic
         mirs = {m.id: m for m in part.plan.mirs if m.is_base}
         copies |= {place_of(c): mirs[c.mir] for c in part.plan.copies if c.mir in mirs}
     found = {}
-    for place, mir in sorted(copies.items(), key=lambda item: _rank(item[0])):
+    for place, mir in copies.items():
         owner, _, attribute = place
-        partition = None if attribute is None else (attribute, kinds.bases[attribute])
+        partition = None if attribute is None else (attribute, kinds[True, attribute])
         found[place] = _store_spec(owner, mir, partition, parallelism)
     return found
 
@@ -144,7 +129,7 @@ class PartTables:
 
 
 def stores_of_part(tables: PartTables, given: Given) -> Stores:
-    """The stores of a part: base stores as ``given``, those of intermediate results made here."""
+    """The stores of a part: base stores from ``given``, and stores of intermediate results."""
     found: dict[tuple[str, MirId], list[StoreSpec]] = defaultdict(list)
     #: (owner, MIR) -> its queries, the stores it is made from, columns that larger MIRs keep.
     users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
@@ -228,19 +213,9 @@ def best_base(
     return next((s for s in copies if s.partition in known), copies[0])
 
 
-def bounds_of(stores: Stores, owner: str, mir: MirId) -> PairBounds:
-    """The time bounds that every combination in the store of an intermediate result satisfies."""
-    return {(b.earlier, b.later): b.micros for b in stores[owner, mir][0].bounds}
-
-
 def time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
     """Bounds as rules have them."""
     return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
-
-
-def with_indexes(store: StoreSpec, indexes: set[IndexSpec]) -> StoreSpec:
-    """The store with these indexes."""
-    return replace(store, indexes=tuple(sorted(indexes)))
 
 
 def stores_of_streams(
@@ -315,9 +290,4 @@ def _store_spec(
 
 
 def _ranked(plan: Plan) -> list[StoreCopy]:
-    return sorted(plan.copies, key=lambda copy: _rank(place_of(copy)))
-
-
-def _rank(place: Place) -> tuple[str, str, str]:
-    owner, mir, attribute = place
-    return owner, mir, str(attribute or "")
+    return sorted(plan.copies, key=lambda c: (c.owner, c.mir, str(c.partition or "")))

@@ -19,7 +19,7 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import KeyClass, Label, QueryId, RelationId
 from anabranch_contract.queries.mirs import Mir, MirId, canonical
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
-from anabranch_planner.plans.compiling.stores import PartTables, Stores, bounds_of, short_hash
+from anabranch_planner.plans.compiling.stores import PartTables, Stores, short_hash
 
 #: The store that is probed, the labels that it fills, and the sub-join that this leads to.
 _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
@@ -50,7 +50,7 @@ class OrderGoal:
     def of_mir(mir: Mir, owner: str, stores: Stores) -> OrderGoal:
         """The goal to keep up the store of ``mir``."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
-        bounds = bounds_of(stores, owner, mir.id)
+        bounds = {(b.earlier, b.later): b.micros for b in stores[owner, mir.id][0].bounds}
         return OrderGoal(mir.id, True, mir.classes, relation_of, bounds, ())
 
 
@@ -84,7 +84,6 @@ class ProbeTree(NamedTuple):
     owner: str
     start: Label
     substream: int
-    relation: RelationId
     root: TreeNode
 
 
@@ -103,9 +102,8 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
         goal = OrderGoal.of(order, tables, stores)
         key = order.owner, order.start, order.substream
         if key not in trees:
-            relation = goal.relation_of[order.start]
-            root = TreeNode(arrival_edge(relation), frozenset({order.start}))
-            trees[key] = ProbeTree(*key, relation, root)
+            arrival = arrival_edge(goal.relation_of[order.start])
+            trees[key] = ProbeTree(*key, TreeNode(arrival, frozenset({order.start})))
         _insert(tables, trees[key].root, order, goal, taken)
     found = [trees[key] for key in sorted(trees)]
     _merge(found, substream_counts(tables.plan.substreams))
@@ -119,9 +117,9 @@ def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
     alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (
         defaultdict(list)
     )
-    for owner, start, substream, _, root in trees:
+    for owner, start, substream, root in trees:
         if start in counts:
-            # Whatever takes no probe is the same for all of them.
+            # Ends without a probe are the same for all of them.
             root.ends = root.ends if substream == 0 else []
             for key, child in root.children.items():
                 shape = owner, start, key, repr(child.shape)
@@ -144,7 +142,11 @@ def _insert(
         path += f"%{order.substream}"
     for step in order.steps:
         labels = node.labels | frozenset(step.members)
-        joined = _joined(tables, goal, labels)
+        # The canonical sub-join: a goal's orders meet it again.
+        if goal.maintains:
+            joined = canonical(goal.classes, goal.relation_of, labels).id
+        else:
+            joined = tables.subs.of(tables.queries[QueryId(goal.name)], labels).id
         key = (step.target, step.members, joined)
         path += ">" + "*".join(step.members)
         child = node.children.get(key)
@@ -158,13 +160,6 @@ def _insert(
         node, path = child, child.edge
         node.goals.append(goal)
     node.ends.append(goal)
-
-
-def _joined(tables: PartTables, goal: OrderGoal, labels: frozenset[Label]) -> MirId:
-    """The canonical sub-join of the goal over ``labels``: a goal's orders meet it again."""
-    if goal.maintains:
-        return canonical(goal.classes, goal.relation_of, labels).id
-    return tables.subs.of(tables.queries[QueryId(goal.name)], labels).id
 
 
 def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:

@@ -9,8 +9,8 @@ import pytest
 
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.bounds.cuts import broken
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.formulation import formulate, start_values
-from anabranch_planner.search.problem import build_problem
 from anabranch_planner.search.routes import route_greedily
 from anabranch_planner.solvers.program import Row
 from anabranch_planner.solvers.relaxation import Relaxation

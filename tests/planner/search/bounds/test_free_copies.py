@@ -11,7 +11,8 @@ from anabranch_planner.plans.optimise import Options, PlanRequest, cost_model
 from anabranch_planner.search import anytime
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.bounds import free_copies
-from anabranch_planner.search.problem import Builder, Problem
+from anabranch_planner.search.building.builder import Builder
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural

@@ -11,6 +11,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective, Solver
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.printed.candidates import (
     candidate_orders,
@@ -25,7 +26,7 @@ from anabranch_planner.search.printed.formulation import (
     orders_of,
     solve_paper,
 )
-from anabranch_planner.search.problem import Problem, build_problem
+from anabranch_planner.search.problem import Problem
 from anabranch_planner.search.routes import Routing, finish, route_greedily, tree_routes
 from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.deadline import Deadline

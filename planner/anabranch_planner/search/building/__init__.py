@@ -1,0 +1,1 @@
+"""Construction of problems: indices and prices, the share of each query, all queries."""

@@ -1,0 +1,242 @@
+"""The states, edges and goals of one query; sets of its labels are bit masks.
+
+Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per
+start (cheapest next relation first) instead of the full graph; it is named in
+:attr:`Problem.reduced`, and the plan says so.
+"""
+
+from __future__ import annotations
+
+from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
+from anabranch_planner.search.building.states import GrowingGraph
+from anabranch_planner.search.problem import EdgeId, Goal, Origin, Sub
+
+
+class QueryScope:
+    """One query's share of the graph while it is being built. Bit ``i`` is the i-th label."""
+
+    def __init__(self, states: GrowingGraph, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
+        self.states = states
+        self.query = query
+        self.labels = tuple(sorted(query.labels))
+        relation = {m.label: m.relation for m in query.members}
+        self.relations = [relation[x] for x in self.labels]
+        bit = {label: i for i, label in enumerate(self.labels)}
+        #: Per key class: (its mask, its type, its members as (bit, attribute)).
+        self.classes: list[tuple[int, str, list[tuple[int, AttrRef]]]] = []
+        self.near = [0] * len(self.labels)
+        for key_class in query.classes:
+            members = [(1 << bit[m.label], m) for m in key_class.members]
+            mask = 0
+            for one, _ in members:
+                mask |= one
+            self.classes.append((mask, key_class.type, members))
+            for i in range(len(self.labels)):
+                if mask >> i & 1:
+                    self.near[i] |= mask & ~(1 << i)
+        self.whole = (1 << len(self.labels)) - 1
+        sets = self._connected(max_sets)
+        self.reduced = sets is None
+        singles = [1 << i for i in range(len(self.labels))]
+        self.sets = singles if sets is None else sets
+        self.subs: dict[int, Sub] = {}
+        #: What may be probed: masks of stores -> the store's sub-join.
+        self.targets: dict[int, Sub] = {}
+        #: Stores, and attributes that the query joins them by.
+        self.attributes: set[tuple[Sub, AttrRef]] = set()
+        if self.whole & (self.whole - 1):
+            for mask in self.sets:
+                single = not mask & (mask - 1)
+                if single or (mir and mask != self.whole):
+                    self._add_target(mask, single=single)
+        #: Per label the tuples that set out, each with (mask after, edge), smaller heads first.
+        self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
+            {(label, n): [] for n in range(states.model.substreams_of(label))}
+            for label in self.labels
+        ]
+
+    def _connected(self, limit: int) -> list[int] | None:
+        """Connected masks, smaller first; None if more than ``limit``.
+
+        A connected set of size k + 1 always contains a connected set of size k.
+        """
+        level = [1 << i for i in range(len(self.labels))]
+        found: list[int] = []
+        while level:
+            found += level
+            if len(found) > limit:
+                return None
+            grown: set[int] = set()
+            for mask in level:
+                around = self.around(mask) & ~mask
+                while around:
+                    one = around & -around
+                    around ^= one
+                    grown.add(mask | one)
+            level = sorted(grown)
+        return found
+
+    def around(self, mask: int) -> int:
+        """The labels that share a key class with one of ``mask``."""
+        found, i = 0, 0
+        while mask:
+            if mask & 1:
+                found |= self.near[i]
+            mask >>= 1
+            i += 1
+        return found
+
+    def sub(self, mask: int) -> Sub:
+        """The canonical sub-join over ``mask``: equal labels under equal predicates are one."""
+        known = self.subs.get(mask)
+        if known is None:
+            labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
+            inside = []
+            for shape, kind, members in self.classes:
+                both = shape & mask
+                if both & (both - 1):
+                    inside.append((kind, tuple(m for one, m in members if one & mask)))
+            inside.sort()
+            known = self.subs[mask] = self.states.sub((labels, tuple(inside)), self.query, labels)
+        return known
+
+    def _add_target(self, mask: int, *, single: bool) -> None:
+        states = self.states
+        if single:
+            # All occurrences of a relation read the relation's one store.
+            relation = self.relations[mask.bit_length() - 1]
+            sub = states.sub(relation, self.query, (self.labels[mask.bit_length() - 1],))
+            states.graph.bases.add(sub)
+        else:
+            sub = self.sub(mask)
+        if states.there is not None:
+            copies = states.there.partitions(states.graph.mir(sub))
+            if copies:
+                self.targets[mask] = sub
+                named = [c for c in copies if c is not None]
+                states.partitions[sub] = {c: 1 << bit for bit, c in enumerate(named)}
+            return
+        self.targets[mask] = sub
+        found = states.partitions.setdefault(sub, {})
+        if states.model.partitioned:
+            for shape, _, members in self.classes:
+                both = shape & mask
+                if both and shape & ~mask:
+                    # As in :func:`candidates.joining_attributes`.
+                    inside = [m for one, m in members if one & mask]
+                    for m in inside[:1] if both & (both - 1) else inside:
+                        attribute = self._in_store(m, mask)
+                        found.setdefault(attribute, 1 << len(found))
+                        self.attributes.add((sub, attribute))
+
+    def _in_store(self, attribute: AttrRef, mask: int) -> AttrRef:
+        if mask & (mask - 1):
+            return attribute
+        return AttrRef(Label(self.relations[mask.bit_length() - 1]), attribute.attribute)
+
+    def _known(self, head: int, target: int) -> int:
+        bits = self.states.partitions[self.targets[target]]
+        found = 0
+        for shape, _, members in self.classes:
+            if shape & head and shape & target:
+                for one, m in members:
+                    if one & target:
+                        found |= bits.get(self._in_store(m, target), 0)
+        return found
+
+    def add_edges(self) -> None:
+        """All edges of the query, smaller heads first."""
+        if self.reduced:
+            return self._add_one_order()
+        edge, partitioned = self.states.edge, self.states.partitioned
+        subs = {mask: self.sub(mask) for mask in self.sets}
+        for head in self.sets:
+            around = self.around(head)
+            before = subs[head]
+            starts = [
+                (origin, edges)
+                for i, found in enumerate(self.edges)
+                if head >> i & 1
+                for origin, edges in found.items()
+            ]
+            for target, store in self.targets.items():
+                if target & head or not target & around:
+                    continue
+                after = head | target
+                known = self._known(head, target) if partitioned else 0
+                for origin, edges in starts:
+                    edges.append((after, edge(origin, before, subs[after], store, known)))
+        return None
+
+    def _add_one_order(self) -> None:
+        """Beyond the cap: from every start the cheapest next relation first."""
+        states = self.states
+        model, graph = states.model, states.graph
+        for i, found in enumerate(self.edges):
+            head = 1 << i
+            while head != self.whole:
+                around = self.around(head) & ~head
+                options = [t for t in self.targets if t & around]
+                _, target = min((model.added(graph.mir(self.sub(head | t))), t) for t in options)
+                known = self._known(head, target) if states.partitioned else 0
+                after = head | target
+                for origin, edges in found.items():
+                    step = states.edge(
+                        origin, self.sub(head), self.sub(after), self.targets[target], known
+                    )
+                    edges.append((after, step))
+                head = after
+
+    def query_goals(self) -> list[Goal]:
+        """One goal per label and substream."""
+        return self._goals(self.query.id, self.whole, None)
+
+    def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
+        aside, graph = self.states.model.aside, self.states.graph
+        return [
+            self._goal(name, i, origin, mask, mir)
+            for i, found in enumerate(self.edges)
+            if mask >> i & 1
+            for origin in found
+            if mir is None or not aside.any or aside.keeps_up(graph.mir(mir), *origin)
+        ]
+
+    def _goal(self, name: str, i: int, origin: Origin, mask: int, mir: Sub | None) -> Goal:
+        states = self.states
+        within = [e for after, e in self.edges[i][origin] if not after & ~mask]
+        edges = within
+        if states.there is not None or states.model.aside.any:
+            target = states.graph.target
+            edges = [e for e in within if self._may_probe(mir, target[e], origin)]
+        return Goal(
+            name,
+            origin[0],
+            mir,
+            states.state(origin, self.sub(1 << i)),
+            states.state(origin, self.sub(mask)),
+            tuple(edges),
+            limited=len(edges) < len(within),
+            substream=origin[1],
+        )
+
+    def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
+        """Whether tuples of ``origin`` may, for a goal, the query's or an MIR's, probe a store that
+        is there, or may be kept.
+        """
+        graph, there = self.states.graph, self.states.there
+        if store in graph.bases:
+            return True
+        mir = graph.mir(store)
+        if not self.states.model.aside.may_probe(self.query.classes, mir, *origin):
+            return False
+        if there is None:
+            return True
+        may = there.serves(self.query, mir) if goal is None else there.feeds(graph.mir(goal), mir)
+        return may and there.holds(self.query.classes, mir, origin)
+
+    def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
+        """The goals of the query's MIRs that no query before it has."""
+        for mask, sub in self.targets.items():
+            if mask & (mask - 1) and sub not in kept:
+                name = self.states.graph.mir(sub).id
+                kept[sub] = self._goals(name, mask, sub)
