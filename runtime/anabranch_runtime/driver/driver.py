@@ -13,7 +13,6 @@ and after a batch, ``recovery.checkpoint`` and ``recovery.recovery`` from where 
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -72,19 +71,9 @@ from anabranch_runtime.placement.moves import coming
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.rations.freshness import present
 from anabranch_runtime.rations.rationer import Rationer
-from anabranch_runtime.recovery.checkpoint import (
-    Repair,
-    brings_nothing,
-    decide,
-    look,
-    offsets_of,
-    perform,
-    planned_at,
-)
-from anabranch_runtime.recovery.journal import Choice, Journal
-from anabranch_runtime.recovery.logs import check_logs, prefixes
-from anabranch_runtime.recovery.recovery import recover
-from anabranch_runtime.recovery.rulesets import Rulesets
+from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
+from anabranch_runtime.recovery.durability import Durability
+from anabranch_runtime.recovery.journal import Choice
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
@@ -94,7 +83,6 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
-from anabranch_runtime.state.manifest import KEPT, Manifests
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.pipeline_lock import identify, lost
 from anabranch_runtime.storage.sync import sync_filesystem
@@ -104,8 +92,6 @@ from anabranch_runtime.views.left_out import sampled
 from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: Seconds between two looks at what attempts and merges have left.
-TIDY = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +114,7 @@ class Driver:
     """Runs batches one after the other; everything durable is in ``state``.
 
     Attributes:
-        state: as committed. ``cycle``: the epoch of the next batch.
+        state: as committed. ``durability``: its records. ``cycle``: the next batch's epoch.
         total_batches: how many there will be, where that is known.
         rewound: a batch came otherwise than it had been begun: the query must be started again.
         failure: why the last batch failed, where this package says so.
@@ -155,18 +141,11 @@ class Driver:
         self.failure: StructuredError | None = None
         self.views: Views | Beside | None = None
         self.cluster: Cluster | None = None
-        self._durable = attach(root, settings.object_store, settings.cache_size)
-        self._durable.adopt()
-        self.manifests = Manifests(root)
-        self.choices = Journal(root)
-        self.rulesets = Rulesets(root, control)
-        self.state = recover(root, self.manifests, self.choices, settings.verify)
-        # What is refused is refused before anything is deleted.
-        check_logs(root, self.choices.logs)
-        # A driver may run without Spark.
-        if self.state.offsets is not None or self._checkpoint.exists():
-            self._repair()
-        self._collect_garbage()
+        storage = attach(root, settings.object_store, settings.cache_size)
+        live = settings.mode is Mode.LIVE
+        self.durability = Durability(root, storage, control, replay=not live)
+        self.state = self.durability.recover(settings.verify)
+        clear_staging(settings.results)
         url, keys, results = control.url, control.keys, settings.results
         writers = local_writers(
             url=url, namespace=keys.namespace, state=root, access=settings.access
@@ -178,12 +157,11 @@ class Driver:
         self._ledger = Ledger(results)
         self.tails = Tails(url, keys, results)
         self._state_publisher = StatePublisher(root, control)
-        live = settings.mode is Mode.LIVE
         limit = settings.memory_limit
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
-        self._revisions = Revisions(control, self.rulesets)
-        self.rationer = Rationer(control, settings.mode, self.choices.load)
+        self._revisions = Revisions(control, self.durability.rulesets)
+        self.rationer = Rationer(control, settings.mode, self.durability.choices.load)
         self.progress = ProgressReporter(
             control,
             self._rate_limiter,
@@ -200,7 +178,6 @@ class Driver:
         early = EARLY if live else math.inf if settings.revise_batches else None
         self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
         self._identity = ""
-        self._tidied = time.monotonic()
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
 
@@ -214,7 +191,7 @@ class Driver:
         """
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
-        self.rulesets.restore(self._used)
+        self.durability.rulesets.restore(self.durability.used)
         self._rate_limiter.open()
         self._completeness.begin(self.state.queries, self.state.next_batch - 1)
         self._advance(Started(self.control.last_boundary()))
@@ -236,25 +213,8 @@ class Driver:
             StateError: it can't be (``recovery.checkpoint``).
         """
         self.rewound = False
-        repair = self._repair()
-        if repair.write or repair.remove:
-            _LOG.info("checkpoint aligned", wrote=list(repair.write), removed=list(repair.remove))
-        perform(self._checkpoint, repair)
+        self.durability.align(self.state)
         self.progress.report_held(self.state)
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self.settings.state / "checkpoint"
-
-    def _repair(self) -> Repair:
-        return decide(
-            look(self._checkpoint),
-            self.state.next_batch,
-            self.state.offsets,
-            self.choices,
-            replay=self.settings.mode is Mode.STEP,
-            anew=self._durable.uri is not None,
-        )
 
     def tick(self) -> None:
         """Between batches: begin the tails that somebody waits for, deliver what waits for a sink.
@@ -271,7 +231,7 @@ class Driver:
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
-        if self.choices.get(self.state.next_batch) is not None:
+        if self.durability.choices.get(self.state.next_batch) is not None:
             # An interrupted batch will be repeated, in the epoch that was chosen for it.
             return
         self._look_for_changes()
@@ -296,14 +256,14 @@ class Driver:
         self.cycle = cycle
 
     def _enter_idle(self, published: int) -> None:
-        ruleset = surviving(self.rulesets.get(self._newest_of(published)), self.state)
+        ruleset = surviving(self.durability.rulesets.get(self._newest_of(published)), self.state)
         state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, self._steps())
-        self.manifests.commit(state)
+        self.durability.manifests.commit(state)
         self.state = state
         self.progress.report_held(state)
         self.show_views(ruleset)
         self._interims.committed(state, ruleset)
-        self._forget([])
+        self.durability.forget(())
         self.report("running")
 
     def _report_end(self, epoch: int) -> None:
@@ -449,11 +409,12 @@ class Driver:
             results=settings.results,
             attempts=settings.attempts,
             stopping=self.control.stop_requested,
-            discard=self._durable.discard,
+            discard=self.durability.storage.discard,
         )
         if read is not None:
             self._note_left_out(number, choice, read)
-        staged = [] if self.cluster is None else take_staged(context, reports, self._durable)
+        storage = self.durability.storage
+        staged = [] if self.cluster is None else take_staged(context, reports, storage)
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
         paid = catch_up.paid(context.catch_up, failures)
@@ -473,10 +434,10 @@ class Driver:
         )
         state = end_versions(state, loads, feeds, time.time())
         state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
-        self.manifests.commit(state)
+        self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
-        self._durable.discard(staged)
+        self.durability.storage.discard(staged)
         if self.cluster is not None:
             self.cluster.met(state.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
@@ -487,16 +448,15 @@ class Driver:
         Returns:
             The choice, and its ruleset without the queries that have failed.
         """
-        offsets = offsets_of(self._checkpoint, number)
-        choice = self.choices.get(number)
+        offsets = self.durability.offsets(number)
+        choice = self.durability.choices.get(number)
         if choice is None:
             epoch = self.cycle.epoch
             running = epoch == self.state.epoch
             published = self._revised(number) if running else self._published(epoch)
-            ruleset = self.rulesets.get(published)
+            ruleset = self.durability.rulesets.get(published)
             reach(Point.CHOOSING)
-            logs = prefixes(self.settings.state, self.choices.logs)
-            self._durable.keep(logs, self.choices.logs)
+            logs = self.durability.keep_logs()
             rations = self.rationer.rations(surviving(ruleset, self.state), looking_up(ruleset))
             if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
                 rations = ()
@@ -509,13 +469,13 @@ class Driver:
                 load=load,
                 costs=self._costs(),
             )
-            self.choices.record(number, choice)
+            self.durability.choices.record(number, choice)
             reach(Point.CHOSEN)
         elif choice.offsets != offsets:
             self.rewound = True
             raise PipelineError("rewound", f"batch {number} was begun with other offsets")
         else:
-            ruleset = self.rulesets.get(choice.ruleset)
+            ruleset = self.durability.rulesets.get(choice.ruleset)
         self.cycle = replace(self.cycle, epoch=choice.epoch)
         return choice, surviving(ruleset, self.state)
 
@@ -559,7 +519,7 @@ class Driver:
         if self.state.ruleset_epoch < 0:
             return None
         try:
-            return self.rulesets.get(self.state.ruleset)
+            return self.durability.rulesets.get(self.state.ruleset)
         except PipelineError as error:
             _LOG.warning("ruleset of the epoch not found", error=str(error))
             return None
@@ -567,6 +527,7 @@ class Driver:
     def _context(self, batch: Batch, choice: Choice) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
         live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
+        storage, manifests = self.durability.storage, self.durability.manifests
         committed = {name: store.segments for name, store in self.state.stores.items()}
         owed = None if choice.rations else catch_up.next_catch_up(state)
         return BatchContext(
@@ -583,7 +544,7 @@ class Driver:
             now=present(state, planned),
             clock=self._clock.reading() if live else None,
             failed=failed(state),
-            manifest=self.manifests.checksum(state.next_batch) if any(committed.values()) else None,
+            manifest=manifests.checksum(state.next_batch) if any(committed.values()) else None,
             replaced=batches.replaced_segments(committed, state),
             access=batch.access,
             visible={q.id: seen_from(state.queries[q.id], q.members) for q in ruleset.queries},
@@ -596,7 +557,7 @@ class Driver:
             latest=latest_tiles(state, ruleset),
             looked_up=looked_up(state),
             memory_limit=self.settings.memory_limit,
-            objects=self._durable.uri,
+            objects=storage.uri,
             cache_size=self.settings.cache_size,
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
             rations=choice.rations,
@@ -637,7 +598,7 @@ class Driver:
     def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
         """Before anything is published: what a repetition has to leave out as well."""
         if read.left_out != choice.left_out:
-            self.choices.record(number, replace(choice, left_out=read.left_out))
+            self.durability.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)
 
     def _publish(
@@ -684,8 +645,8 @@ class Driver:
         merged = Written(merges=self.compactor.take_spent())
         self._interims.wrote([merged, *(Written(r.inserts, r.emitted) for r in reports)])
         self._interims.committed(state, ruleset)
-        self._forget(reports)
-        self._tidy()
+        self.durability.forget(written(reports))
+        self.durability.tidy(self.compactor.pending, state.next_batch)
         seconds = time.perf_counter() - times.started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
         tuples, length = _tuples(reports), self.rationer.length
@@ -700,7 +661,7 @@ class Driver:
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)
-        self._durable.trim(self.manifests.named)
+        self.durability.storage.trim(self.durability.manifests.named)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
@@ -722,34 +683,6 @@ class Driver:
         cycle, settings = self.cycle, self.settings
         live, goes_on = settings.mode is Mode.LIVE, cycle.epoch == self.state.epoch
         return live and goes_on and cycle.is_due(settings, time.monotonic())
-
-    def _forget(self, reports: list[TaskReport]) -> None:
-        """Delete what no manifest that is kept names (any more) or goes by."""
-        unnamed = written(reports) - self.manifests.named
-        self._durable.discard(self.manifests.dropped() | unnamed)
-        self.rulesets.forget(self._used)
-
-    def _tidy(self) -> None:
-        """Now and then delete what attempts that failed and merges that were lost have left."""
-        if time.monotonic() < self._tidied + TIDY:
-            return
-        self._tidied = time.monotonic()
-        # The state may be rolled back by as many batches.
-        named, first = self.manifests.named, self.state.next_batch - KEPT
-        self._durable.tidy(named | self.compactor.pending, first)
-
-    @property
-    def _used(self) -> frozenset[RulesetId]:
-        """The rulesets that a manifest that is kept, or a batch that was begun, goes by."""
-        return self.manifests.rulesets | self.choices.rulesets
-
-    def _collect_garbage(self) -> None:
-        """Delete what an interrupted batch has left: packs that no manifest names, staged results
-        and messages between tasks.
-        """
-        shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
-        self._durable.sweep(self.manifests.named)
-        clear_staging(self.settings.results)
 
 
 def _tuples(reports: list[TaskReport]) -> int:
