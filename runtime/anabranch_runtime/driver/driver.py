@@ -1,19 +1,18 @@
-"""The batch protocol (``semantics.md``): the steps around the job of every micro-batch.
+"""The batch protocol (``semantics.md``): what happens around the job of every micro-batch.
 
 1. The batch's epoch is decided and recorded before it starts, so a repeat makes the same choice.
 2. Tasks write segments and staged results under names that carry the attempt.
-3. Results move to names that carry query and batch, replacing an earlier attempt's.
+3. Results move to names that carry query and batch, replacing those of an earlier attempt.
 4. The manifest commits the batch atomically. Until here a crash leaves garbage only.
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
-Decisions are pure: ``epoch_cycle`` when epochs begin and end, ``batch`` the states before and after
-a batch, ``recovery.checkpoint`` and ``recovery.recovery`` the point from which a start continues.
+Decisions are pure: ``epoch_cycle`` when epochs begin and end, ``batch`` what the state is before
+and after a batch, ``recovery.checkpoint`` and ``recovery.recovery`` from where a start goes on.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -72,19 +71,9 @@ from anabranch_runtime.placement.moves import coming
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.rations.freshness import present
 from anabranch_runtime.rations.rationer import Rationer
-from anabranch_runtime.recovery.checkpoint import (
-    Repair,
-    brings_nothing,
-    decide,
-    look,
-    offsets_of,
-    perform,
-    planned_at,
-)
-from anabranch_runtime.recovery.journal import Choice, Journal
-from anabranch_runtime.recovery.logs import check_logs, prefixes
-from anabranch_runtime.recovery.recovery import recover
-from anabranch_runtime.recovery.rulesets import Rulesets
+from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
+from anabranch_runtime.recovery.durability import Durability
+from anabranch_runtime.recovery.journal import Choice
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
@@ -94,7 +83,6 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
-from anabranch_runtime.state.manifest import KEPT, Manifests
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.pipeline_lock import identify, lost
 from anabranch_runtime.storage.sync import sync_filesystem
@@ -104,16 +92,14 @@ from anabranch_runtime.views.left_out import sampled
 from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
-#: Seconds between two searches for leftovers of attempts and merges.
-TIDY = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Running time of the pipeline, without interruptions (``event_time.idleness``).
+    """How long the pipeline has been running, interruptions left out (``event_time.idleness``).
 
     Attributes:
-        before: microseconds, in earlier drivers. ``since``: start of this one.
+        before: microseconds, in earlier drivers. ``since``: when this one began.
     """
 
     before: int
@@ -128,16 +114,16 @@ class Driver:
     """Runs batches one after the other; everything durable is in ``state``.
 
     Attributes:
-        state: as committed. ``cycle``: the epoch of the next batch.
-        total_batches: total number of batches, where that is known.
-        rewound: a batch differed from its first beginning: the query must be started again.
-        failure: error of the last batch, where it is one of this package's.
+        state: as committed. ``durability``: its records. ``cycle``: the next batch's epoch.
+        total_batches: how many there will be, where that is known.
+        rewound: a batch came otherwise than it had been begun: the query must be started again.
+        failure: why the last batch failed, where this package says so.
         publisher: ``pipeline`` adds writers that need Spark.
-        compactor: merges between batches; ``pipeline`` replaces it by one that merges in parallel.
-        cluster: coordination of tasks that share nothing but the object store.
-        views: maintains post-join views; None: joined rows wait.
-        tails: for followers of results.
-        progress: reports progress. ``rationer``: chooses the rations of batches.
+        compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
+        cluster: where tasks share nothing but the object store, how they meet.
+        views: maintains post-join views; None: nobody does, joined rows wait.
+        tails: for those who follow results.
+        progress: what is reported. ``rationer``: decides what batches withhold from probes.
     """
 
     def __init__(
@@ -155,18 +141,11 @@ class Driver:
         self.failure: StructuredError | None = None
         self.views: Views | Beside | None = None
         self.cluster: Cluster | None = None
-        self._durable = attach(root, settings.object_store, settings.cache_size)
-        self._durable.adopt()
-        self.manifests = Manifests(root)
-        self.choices = Journal(root)
-        self.rulesets = Rulesets(root, control)
-        self.state = recover(root, self.manifests, self.choices, settings.verify)
-        # All checks come before any deletion.
-        check_logs(root, self.choices.logs)
-        # A driver may run without Spark.
-        if self.state.offsets is not None or self._checkpoint.exists():
-            self._repair()
-        self._collect_garbage()
+        storage = attach(root, settings.object_store, settings.cache_size)
+        live = settings.mode is Mode.LIVE
+        self.durability = Durability(root, storage, control, replay=not live)
+        self.state = self.durability.recover(settings.verify)
+        clear_staging(settings.results)
         url, keys, results = control.url, control.keys, settings.results
         writers = local_writers(
             url=url, namespace=keys.namespace, state=root, access=settings.access
@@ -178,12 +157,11 @@ class Driver:
         self._ledger = Ledger(results)
         self.tails = Tails(url, keys, results)
         self._state_publisher = StatePublisher(root, control)
-        live = settings.mode is Mode.LIVE
         limit = settings.memory_limit
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
-        self._revisions = Revisions(control, self.rulesets)
-        self.rationer = Rationer(control, settings.mode, self.choices.load)
+        self._revisions = Revisions(control, self.durability.rulesets)
+        self.rationer = Rationer(control, settings.mode, self.durability.choices.load)
         self.progress = ProgressReporter(
             control,
             self._rate_limiter,
@@ -196,25 +174,24 @@ class Driver:
         self._step_names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        # Without revisions a replay's drifts end no period.
+        # Without revisions nobody waits for a replay's drifts.
         early = EARLY if live else math.inf if settings.revise_batches else None
         self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
         self._identity = ""
-        self._tidied = time.monotonic()
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
 
     # --- life ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Report the pipeline's progress to the control plane, so that it can plan.
+        """Report to the control plane where this pipeline stands, so that it can plan.
 
         Raises:
-            StateError: state and Redis belong to different pipelines (``storage.pipeline_lock``).
+            StateError: state and Redis are not those of one pipeline (``storage.pipeline_lock``).
         """
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
-        self.rulesets.restore(self._used)
+        self.durability.rulesets.restore(self.durability.used)
         self._rate_limiter.open()
         self._completeness.begin(self.state.queries, self.state.next_batch - 1)
         self._advance(Started(self.control.last_boundary()))
@@ -236,28 +213,11 @@ class Driver:
             StateError: it can't be (``recovery.checkpoint``).
         """
         self.rewound = False
-        repair = self._repair()
-        if repair.write or repair.remove:
-            _LOG.info("checkpoint aligned", wrote=list(repair.write), removed=list(repair.remove))
-        perform(self._checkpoint, repair)
+        self.durability.align(self.state)
         self.progress.report_held(self.state)
 
-    @property
-    def _checkpoint(self) -> Path:
-        return self.settings.state / "checkpoint"
-
-    def _repair(self) -> Repair:
-        return decide(
-            look(self._checkpoint),
-            self.state.next_batch,
-            self.state.offsets,
-            self.choices,
-            replay=self.settings.mode is Mode.STEP,
-            anew=self._durable.uri is not None,
-        )
-
     def tick(self) -> None:
-        """Between batches: begin requested tails, deliver results that wait for a sink.
+        """Between batches: begin the tails that somebody waits for, deliver what waits for a sink.
 
         Live also: begin and end epochs (``epoch_cycle``).
         """
@@ -271,7 +231,7 @@ class Driver:
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
-        if self.choices.get(self.state.next_batch) is not None:
+        if self.durability.choices.get(self.state.next_batch) is not None:
             # An interrupted batch will be repeated, in the epoch that was chosen for it.
             return
         self._look_for_changes()
@@ -284,7 +244,7 @@ class Driver:
         self._advance(Quiet(published, self.control.registry_digest() if due else cycle.digest))
 
     def _advance(self, event: Event) -> None:
-        """Carry out the instructions for ``event``: report boundaries, begin an epoch."""
+        """Carry out what follows from ``event``: report boundaries, begin an epoch."""
         cycle, todo = step(self.cycle, self.state, event, self.settings, time.monotonic())
         for one in todo:
             if isinstance(one, EnterIdle):
@@ -296,20 +256,20 @@ class Driver:
         self.cycle = cycle
 
     def _enter_idle(self, published: int) -> None:
-        ruleset = surviving(self.rulesets.get(self._newest_of(published)), self.state)
+        ruleset = surviving(self.durability.rulesets.get(self._newest_of(published)), self.state)
         state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, self._steps())
-        self.manifests.commit(state)
+        self.durability.manifests.commit(state)
         self.state = state
         self.progress.report_held(state)
         self.show_views(ruleset)
         self._interims.committed(state, ruleset)
-        self._forget([])
+        self.durability.forget(())
         self.report("running")
 
     def _report_end(self, epoch: int) -> None:
         """Report the end of ``epoch`` with its statistics.
 
-        Planning of the next epoch needs the failed queries, so these are written first.
+        Whoever plans the next must know which queries have failed, so that is written before.
         """
         if failed(self.state):
             self.report("running")
@@ -324,19 +284,19 @@ class Driver:
         self.control.report_boundary(boundary)
 
     def _totals(self) -> dict[str, int]:
-        """Query -> its results so far; views and outer joins report theirs with their versions."""
+        """Query -> its results so far; those of views and outer joins come in versions."""
         versions = self._written()
         return {q: a.results for q, a in self.state.queries.items() if q not in versions}
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        """Results that versions of views and outer joins have written."""
+        """What versions of views and outer joins have written."""
         return {} if self.views is None else self.views.written()
 
     def show_views(self, ruleset: Ruleset | None = None) -> None:
-        """Pass the committed state to views, with the ruleset of the epoch."""
+        """Let views know what has committed, by the ruleset of the epoch."""
         rules = self._rules() if ruleset is None else ruleset
         if self.views is not None and rules is not None:
-            # Owed results may still come: the views' clocks wait for them.
+            # What is owed may still come: their clocks wait for it.
             state = self.state
             self.views.committed(state.next_batch, clocks(state), rules, state.queries)
 
@@ -377,11 +337,11 @@ class Driver:
         return self.total_batches is not None and self.state.next_batch >= self.total_batches
 
     def finish(self) -> None:
-        """After a replay: deliver results that wait for a sink, and make an empty result file for
-        each active query without results.
+        """After a replay: deliver what waits for a sink, and make an empty result file for each
+        query that was active and found nothing.
 
         Raises:
-            SinkError: a sink does not take its waiting results, which are kept.
+            SinkError: a sink does not take what waits for it, which is kept.
         """
         self.tails.close()
         state, left = self.state, self._shown().left
@@ -423,7 +383,7 @@ class Driver:
     def _apply(
         self, number: int, job: Job, choice: Choice, ruleset: Ruleset, started: float
     ) -> None:
-        """Run the batch by its choice, and commit it."""
+        """Run the batch by what was chosen, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
@@ -449,11 +409,12 @@ class Driver:
             results=settings.results,
             attempts=settings.attempts,
             stopping=self.control.stop_requested,
-            discard=self._durable.discard,
+            discard=self.durability.storage.discard,
         )
         if read is not None:
             self._note_left_out(number, choice, read)
-        staged = [] if self.cluster is None else take_staged(context, reports, self._durable)
+        storage = self.durability.storage
+        staged = [] if self.cluster is None else take_staged(context, reports, storage)
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
         paid = catch_up.paid(context.catch_up, failures)
@@ -473,30 +434,29 @@ class Driver:
         )
         state = end_versions(state, loads, feeds, time.time())
         state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
-        self.manifests.commit(state)
+        self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
-        self._durable.discard(staged)
+        self.durability.storage.discard(staged)
         if self.cluster is not None:
             self.cluster.met(state.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
-        """Choose and record the batch's journal entry, or repeat an interrupted run's.
+        """Choose and record by what the batch goes, as an interrupted run did if one has begun it.
 
         Returns:
             The choice, and its ruleset without the queries that have failed.
         """
-        offsets = offsets_of(self._checkpoint, number)
-        choice = self.choices.get(number)
+        offsets = self.durability.offsets(number)
+        choice = self.durability.choices.get(number)
         if choice is None:
             epoch = self.cycle.epoch
             running = epoch == self.state.epoch
             published = self._revised(number) if running else self._published(epoch)
-            ruleset = self.rulesets.get(published)
+            ruleset = self.durability.rulesets.get(published)
             reach(Point.CHOOSING)
-            logs = prefixes(self.settings.state, self.choices.logs)
-            self._durable.keep(logs, self.choices.logs)
+            logs = self.durability.keep_logs()
             rations = self.rationer.rations(surviving(ruleset, self.state), looking_up(ruleset))
             if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
                 rations = ()
@@ -509,18 +469,18 @@ class Driver:
                 load=load,
                 costs=self._costs(),
             )
-            self.choices.record(number, choice)
+            self.durability.choices.record(number, choice)
             reach(Point.CHOSEN)
         elif choice.offsets != offsets:
             self.rewound = True
             raise PipelineError("rewound", f"batch {number} was begun with other offsets")
         else:
-            ruleset = self.rulesets.get(choice.ruleset)
+            ruleset = self.durability.rulesets.get(choice.ruleset)
         self.cycle = replace(self.cycle, epoch=choice.epoch)
         return choice, surviving(ruleset, self.state)
 
     def _published(self, epoch: int) -> RulesetId:
-        """The published ruleset for ``epoch``: its own, or (live) the newest older."""
+        """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""
         if self.settings.mode is Mode.STEP or self.state.ruleset_epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
@@ -533,7 +493,7 @@ class Driver:
         return self._revisions.entering(self.state, published, self.control.revision())
 
     def _revised(self, number: int) -> RulesetId:
-        """The newest revision of the running epoch's ruleset that is valid for batch ``number``."""
+        """The newest revision of the running epoch's ruleset that batch ``number`` can go by."""
         settings, state = self.settings, self.state
         if settings.mode is Mode.LIVE:
             return self._revisions.newest(state, self.control.revision())
@@ -545,18 +505,21 @@ class Driver:
         return self._revisions.newest(state, answer)
 
     def _steps(self) -> Mapping[str, CountedStep]:
-        """Edge -> step of the state's ruleset; empty if the ruleset is not found."""
+        """Edge -> step, by the ruleset that the state goes by.
+
+        Without the ruleset nothing can be said of its edges.
+        """
         ruleset = self._rules()
         return {} if ruleset is None else self._step_names.of(ruleset)
 
     def _rules(self) -> Ruleset | None:
-        """The state's ruleset; None before the first, and where neither the state folder nor Redis
-        has it any more.
+        """The ruleset that the state goes by; None before the first, and where neither the state
+        folder nor Redis has them any more.
         """
         if self.state.ruleset_epoch < 0:
             return None
         try:
-            return self.rulesets.get(self.state.ruleset)
+            return self.durability.rulesets.get(self.state.ruleset)
         except PipelineError as error:
             _LOG.warning("ruleset of the epoch not found", error=str(error))
             return None
@@ -564,6 +527,7 @@ class Driver:
     def _context(self, batch: Batch, choice: Choice) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
         live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
+        storage, manifests = self.durability.storage, self.durability.manifests
         committed = {name: store.segments for name, store in self.state.stores.items()}
         owed = None if choice.rations else catch_up.next_catch_up(state)
         return BatchContext(
@@ -580,7 +544,7 @@ class Driver:
             now=present(state, planned),
             clock=self._clock.reading() if live else None,
             failed=failed(state),
-            manifest=self.manifests.checksum(state.next_batch) if any(committed.values()) else None,
+            manifest=manifests.checksum(state.next_batch) if any(committed.values()) else None,
             replaced=batches.replaced_segments(committed, state),
             access=batch.access,
             visible={q.id: seen_from(state.queries[q.id], q.members) for q in ruleset.queries},
@@ -593,7 +557,7 @@ class Driver:
             latest=latest_tiles(state, ruleset),
             looked_up=looked_up(state),
             memory_limit=self.settings.memory_limit,
-            objects=self._durable.uri,
+            objects=storage.uri,
             cache_size=self.settings.cache_size,
             redefined=frozenset() if sources is None else sources.redefined(ruleset),
             rations=choice.rations,
@@ -605,7 +569,7 @@ class Driver:
         )
 
     def _planned(self, choice: Choice) -> int | None:
-        """Planning time of a batch; None in step mode, where speed must not matter."""
+        """When a batch was planned; in step mode nothing may depend on how fast it runs."""
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
     def _plan_input(self, choice: Choice) -> BatchInput | None:
@@ -624,15 +588,17 @@ class Driver:
         )
 
     def _costs(self) -> dict[str, float]:
-        """Stream -> measured seconds of probing per tuple; empty without feeds to assign."""
+        """Stream -> seconds of probing per tuple, as the epoch's batches have measured; nothing
+        where no input is dealt by them.
+        """
         sources = self.progress.sources
         rules = self._rules() if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
-        """Before any publication: record the input that a repetition has to leave out as well."""
+        """Before anything is published: what a repetition has to leave out as well."""
         if read.left_out != choice.left_out:
-            self.choices.record(number, replace(choice, left_out=read.left_out))
+            self.durability.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)
 
     def _publish(
@@ -669,7 +635,7 @@ class Driver:
         failures: dict[str, Failure],
         times: Times,
     ) -> None:
-        """Do the work that a commit allows: delete, measure, merge, deliver, report."""
+        """Do what a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
         progress.report_held(state)
         progress.note_sites(report.site for report in reports)
@@ -679,8 +645,8 @@ class Driver:
         merged = Written(merges=self.compactor.take_spent())
         self._interims.wrote([merged, *(Written(r.inserts, r.emitted) for r in reports)])
         self._interims.committed(state, ruleset)
-        self._forget(reports)
-        self._tidy()
+        self.durability.forget(written(reports))
+        self.durability.tidy(self.compactor.pending, state.next_batch)
         seconds = time.perf_counter() - times.started
         progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
         tuples, length = _tuples(reports), self.rationer.length
@@ -695,7 +661,7 @@ class Driver:
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)
-        self._durable.trim(self.manifests.named)
+        self.durability.storage.trim(self.durability.manifests.named)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
@@ -717,34 +683,6 @@ class Driver:
         cycle, settings = self.cycle, self.settings
         live, goes_on = settings.mode is Mode.LIVE, cycle.epoch == self.state.epoch
         return live and goes_on and cycle.is_due(settings, time.monotonic())
-
-    def _forget(self, reports: list[TaskReport]) -> None:
-        """Delete packs and rulesets that no kept manifest names."""
-        unnamed = written(reports) - self.manifests.named
-        self._durable.discard(self.manifests.dropped() | unnamed)
-        self.rulesets.forget(self._used)
-
-    def _tidy(self) -> None:
-        """Now and then delete the leftovers of failed attempts and lost merges."""
-        if time.monotonic() < self._tidied + TIDY:
-            return
-        self._tidied = time.monotonic()
-        # The state may be rolled back by as many batches.
-        named, first = self.manifests.named, self.state.next_batch - KEPT
-        self._durable.tidy(named | self.compactor.pending, first)
-
-    @property
-    def _used(self) -> frozenset[RulesetId]:
-        """The rulesets of kept manifests and of begun batches."""
-        return self.manifests.rulesets | self.choices.rulesets
-
-    def _collect_garbage(self) -> None:
-        """Delete the leftovers of an interrupted batch: packs that no manifest names, staged
-        results and messages between tasks.
-        """
-        shutil.rmtree(self.settings.state / "exchange", ignore_errors=True)
-        self._durable.sweep(self.manifests.named)
-        clear_staging(self.settings.results)
 
 
 def _tuples(reports: list[TaskReport]) -> int:

@@ -210,7 +210,7 @@ class Pipeline:
             apart = Apart(cluster.cache, self.settings.object_store)
         ingest = Ingest(session, self.settings.state, local, self.settings.access, apart)
         records = self.control.streams()
-        ingest.committed(driver.state, driver.choices)
+        ingest.committed(driver.state, driver.durability.choices)
         health = SourceHealth(self.control, ingest)
         heart.working()
         try:
@@ -335,7 +335,7 @@ class Pipeline:
                     raise PipelineError("stopped", "asked to stop before the batch began")
                 try:
                     driver.run(batch, job)
-                    health.ingest.committed(driver.state, driver.choices)
+                    health.ingest.committed(driver.state, driver.durability.choices)
                     self._tries = 0
                 except StructuredError as error:
                     # Spark would only hand on its text.

@@ -99,7 +99,7 @@ def test_a_batch_killed_between_its_results_and_its_commit_replaces_them(
         def die_at_commit(_: object) -> None:
             raise Killed
 
-        patch.setattr(one.manifests, "commit", die_at_commit)
+        patch.setattr(one.durability.manifests, "commit", die_at_commit)
         with pytest.raises(Killed):
             one.run(1, job(1))
     assert results(tmp_path) == expected(2)

@@ -117,7 +117,7 @@ def test_one_that_was_never_taken_is_no_reason_to_refuse_a_start(url: str, tmp_p
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     one.run(0, job(0))
     stale = replace(rules(0, {"q": RS, "p": ST}), revision=1)
-    one.rulesets.keep(stale, rulesets.dumps(stale))
+    one.durability.rulesets.keep(stale, rulesets.dumps(stale))
     revise(url, RulesetId(0, 1))
 
     again = driver(url, tmp_path, Mode.LIVE, every=10)

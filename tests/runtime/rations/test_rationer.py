@@ -151,7 +151,7 @@ def test_not_a_byte_of_the_results_changes_unless_something_is_withheld(
         for batch in range(4):
             one.run(batch, job(batch, copies=3))
         assert one.state.rationed == ()
-        choices = [one.choices.get(batch) for batch in range(4)]
+        choices = [one.durability.choices.get(batch) for batch in range(4)]
         assert [(c.rations, c.owed) for c in choices if c is not None] == [((), False)] * 4
         files = sorted(p for p in (home / "results").rglob("*") if p.is_file())
         found.append({str(p.relative_to(home)): p.read_bytes() for p in files})
@@ -218,7 +218,7 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     offer(url, None)
     one.run(0, job(0))
-    assert one.choices.load == KnownLoad(1.0, 0.0, overloaded=False)
+    assert one.durability.choices.load == KnownLoad(1.0, 0.0, overloaded=False)
     late = StreamIntake(waiting=2000, seconds=60.0)
     for _ in range(overload.MEMORY):
         # Of a batch's second rations can save a half.
@@ -234,7 +234,7 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     withheld = one.state.rationed[-1].rations
 
     again = driver(url, tmp_path, Mode.LIVE, every=10)
-    assert again.choices.load == load
+    assert again.durability.choices.load == load
     again.run(2, job(2))
     assert again.state.rationed == (RationedBatches(1, 2, withheld),)
     # It ends as it would have without: nothing waits any more.
@@ -268,12 +268,12 @@ def test_only_a_budget_that_the_load_has_chosen_is_recorded(url: str, tmp_path: 
         offer(url, budget)
         one = driver(url, tmp_path / name, mode, every=10)
         one.run(0, job(0))
-        assert one.choices.load is None
+        assert one.durability.choices.load is None
     redis_client.Redis.from_url(url).flushall()
     publish(url, 0)
     waits = driver(url, tmp_path / "waits", Mode.LIVE, every=10)
     waits.run(0, job(0))
-    assert waits.choices.load is None
+    assert waits.durability.choices.load is None
 
 
 def test_time_without_a_schedule_is_no_time_without_arrivals(
@@ -288,10 +288,10 @@ def test_time_without_a_schedule_is_no_time_without_arrivals(
     now += 7200
     one.run(0, job(0))
     offer(url, None)
-    assert not one.rationer.rations(one.rulesets.get(one.state.ruleset))
+    assert not one.rationer.rations(one.durability.rulesets.get(one.state.ruleset))
     now += 9.0
     one.rationer.done(1000, 9.0, 8.0, [])
-    assert one.rationer.rations(one.rulesets.get(one.state.ruleset))
+    assert one.rationer.rations(one.durability.rulesets.get(one.state.ruleset))
 
 
 def test_what_is_withheld_is_estimated_from_what_is_kept() -> None:

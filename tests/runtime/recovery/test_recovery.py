@@ -142,7 +142,7 @@ def test_merged_packs_stay_as_long_as_the_state_can_go_back_to_them(
     log.run(one)
 
     assert results(tmp_path) == expected(log.total)
-    named = one.manifests.named
+    named = one.durability.manifests.named
     assert {f"segments/{p.name}" for p in (tmp_path / "state" / "segments").iterdir()} == named
 
 
@@ -154,7 +154,7 @@ def test_an_interrupted_batch_runs_as_it_was_begun_after_a_roll_back(
     def die_at_commit(_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(one.manifests, "commit", die_at_commit)
+    monkeypatch.setattr(one.durability.manifests, "commit", die_at_commit)
     with pytest.raises(Killed):
         log.step(one)
     ran = list(log.read)
@@ -284,7 +284,7 @@ def test_a_lost_journal_is_refused_where_a_batch_may_have_begun(
         raise Killed
 
     one = log.start()
-    one.manifests.commit = die  # type: ignore[assignment,method-assign]
+    one.durability.manifests.commit = die  # type: ignore[assignment,method-assign]
     with pytest.raises(Killed):
         log.step(one)
     flip(journal)
@@ -430,7 +430,7 @@ def fuzz(log: SparkLog, seed: int) -> str:
         (log.checkpoint / "commits" / str(last)).unlink()
     elif where != "nowhere":
         target, name = {
-            "commit": (one.manifests, "commit"),
+            "commit": (one.durability.manifests, "commit"),
             "publish": (type(one.publisher), "publish"),
             "job": (drivers, "attempt"),
         }[where]

@@ -300,7 +300,7 @@ def test_results_are_exact_whatever_dies_between_patches(
             world.redis.delete(KEYS.ruleset(0))
         if epoch % 3 == 1:
             # The ruleset is kept, and nobody has chosen it.
-            one.rulesets.get(RulesetId(epoch))
+            one.durability.rulesets.get(RulesetId(epoch))
         elif epoch % 3 == 2:
             with pytest.raises(Killed):
                 one.run(epoch, die(job(epoch)))

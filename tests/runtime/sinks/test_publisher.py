@@ -296,7 +296,7 @@ def test_a_driver_that_dies_while_it_publishes_doubles_nothing(
             elif phase == "between the sinks":
                 made.publisher.writers[SinkKind.REDIS] = die
             else:
-                made.manifests.commit = die  # type: ignore[method-assign]
+                made.durability.manifests.commit = die  # type: ignore[method-assign]
             with pytest.raises(Killed):
                 made.run(batch, job)
         again = start(url, tmp_path)

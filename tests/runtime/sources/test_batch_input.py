@@ -329,7 +329,7 @@ def test_a_batch_that_is_killed_is_dealt_alike_when_it_is_repeated(
         fed.push([1] * 5)
         fed.turn()
     batch = fed.driver.state.next_batch - 1
-    choice = fed.driver.choices.get(batch)
+    choice = fed.driver.durability.choices.get(batch)
     assert choice is not None
     assert choice.costs.keys() == {"R", "S"}
     fed.file("d", [1] * 30)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime import inspection
 from anabranch_runtime.__main__ import main
-from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
+from anabranch_runtime.recovery import durability
 from anabranch_runtime.storage import lease as leases
 from anabranch_runtime.storage import object_store as remotes
 from anabranch_runtime.storage.cache import Cached, evictions
@@ -121,7 +121,7 @@ def test_a_batch_under_way_is_the_same_on_another_machine(
     def die(_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(one.manifests, "commit", die)
+    monkeypatch.setattr(one.durability.manifests, "commit", die)
     with pytest.raises(Killed):
         log.step(one)
     ran = log.read[-1]
@@ -187,7 +187,11 @@ def test_garbage_is_collected_in_the_store(log: SparkLog, tmp_path: Path, object
     one = log.start()
     settle(log)
     there = {f"segments/{name}" for name in packs(objects)}
-    assert there == one.manifests.named == {f"segments/{n}" for n in packs(tmp_path / "state")}
+    assert (
+        there
+        == one.durability.manifests.named
+        == {f"segments/{n}" for n in packs(tmp_path / "state")}
+    )
     assert len(list((objects / "manifest").iterdir())) == 3
     assert not list(objects.rglob("*.partial"))
 
@@ -195,7 +199,7 @@ def test_garbage_is_collected_in_the_store(log: SparkLog, tmp_path: Path, object
 def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
     log: SparkLog, tmp_path: Path, objects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drivers, "TIDY", 0.0)
+    monkeypatch.setattr(durability, "TIDY", 0.0)
     failed = failing(log, monkeypatch)
     one = log.start()
     while log.step(one):
@@ -206,7 +210,7 @@ def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
     settle(log)
     there = {f"segments/{name}" for name in packs(objects)}
     assert len(failed) == 1
-    assert one.manifests.named <= there
+    assert one.durability.manifests.named <= there
     assert not [name for name in there if failed[0] in name or "slow" in name]
     assert not [name for name in packs(tmp_path / "state") if failed[0] in name]
     assert results(tmp_path) == expected(log.total)
@@ -257,7 +261,7 @@ def test_the_cache_stays_within_its_limit(limit: int, log: SparkLog, tmp_path: P
     one = log.start()
     while log.step(one):
         # What a merge has written since is not committed, so it is not counted.
-        here = [tmp_path / "state" / name for name in one.manifests.named]
+        here = [tmp_path / "state" / name for name in one.durability.manifests.named]
         assert sum(p.stat().st_size for p in here if p.exists()) <= limit
     assert results(tmp_path) == expected(log.total)
     kept = durable(tmp_path / "state")
@@ -395,7 +399,7 @@ def test_an_empty_store_takes_on_the_state_of_a_directory(
         log.step(one)
     log.settings = settings
     log.start()
-    assert {f"segments/{n}" for n in packs(objects)} >= one.manifests.named
+    assert {f"segments/{n}" for n in packs(objects)} >= one.durability.manifests.named
     lose(log)
     log.run(log.start())
     assert results(tmp_path) == expected(log.total)

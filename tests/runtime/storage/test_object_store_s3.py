@@ -56,7 +56,7 @@ def test_objects_are_put_read_listed_and_deleted(remote: Remote, tmp_path: Path)
 def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
     server: str, url: str, remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch_runtime.driver.driver.TIDY", 0.0)
+    monkeypatch.setattr("anabranch_runtime.recovery.durability.TIDY", 0.0)
     publish(url, 0)
     log = SparkLog(url, tmp_path, settings={"object_store": remote.uri})
     failed = failing(log, monkeypatch)
@@ -69,7 +69,7 @@ def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
         kept._tidying.result()
     there = {name for name in remote.names() if name.startswith("segments/")}
     assert len(failed) == 1
-    assert one.manifests.named <= there
+    assert one.durability.manifests.named <= there
     assert not [name for name in there if failed[0] in name]
     assert results(tmp_path) == expected(log.total)
 

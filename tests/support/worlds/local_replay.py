@@ -251,7 +251,7 @@ class _Run:
         close_all()
         driver = Driver(self.settings, self.control, self.batches)
         if self.deaths:
-            commit = driver.manifests.commit
+            commit = driver.durability.manifests.commit
 
             def fatal(state: State) -> None:
                 batch = state.next_batch - 1
@@ -259,7 +259,7 @@ class _Run:
                 commit(state)
                 self._die(batch, Death.COMMITTED)
 
-            driver.manifests.commit = fatal  # type: ignore[method-assign]
+            driver.durability.manifests.commit = fatal  # type: ignore[method-assign]
         if self.script.rationed:
 
             def drawn(ruleset: Ruleset, never: Collection[str] = ()) -> tuple[Ration, ...]:

@@ -107,14 +107,14 @@ class OuterReplay:
             made = Views(self.session, out / "results", checkpoints, {}, _ignore)
             made.begin(driver.state.next_batch)
             self.views[:] = [made]
-            commit = driver.manifests.commit
+            commit = driver.durability.manifests.commit
 
             def committed(state: Any) -> None:
                 if drains.random() < 0.3:
                     made.drain()
                 commit(state)
 
-            driver.manifests.commit = committed  # type: ignore[method-assign]
+            driver.durability.manifests.commit = committed  # type: ignore[method-assign]
             return made
 
         replay = LocalReplay(path, out, self.redis, script=script, views=attach)

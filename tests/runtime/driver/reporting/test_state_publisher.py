@@ -37,7 +37,9 @@ def test_every_state_is_told_of_when_there_is_time(
     for batch in range(3):
         one.run(batch, job(batch))
         found = told(url)
-        assert found == state_report(tmp_path / "state", one.state, one.rulesets.get(RulesetId(0)))
+        assert found == state_report(
+            tmp_path / "state", one.state, one.durability.rulesets.get(RulesetId(0))
+        )
         assert found is not None
         assert found.next_batch == batch + 1
         assert {s.mir: (s.rows, s.queries) for s in found.stores} == {
@@ -74,7 +76,7 @@ def test_each_stores_segments_and_readers_are_told_of(
         one.run(batch, job(batch))
     found = parts(url)
     assert found.keys() == one.state.stores.keys()
-    rules = one.rulesets.get(RulesetId(0))
+    rules = one.durability.rulesets.get(RulesetId(0))
     for name, told_of in found.items():
         store = one.state.stores[name]
         assert (told_of.next_batch, told_of.omitted, told_of.edges_omitted) == (3, 0, 0)
@@ -206,7 +208,7 @@ def test_a_ruleset_that_nobody_has_leaves_the_stores(
     def lost(number: int) -> NoReturn:
         raise PipelineError("no-ruleset", f"ruleset {number} is nowhere")
 
-    monkeypatch.setattr(one.rulesets, "get", lost)
+    monkeypatch.setattr(one.durability.rulesets, "get", lost)
     one.state = replace(one.state)
     one.tick()
     found = told(url)

@@ -1,0 +1,110 @@
+"""Everything that makes a batch survive: journal, manifests, checkpoint, kept rulesets, logs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import structlog
+
+from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_runtime.control import Control
+from anabranch_runtime.recovery.checkpoint import Repair, decide, look, offsets_of, perform
+from anabranch_runtime.recovery.journal import Journal
+from anabranch_runtime.recovery.logs import Prefixes, check_logs, prefixes
+from anabranch_runtime.recovery.recovery import recover
+from anabranch_runtime.recovery.rulesets import Rulesets
+from anabranch_runtime.state.manifest import KEPT, Manifests, State
+from anabranch_runtime.storage.durable import Durable
+from anabranch_runtime.storage.verify import Verify
+
+_LOG = structlog.get_logger("anabranch.runtime")
+#: Seconds between two searches for leftovers of failed attempts and lost merges.
+TIDY = 600.0
+
+
+class Durability:
+    """Durable records of one state directory.
+
+    Attributes:
+        storage: packs. ``manifests``: committed states. ``choices``: journal of batches begun.
+        rulesets: kept beside the state.
+    """
+
+    def __init__(self, root: Path, storage: Durable, control: Control, *, replay: bool) -> None:
+        self._root, self._checkpoint, self._replay = root, root / "checkpoint", replay
+        self.storage = storage
+        storage.adopt()
+        self.manifests = Manifests(root)
+        self.choices = Journal(root)
+        self.rulesets = Rulesets(root, control)
+        self._tidied = time.monotonic()
+
+    def recover(self, verify: Verify) -> State:
+        """The newest whole state; leftovers of an interrupted batch are deleted: packs that no
+        manifest names, and messages between tasks.
+
+        Raises:
+            StateError: the state is damaged, or of another pipeline; nothing has been deleted.
+        """
+        state = recover(self._root, self.manifests, self.choices, verify)
+        # What is refused is refused before anything is deleted.
+        check_logs(self._root, self.choices.logs)
+        # A driver may run without Spark.
+        if state.offsets is not None or self._checkpoint.exists():
+            self._repair(state)
+        shutil.rmtree(self._root / "exchange", ignore_errors=True)
+        self.storage.sweep(self.manifests.named)
+        return state
+
+    def align(self, state: State) -> None:
+        """Make Spark's checkpoint agree with ``state``.
+
+        Raises:
+            StateError: it can't be (``recovery.checkpoint``).
+        """
+        repair = self._repair(state)
+        if repair.write or repair.remove:
+            _LOG.info("checkpoint aligned", wrote=list(repair.write), removed=list(repair.remove))
+        perform(self._checkpoint, repair)
+
+    def _repair(self, state: State) -> Repair:
+        return decide(
+            look(self._checkpoint),
+            state.next_batch,
+            state.offsets,
+            self.choices,
+            replay=self._replay,
+            anew=self.storage.uri is not None,
+        )
+
+    def offsets(self, number: int) -> str | None:
+        """Spark's offsets of batch ``number``."""
+        return offsets_of(self._checkpoint, number)
+
+    def keep_logs(self) -> Prefixes:
+        """Keep what the logs of sources have gained; their lengths and checksums."""
+        logs = prefixes(self._root, self.choices.logs)
+        self.storage.keep(logs, self.choices.logs)
+        return logs
+
+    def forget(self, written: Collection[str]) -> None:
+        """Delete packs and rulesets of no kept manifest, the packs just ``written`` among them."""
+        unnamed = set(written) - self.manifests.named
+        self.storage.discard(self.manifests.dropped() | unnamed)
+        self.rulesets.forget(self.used)
+
+    def tidy(self, pending: Collection[str], next_batch: int) -> None:
+        """Now and then delete leftovers of failed attempts and lost merges."""
+        if time.monotonic() < self._tidied + TIDY:
+            return
+        self._tidied = time.monotonic()
+        # The state may be rolled back by as many batches.
+        self.storage.tidy(self.manifests.named | set(pending), next_batch - KEPT)
+
+    @property
+    def used(self) -> frozenset[RulesetId]:
+        """Rulesets of kept manifests and of batches begun."""
+        return self.manifests.rulesets | self.choices.rulesets
