@@ -88,7 +88,7 @@ class Sources:
 
 @dataclass(slots=True)
 class _FeedInput:
-    """The input of a batch from one feed: from ``start`` to ``upto``, without ``skipped`` sources."""
+    """The input of a batch from one feed: ``start`` to ``upto``, without ``skipped`` sources."""
 
     feed: Feed
     known: FeedState

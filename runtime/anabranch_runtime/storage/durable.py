@@ -456,7 +456,7 @@ class Mirrored(Durable):
         self._there = self.remote.names() if names or packs else {}
 
     def _local(self) -> list[str]:
-        """The documents of the directory; manifests after the files they depend on, identity last."""
+        """The documents of the directory; manifests after their dependencies, identity last."""
         found = [
             f"{folder}{path.name}"
             for folder in reversed(_FOLDERS)
