@@ -28,7 +28,7 @@ GRACE = 8
 
 
 def forget(state: State, ruleset: Ruleset) -> State:
-    """``state`` at the start of an epoch of ``ruleset``, without unused entries."""
+    """``state`` at the start of an epoch of ``ruleset``, without entries never read again."""
     relations = {str(r.id) for r in ruleset.relations}
     for store in state.stores.values():
         relations |= {str(r) for r in store.spec.relations}

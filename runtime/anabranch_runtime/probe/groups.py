@@ -63,7 +63,7 @@ class Group:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with rows of the interval and of earlier batches only; their total rows."""
+        """Mask of segments with rows of the interval and of earlier batches only; total rows."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())

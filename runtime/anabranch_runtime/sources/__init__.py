@@ -1,1 +1,1 @@
-"""Where tuples come from."""
+"""Sources of tuples."""

@@ -39,11 +39,11 @@ from typing import NamedTuple
 FIRST_ROWS = 20_000
 #: Bounds of the limit.
 LEAST_ROWS, MOST_ROWS = 100, 1 << 26
-#: How much the limit may grow or shrink from one batch to the next.
+#: Greatest factor of growth or shrinkage of the limit from one batch to the next.
 STEP = 2.0
 #: Batches that are remembered, and the weight of each compared with the one after it.
 MEMORY, FADING = 12, 0.85
-#: Every so many batches one gets ``PROBE_PART`` of what it could.
+#: Period in batches of the smaller batch, and its part of the limit.
 PROBE, PROBE_PART = 6, 0.7
 #: By how much batches are larger and smaller in turns where the fixed cost decides.
 SWING = 0.3
@@ -86,7 +86,7 @@ def observe(
 
     Args:
         pressure: before the batch.
-        rows: what it brought.
+        rows: its rows.
         seconds: from its planning to its commit.
         target: seconds that a batch should take; None: any number.
         full: the part of its share of memory that the fullest task took; 0: there is no limit.
@@ -177,10 +177,10 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> L
 
 
 def shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:
-    """How many of the rows that wait in each feed the next batch may bring.
+    """Feed -> rows that the next batch may bring of it.
 
-    Feeds get parts of ``limit`` (None: no limit) in proportion to what waits, so that they are
-    level with each other as the backlog shrinks, and each that has something gets at least one row.
+    Feeds get parts of ``limit`` (None: no limit) in proportion to their waiting rows, so that their
+    backlogs shrink alike, and each with waiting rows gets at least one.
 
     >>> shares(100, {"a": 300, "b": 100, "c": 0})
     {'a': 75, 'b': 25}

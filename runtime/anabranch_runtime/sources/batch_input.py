@@ -1,4 +1,4 @@
-"""The input of a batch from the sources that the runtime reads itself, less what can't be read.
+"""The input of a batch from the sources that the runtime reads itself, without unreadable parts.
 
 Planning sets the offsets of each feed between which a batch reads. Its pieces go to the tasks.
 Where a task can't read one, the attempt counts for nothing and the batch runs again without it, so
@@ -47,7 +47,7 @@ from anabranch_runtime.state.unread import FeedState, Held, LeftOut
 Shares = tuple[tuple[Piece, ...], ...]
 
 
-#: Where a deal would be uneven, feeds are divided into so many times as many pieces as tasks.
+#: Multiple of the tasks' number into which feeds are divided if the assignment would be uneven.
 FINER = 4
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -88,7 +88,7 @@ class Sources:
 
 @dataclass(slots=True)
 class _FeedInput:
-    """The input of a batch from one feed: from ``start`` to ``upto``, less what is ``skipped``."""
+    """The input of a batch from one feed: ``start`` to ``upto``, without ``skipped`` sources."""
 
     feed: Feed
     known: FeedState
@@ -98,13 +98,13 @@ class _FeedInput:
     upto: Any
     pieces: list[Piece] = field(default_factory=list)
     held: Held | None = None
-    #: Source -> why what the batch has of it is left out.
+    #: Source -> reason why the batch leaves it out.
     skipped: dict[str, Problem] = field(default_factory=dict)
     #: Number of a piece -> problem of its missing entries.
     missing: dict[int, Problem] = field(default_factory=dict)
 
     def plan(self) -> None:
-        """Divide what lies between the offsets."""
+        """Divide the input between the offsets."""
         self.pieces = self.feed.pieces(self.start, self.upto, self.parts)
         self.missing = {}
 
@@ -138,7 +138,7 @@ class _FeedInput:
         return self._trials + 1 >= PATIENT.get(why.code, 0)
 
     def unread(self) -> list[UnreadPiece]:
-        """Records of what the batch leaves out for good."""
+        """Records of the input that the batch leaves out for good."""
         found = [_record([p], p.gone, self.batch) for p in self.pieces if p.gone is not None]
         for source, why in self.skipped.items():
             pieces = [p for p in self.pieces if p.source == source and p.gone is None]
@@ -218,7 +218,7 @@ class BatchInput:
         self._number()
 
     def _divide(self) -> None:
-        """Divide feeds finer where that is needed for an even deal, and worth it."""
+        """Divide feeds finer where an even assignment needs it, and it is worth it."""
         pieces = self._readable
         if sum(p.rows for p in pieces) < WORTH:
             return
@@ -256,14 +256,14 @@ class BatchInput:
         return tuple(map(tuple, shares))
 
     def sites(self) -> Sites:
-        """Which streams are to be read where."""
+        """Sites of the streams, with the prices of their rows."""
         given = {record.name: record.site for record in self._sources.records if record.site}
         return Sites(given, self._price(self._readable)) if given else Sites()
 
     def accept(self, notes: Iterable[UnreadNote]) -> bool:
-        """Take in what tasks could not read; whether what they have read counts.
+        """Take in the pieces that tasks could not read; whether the attempt counts.
 
-        If not, the batch is to be run again with the shares that there are now.
+        If not, the batch is to be run again with the present shares.
         """
         failed: dict[str, list[tuple[Piece, Problem]]] = {}
         pieces = {p.number: (i, p) for i, f in self._feeds.items() for p in f.pieces}
@@ -297,7 +297,7 @@ class BatchInput:
 
     @property
     def left_out(self) -> dict[str, LeftOut]:
-        """Feed -> what of it can't be read, for the journal."""
+        """Feed -> its unreadable input, for the journal."""
         found = {name: f.left_out for name, f in self._feeds.items()}
         return {name: left for name, left in found.items() if left is not None}
 
@@ -337,7 +337,7 @@ def _is_same(record: StreamRecord, spec: Stream) -> bool:
 
 
 def _record(pieces: Sequence[Piece], why: Problem, batch: int) -> UnreadPiece:
-    """The record of what a batch has of one file or key."""
+    """The record of a batch's unread part of one file or key."""
     one, counted = pieces[0], why.missing is None
     lengths = [
         p.last - p.first

@@ -22,10 +22,10 @@ SCHEMA = "stream string, block binary"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tuples of one stream, and the rows that are not what it declares (``sources.invalid``).
+    """Tuples of one stream, and rows that do not fit its declaration (``sources.invalid``).
 
-    ``position`` is the place of the first row in what the batch brings of the stream, by a number
-    that grows from row to row and from block to block, whichever tasks read them.
+    ``position`` is the place of the first row in the batch's part of the stream: a number that
+    grows from row to row and from block to block, on any tasks.
     """
 
     stream: str

@@ -29,9 +29,9 @@ from anabranch_runtime.sources.feed import Piece
 #: Seconds that it takes to read, check and store a tuple: phases ``read`` and ``store`` of all
 #: tasks, divided by the tuples. 0.4e-6 where streams have two columns, 0.8e-6 for TPC-H at SF 1.
 TAKEN_IN = 6e-7
-#: A deal is uneven if batches take so many times as long as with equal loads.
+#: An assignment is uneven if batches take this factor longer than with equal loads.
 UNEVEN = 1.1
-#: Fewer rows are not divided any finer: what a piece costs by itself would be more than is gained.
+#: Fewer rows are not divided any finer: the fixed cost of a piece would exceed the gain.
 WORTH = 1 << 14
 
 
@@ -96,7 +96,7 @@ def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """Which streams are to be read where.
+    """Sites at which streams are to be read.
 
     Attributes:
         of: stream -> its site; streams without one can be read anywhere.
@@ -138,8 +138,8 @@ def together(weights: Sequence[Weight]) -> Weight:
 
 
 def is_uneven(weights: Sequence[Weight], tasks: Sequence[int], loads: Sequence[Weight]) -> bool:
-    """Whether a batch takes much longer than with equal loads, ``weights`` being dealt to ``tasks``
-    that had ``loads`` before.
+    """Whether a batch takes much longer than with equal loads, with ``weights`` assigned to
+    ``tasks`` that had ``loads`` before.
     """
     totals = list(loads)
     for weight, task in zip(weights, tasks, strict=True):

@@ -41,7 +41,7 @@ _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS
 #: Has room for every integer of 64 bits.
 _ANY_INTEGER = pa.decimal128(20)
 _BOM = b"\xef\xbb\xbf"
-#: So many lines that can't be parsed together are looked at one by one: parsing a single line
+#: Up to this many lines that can't be parsed together are checked one by one: parsing a single line
 #: takes Arrow as long as parsing some hundreds.
 _FEW = 256
 
@@ -192,7 +192,7 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
 
 
 def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
-    """Whether a line certainly can't be parsed; False says nothing."""
+    """Whether a line certainly can't be parsed; False: undecided."""
     try:
         values = json.loads(row)
     except (json.JSONDecodeError, UnicodeDecodeError):

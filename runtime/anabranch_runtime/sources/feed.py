@@ -1,8 +1,8 @@
 """A feed: one stream's input as the multiplexed source reads it, with exact offsets.
 
-Offsets are JSON values that a feed alone understands. They are exact: what lies between two of
-them is fixed once it has been planned, and reading it again gives the same rows or an error. An
-error concerns one piece of one feed; what follows from it is decided in ``batch_input``.
+Offsets are JSON values that a feed alone understands. They are exact: the input between two of them
+is fixed once it has been planned, and reading it again gives the same rows or an error. An error
+concerns one piece of one feed; ``batch_input`` handles it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Waiting:
     seconds: float = 0.0
 
 
-#: Codes of what may pass -> after how many trials input is given up for it all the same, where its
-#: stream skips what can't be read; what other codes stand for is given up at once.
+#: Codes of errors that may pass -> trials after which a stream that skips unreadable input gives up
+#: all the same; with other codes it gives up at once.
 PATIENT = {"unreadable-file": 3.0, "unreadable": 3.0, "no-server": inf, "bad-stream": inf}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a piece could not be read.
+    """Error in reading a piece.
 
     Attributes:
-        missing: how many entries were gone, of a piece that has been read but for them; None: the
-            piece has not been read.
+        missing: number of lost entries of a piece that has been read otherwise; None: the piece has
+            not been read.
     """
 
     code: str
@@ -56,10 +56,10 @@ class UnreadNote:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a batch that one task reads: whose, about how many rows, and what exactly.
+    """A part of a batch that one task reads: stream, approximate rows, and exact range.
 
     Attributes:
-        kind: who reads it (``blocks``). ``where``: for them to understand.
+        kind: its reader (``blocks``). ``where``: arguments of the reader.
         columns: names and SQL types, where they are not known otherwise.
         feed: the id of its feed; empty for a recording.
         source: the file or key that it is a part of; ``unit``, ``first``, ``last``: which part
@@ -100,7 +100,7 @@ class Feed(Protocol):
         """The policy for input that can't be read any more."""
 
     def look(self, offset: Any) -> None:
-        """Look whether what follows ``offset``, which has been planned before, may be readable.
+        """Check whether the input after ``offset``, which has been planned before, may be readable.
 
         Raises:
             SourceError: it can't be.

@@ -57,8 +57,8 @@ from anabranch_runtime.sources.redis_stream import redis_feed
 FORMAT = "anabranch-feeds"
 #: Seconds between two reports of how feeds stand while nothing is read.
 REPORT = 0.5
-#: Seconds for which a feed that can't be read is left alone, and how many times as long as finding
-#: that out has taken: meanwhile nothing is planned for the others.
+#: Seconds for which an unreadable feed is left alone, also as a factor of the time that its check
+#: has taken: during a check nothing is planned for the others.
 REST, REST_FACTOR = 1.0, 10.0
 #: Seconds between two trials of a feed that is held: at first, and at most.
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
@@ -248,7 +248,7 @@ class FeedsReader(PlannedReader):
         return None if limit is None else int(limit)
 
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
-        """Say how the feeds stand, where a batch was planned or it is time to."""
+        """Report the progress of the feeds, where a batch was planned or a report is due."""
         now = time.monotonic()
         errors = {self._feeds[k].record.name: text for k, (_, text) in self._errors.items()}
         known = {name: s.error for name, s in self._intake.streams.items() if s.error}

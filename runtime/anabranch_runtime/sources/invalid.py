@@ -1,4 +1,4 @@
-"""Rows that are not what their stream declares: found one by one, and kept as they arrived.
+"""Rows that do not fit their stream's declaration: found one by one, and kept as they arrived.
 
 Whole columns are converted at once. Only a column that can't be is halved until the values that
 can't be converted stand alone, so a clean column costs one conversion and ``k`` bad values among
@@ -28,11 +28,11 @@ Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 #: Errors of conversions.
 FAILURES = (pa.ArrowException, AnabranchRuntimeError, ValueError)
-#: The last column of invalid rows: what arrived, as text or bytes, or as a struct of its columns.
+#: The last column of invalid rows: raw input, as text or bytes, or as a struct of its columns.
 ARRIVED = "#arrived"
 #: Characters of a row's text that are kept.
 LENGTH = 1 << 16
-#: Ranges of so many values are not halved any more, but converted one by one.
+#: Ranges of up to this many values are not halved any more, but converted one by one.
 _FEW = 8
 
 
@@ -46,7 +46,7 @@ def convert_values(
         return convert(column), None
     except FAILURES:
         if not _converts(column.slice(0, 0), convert):
-            # The types do not go together, whatever the values are.
+            # The types do not go together, for any values.
             return pa.nulls(len(column), kind), np.ones(len(column), np.bool_)
         bad = _unconvertible(column, convert)
     kept = np.arange(len(column))
@@ -79,7 +79,7 @@ def _converts(column: pa.Array, convert: Convert) -> bool:
 
 
 def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
-    """Invalid rows: the stream's columns, NULL where what arrived does not fit, and ``arrived``."""
+    """Invalid rows: the stream's columns, NULL where the input does not fit, and ``arrived``."""
     names = [*rows.schema.names, ARRIVED]
     return pa.RecordBatch.from_arrays([*rows.columns, arrived], names=names)
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from anabranch_runtime.sources.feed import Feed, Piece
 
-#: Name of a source in the Spark query -> what makes a reader that sees how things stand now.
+#: Name of a source in the Spark query -> factory of a reader of its present state.
 Planned = Mapping[str, Callable[[], "PlannedReader"]]
 
 
@@ -27,7 +27,7 @@ TRIALS = "~"
 
 
 class PlannedReader(DataSourceStreamReader):
-    """Such a source as Spark sees it; subclasses say what the offsets are."""
+    """Such a source as Spark sees it; subclasses define the offsets."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks

@@ -1,7 +1,7 @@
-"""The driver's end of back-pressure: limits what sources bring to the next batch.
+"""The driver's end of back-pressure: limits the rows of the next batch.
 
-The sources plan in a process of their own, so the limit and the news of how they stand go through
-the control plane's Redis.
+The sources plan in a process of their own, so the limit and their progress go through the control
+plane's Redis.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RateLimiter:
     reported: dict[str, StreamIntake] = field(default_factory=dict)
     #: Seconds that the last batch took, from its planning to its commit.
     seconds: float = 0.0
-    #: How the input stood when it was done.
+    #: Progress of the input when it was done.
     standing: dict[str, StreamIntake] = field(default_factory=dict)
     #: Age in seconds of the oldest row, per stream of the last batch, when that was done.
     ages: tuple[float, ...] = ()
@@ -89,11 +89,11 @@ class RateLimiter:
     def intake(
         self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
     ) -> dict[str, StreamIntake]:
-        """Stream -> how its input stands.
+        """Stream -> progress of its input.
 
         Args:
             left_out: streams whose source can't be opened.
-            feeds: what the state says of the feeds that are read.
+            feeds: states of the feeds that are read.
         """
         found = dict(self.control.intake().streams)
         for feed in feeds:

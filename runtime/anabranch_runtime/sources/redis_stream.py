@@ -48,7 +48,7 @@ Cut = tuple[str, int, int]
 
 #: Entries read at once: few enough that the server is soon free again for others.
 ENTRIES = 4096
-#: Up to so many entries of a key are read by one task: cutting costs more than it gives.
+#: Up to this many entries of a key are read by one task: cutting costs more than it gives.
 WHOLE = 512
 #: Seconds for which a task that reads puts up with a server that doesn't answer: the batch waits.
 PATIENCE = 2.0
@@ -157,7 +157,7 @@ class RedisFeed:
         self.waiting(offset)
 
     def begin(self) -> Any:
-        """Where a stream that starts with what comes is to be read from."""
+        """First position of a stream that starts with new entries."""
         if self.options.start is Start.EARLIEST:
             return None
         looks = {key: self._look(key, _NOTHING) for key in self.keys}
@@ -195,7 +195,7 @@ class RedisFeed:
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """On by ``rows`` in all, each key by a part in proportion to what waits in it."""
+        """Advance by ``rows`` in all, each key in proportion to its waiting entries."""
         settled = {key: self._settled(key, offset) for key in self.keys}
         for key, at in (end or {}).items():
             settled[key] = _not_beyond(*settled[key], Position(*at))
@@ -354,7 +354,7 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
     """The rows of a range of ids.
 
     Raises:
-        EntriesLost: it has been read, but did not hold what it must.
+        EntriesLost: it has been read, but has lost entries.
         SourceError: the server does not answer.
     """
     where = piece.where

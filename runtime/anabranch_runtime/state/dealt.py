@@ -77,7 +77,7 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Per host (of each partition: ``owners``), mask of ``hashes`` with possible spread rows."""
+        """Per host, mask of ``hashes`` with possible spread rows; ``owners``: of partitions."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         found: list[Bools] = []

@@ -43,7 +43,7 @@ def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) ->
 
 @dataclass(slots=True)
 class Ahead:
-    """Fetches what a host will need, in a thread; one at a time per process."""
+    """Fetches the packs that a host will need, in a thread; one at a time per process."""
 
     _thread: threading.Thread | None = None
     _over: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +62,7 @@ class Ahead:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the rest to who needs it now; wait for the one that is under way."""
+        """Leave the rest to its readers; wait for the running fetch."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

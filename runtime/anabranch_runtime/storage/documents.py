@@ -20,7 +20,7 @@ from typing import Any
 from anabranch_contract.codec import to_json
 from anabranch_runtime.errors import StateError
 
-#: How every document begins, up to its body, and how long that is at most.
+#: Beginning of every document, up to its body, and its greatest length.
 _HEAD = re.compile(rb'\{"version":(?P<version>\d+),"crc":(?P<crc>\d+),"[^"]*":')
 _LONGEST_HEAD = 128
 

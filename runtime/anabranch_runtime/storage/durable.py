@@ -54,9 +54,9 @@ _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 _STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
-#: Objects that are deleted at once of what attempts and merges have left.
+#: Greatest number of leftover objects of attempts and merges to delete at once.
 MOST = 1000
-#: Where documents go that the store does not have.
+#: Quarantine of documents that the store does not have.
 ASIDE = "aside"
 
 
@@ -154,7 +154,7 @@ class Durable:
                 file.unlink()
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete what attempts and merges have left (``leftovers``), at some time."""
+        """Delete the leftovers of attempts and merges (``leftovers``), at some time."""
         there = [(path, path.stat()) for path in (self.root / _PACKS).glob("*.pack")]
         found = [Listed(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
         for name in leftovers(found, named, batch):
@@ -322,7 +322,7 @@ class Mirrored(Durable):
             path.unlink(missing_ok=True)
 
     def discard(self, packs: Iterable[str]) -> None:
-        """Delete packs here, and beside what goes on in the store; what fails is garbage until the
+        """Delete packs here, and in the background in the store; failures leave garbage until the
         next start.
         """
         names = sorted(packs)
@@ -369,7 +369,7 @@ class Mirrored(Durable):
         self.trim(named)
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete what attempts and merges have left, here, and beside what goes on in the store."""
+        """Delete the leftovers of attempts and merges, here, and in the background in the store."""
         Durable.tidy(self, named, batch)
         if self._tidying is None or self._tidying.done():
             self._tidying = self._tidier.submit(self._tidy, named, batch)
@@ -456,7 +456,7 @@ class Mirrored(Durable):
         self._there = self.remote.names() if names or packs else {}
 
     def _local(self) -> list[str]:
-        """The documents of the directory; manifests after what they depend on, identity last."""
+        """The documents of the directory; manifests after their dependencies, identity last."""
         found = [
             f"{folder}{path.name}"
             for folder in reversed(_FOLDERS)
@@ -503,7 +503,7 @@ class Mirrored(Durable):
                 return
 
     def _settle(self) -> None:
-        """Wait for deletions: they come in the order of what else is written."""
+        """Wait for deletions: they come in the order of the other writes."""
         if self._deleting is not None:
             self._deleting.result()
             self._deleting = None

@@ -72,7 +72,7 @@ class Lease:
         try:
             self._renew()
         except ChangedError:
-            # Somebody else has taken it in the same moment.
+            # Another process has taken it in the same moment.
             holder, _ = self._read()
             raise self._in_use(holder) from None
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)

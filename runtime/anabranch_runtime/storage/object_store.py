@@ -91,7 +91,7 @@ class Remote:
         self._attempt("written", name, lambda: self._write(name, content))
 
     def upload(self, name: str, file: Path) -> None:
-        """Make ``name`` have what ``file`` has."""
+        """Write the contents of ``file`` to ``name``."""
         self._attempt("written", name, lambda: self._write(name, file))
 
     def replace(self, name: str, content: bytes, known: Version | None) -> Version:
@@ -113,7 +113,7 @@ class Remote:
         return None if found is None else found[0]
 
     def download(self, name: str, file: Path) -> None:
-        """Write what ``name`` has to ``file``.
+        """Write the contents of ``name`` to ``file``.
 
         Raises:
             FileNotFoundError: it is not there.
@@ -205,8 +205,8 @@ class Remote:
         sync_directory(final.parent)
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
-        """A request whose answer was lost has written ``content``: who finds that there has written
-        it.
+        """A request whose answer was lost may have written ``content``: then finding it there is
+        success.
         """
         mode: Any = "create"
         if known is not None:

@@ -29,7 +29,7 @@ class Table(Protocol):
     """Something with named columns: a segment reader, or this batch's arrivals."""
 
     def place(self, name: str) -> Place:
-        """Where a column is."""
+        """Location of a column."""
 
 
 class Tables:
@@ -46,7 +46,7 @@ class Tables:
         return len(self.members)
 
     def places(self, name: str) -> Places:
-        """Where a column is."""
+        """Locations of a column."""
         found = self._places.get(name)
         if found is None:
             found = self._places[name] = places([t.place(name) for t in self.members])
@@ -105,7 +105,7 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
 
 
 def narrow(tables: int) -> type[np.int16] | type[np.int32]:
-    """The type of numbers of so many tables."""
+    """The integer type for numbers of ``tables`` tables."""
     return np.int16 if tables < 1 << 15 else np.int32
 
 
@@ -251,5 +251,5 @@ class _Renamed:
 
 
 def fetcher(partial: Partial) -> Callable[[Column], pa.Array]:
-    """How expressions over several labels read ``partial``."""
+    """Reader of columns of ``partial`` for expressions over several labels."""
     return lambda column: partial.column(Label(column.alias), column.name)

@@ -320,7 +320,7 @@ class SegmentReader:
         return self.batch.column(name)
 
     def place(self, name: str) -> Place:
-        """Where a column is."""
+        """Location of a column."""
         found = self._places.get(name)
         if found is None:
             found = self._places.setdefault(name, place_of(self.column(name)))

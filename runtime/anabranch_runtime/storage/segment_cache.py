@@ -22,7 +22,7 @@ class _Opened:
     packs: dict[str, Mapped] = field(default_factory=dict)
     #: By pack and offset.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
-    #: Store -> its segments when it was looked at last, their packs, and their bytes.
+    #: Store -> its segments at the last look, their packs, and their bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
     #: Whether it is more than memory holds (``paging``).
     scattered: bool = False
@@ -38,7 +38,7 @@ class _Opened:
             self.stores[name] = one
 
 
-#: How often a pack is fetched before it must be there.
+#: Number of trials to fetch a pack before it must be there.
 _TRIES = 3
 _ROOTS: dict[str, _Opened] = {}
 

@@ -40,7 +40,7 @@ class Verify(StrEnum):
 def verify_packs(
     root: Path, segments: Iterable[Segment], depth: Verify, known: set[Segment] | None = None
 ) -> None:
-    """Check the packs of ``segments``; those in ``known`` are passed over, the others join it.
+    """Check the packs of ``segments``; segments in ``known`` are skipped, the others join it.
 
     Raises:
         StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``, naming the file.
@@ -53,8 +53,8 @@ def each_pack(
     check: Callable[[str, list[Segment]], None],
     known: set[Segment] | None = None,
 ) -> None:
-    """Let ``check`` look at every pack of ``segments``, some at a time; those in ``known`` are
-    passed over, the others join it.
+    """Call ``check`` with every pack of ``segments``, some in parallel; segments in ``known`` are
+    skipped, the others join it.
     """
     fresh = [s for s in segments if known is None or s not in known]
     packs: dict[str, list[Segment]] = {}

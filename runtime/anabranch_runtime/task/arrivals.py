@@ -133,7 +133,7 @@ def _without_ahead(
     block: Block,
     arrivals: Arrivals,
 ) -> Block:
-    """``block`` without future tuples (event time over ``newest``), which are counted and rejected."""
+    """``block`` without future tuples (over ``newest``), which are counted and rejected."""
     spec = layout.streams.get(block.stream)
     if spec is None or spec.event_time is None or block.rows.num_rows == 0:
         return block

@@ -1,6 +1,6 @@
 """Files that change after they were found, and names that are used again.
 
-Overwriting a file does not change its directory, so known files are looked at one after the other,
+Overwriting a file does not change its directory, so known files are checked one after the other,
 again and again, for a small part of the time (``SHARE``). A file is another one if its size or time
 of modification is; or, where only its time of status change is, if its first or last bytes are
 (permissions and links change that time, too). A change counts once it has been the same for a
@@ -75,13 +75,13 @@ class ChangeWatch:
     _marks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def know(self) -> None:
-        """Take in what the log has more."""
+        """Take in new entries of the log."""
         for number in range(self._upto, len(self.log.files)):
             self.names[self.log.files[number].name] = number
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Look at some files; add changed ones to the log, as the policy says.
+        """Check some files; add changed ones to the log, by the policy.
 
         Args:
             number, position: the offset up to which files have been planned.

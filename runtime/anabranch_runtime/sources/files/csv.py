@@ -195,7 +195,7 @@ def csv_layout(
 def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
-    """Disjoint ascending ranges of ``data``, at even places; between them what lies between."""
+    """Disjoint ascending ranges of ``data`` at even places, the gaps at odd ones."""
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]

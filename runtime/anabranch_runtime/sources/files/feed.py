@@ -78,7 +78,7 @@ class FileFeed:
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: When files were found last, by the monotonic clock.
+    #: Time at which files were found last, by the monotonic clock.
     _found: float = 0.0
     #: Number in the log -> how long the file is: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class FileFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Where the first of ``pieces`` begins."""
+        """The beginning of the first of ``pieces``."""
         return min((p.before for p in pieces), default=end)
 
     def _end(self, number: int) -> int | None:

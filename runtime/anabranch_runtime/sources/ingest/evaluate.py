@@ -24,11 +24,11 @@ from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How rows of a stream are made; it travels to tasks.
+    """Evaluation of a stream's rows; it travels to tasks.
 
     Attributes:
-        inputs: the first columns that Spark gives. After them come whether a row is invalid,
-            and what arrived (``spark_source.SparkSource``).
+        inputs: the first columns that Spark gives. After them come a flag of invalid rows, and the
+            raw input (``spark_source.SparkSource``).
         names: the stream's columns.
         columns: each as an expression over the inputs.
     """
@@ -38,8 +38,8 @@ class Evaluation:
     columns: tuple[Expr, ...]
 
     def rows(self, part: pa.RecordBatch) -> pa.RecordBatch:
-        """The stream's columns, what arrived of invalid rows (``invalid.ARRIVED``, NULL in others),
-        and further columns of ``part`` as they are.
+        """The stream's columns, the raw input of invalid rows (``invalid.ARRIVED``, NULL in
+        others), and further columns of ``part`` as they are.
         """
         count = len(self.inputs)
         given = dict(zip(self.inputs, part.columns[:count], strict=True))
@@ -80,7 +80,7 @@ def _evaluated(
         if count < total:
             values = values.slice(first, count) if together else values.take(rows)
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            # Bytes become text in Spark whatever they are.
+            # Spark makes any bytes text.
             values.validate(full=True)
         return values
 
@@ -88,8 +88,8 @@ def _evaluated(
 
 
 def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
-    """The text of ``bad`` rows as they arrived: Spark's ``text``, or a JSON object of the source's
-    columns (where Spark gives none, of what it gives).
+    """The raw text of ``bad`` rows: Spark's ``text``, or a JSON object of the source's columns
+    (where Spark gives none, of its inputs).
     """
     text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
     rest = bad & text.is_null().to_numpy(zero_copy_only=False)

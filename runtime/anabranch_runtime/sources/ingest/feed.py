@@ -50,7 +50,7 @@ class LandedFeed:
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """It is never held: what can't be read ends the batch."""
+        """Never held: an unreadable landed batch ends the pipeline's batch."""
 
     def begin(self) -> Any:
         """Always with the first landed batch."""
@@ -70,7 +70,7 @@ class LandedFeed:
         return Waiting(rows, max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """All that has landed. A backlog ends where its source had nothing more, and so does each
+        """All landed batches. A backlog ends where its source had nothing more, and so does each
         load of a source of files.
         """
         number = (offset or (0, 0))[0]
@@ -211,7 +211,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 
 
 def _decoded(batch: pa.RecordBatch) -> Decoded:
-    """Landed rows; the last column has what arrived of invalid ones."""
+    """Landed rows; the last column has the raw input of invalid ones."""
     arrived = batch.column(batch.num_columns - 1)
     rows = batch.select(batch.schema.names[:-1])
     if arrived.null_count == batch.num_rows:

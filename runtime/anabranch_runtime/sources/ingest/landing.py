@@ -45,7 +45,7 @@ from anabranch_runtime.storage.durable import attach, durable
 KIND = Kind("landed-batch", "landed")
 #: The folder of all sources below a state directory.
 INGEST = "ingest"
-#: Schema of what :func:`file_writer` says of its files.
+#: Schema of :func:`file_writer`'s report on its files.
 WRITTEN = "name string, rows bigint, bytes bigint"
 _DOCUMENT = "batch.json"
 _CAUGHT_UP = "caught-up"
@@ -189,7 +189,7 @@ def object_of(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Where tasks write that share nothing but the object store.
+    """Destination of tasks that share nothing but the object store.
 
     Attributes:
         cache: the directory of each host (``spark.apart``). ``objects``: the store.
@@ -240,5 +240,5 @@ def file_writer(
 
 
 def landed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """The schema of landed files: the stream's columns, and what arrived of invalid rows."""
+    """The schema of landed files: the stream's columns, and the raw input of invalid rows."""
     return schema_of(columns).append(pa.field(ARRIVED, pa.binary()))

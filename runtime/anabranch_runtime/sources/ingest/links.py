@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_runtime.sources.permitted import resolve
 
-#: The last column of a source of files: what file a row is of.
+#: The last column of a source of files: the row's file.
 FILE = "#file"
 
 

@@ -202,7 +202,7 @@ class _Source:
             self._noted = landed
 
     def _cause(self, query: StreamingQuery) -> Exception:
-        """Why the query has ended."""
+        """Error that has ended the query."""
         return self._raised or RuntimeError(str(query.exception()))
 
     def _take_stock(self) -> None:
@@ -351,7 +351,7 @@ class Ingest:
         return {s.record.name: s.status for s in self._sources.values()}
 
     def check(self) -> None:
-        """Raise what a source has failed with, if one has."""
+        """Raise the error of a failed source, if there is one."""
         for source in self._sources.values():
             if source.error is not None:
                 raise source.error
@@ -374,7 +374,7 @@ class Ingest:
 
 
 def _looked(query: StreamingQuery) -> bool:
-    """Whether a query has looked at its source without failing."""
+    """Whether a query has checked its source without failing."""
     return query.lastProgress is not None or query.status["message"].startswith("Waiting for")
 
 

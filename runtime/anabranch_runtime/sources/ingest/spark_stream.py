@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
-#: How much an ingest batch brings where the source's options don't say.
+#: Size of an ingest batch where the source's options set none.
 FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
 #: Characters of an error of Spark's that are handed on.
 LONGEST_REASON = 500
@@ -107,7 +107,7 @@ def source_name(record: StreamRecord) -> str:
 
 
 def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
-    """Why the source of ``record`` is not read: what a check of its registration says."""
+    """The error of ``record``'s source by the check of its registration, so that it is not read."""
     return SourceError(
         cause.code,
         cause.detail,

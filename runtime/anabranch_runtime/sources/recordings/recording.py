@@ -127,7 +127,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
 
 
 def _seal(target: Path) -> Path:
-    """The document that says what a conversion's bytes are."""
+    """The document with the checksum of a conversion."""
     return target.with_suffix(".json")
 
 
@@ -141,8 +141,8 @@ def _stamp(target: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _is_whole(target: str, size: int, changed: int) -> bool:
-    """Whether the conversion at ``target`` is there as it was written; if not, it is made again.
-    Looked at once per process and version of the file.
+    """Whether the conversion at ``target`` is intact; if not, it is made again. Checked once per
+    process and version of the file.
     """
     path = Path(target)
     if not size or not _seal(path).exists():
@@ -224,7 +224,7 @@ def read_recording(piece: Piece) -> Iterator[Decoded]:
 
 
 def batches_of(recordings: Sequence[Recording]) -> int:
-    """How many batches a set of recordings lasts for."""
+    """Number of batches that a set of recordings lasts for."""
     return max((r.batches for r in recordings), default=0)
 
 
