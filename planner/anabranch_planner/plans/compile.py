@@ -68,7 +68,7 @@ def compile_ruleset(
     past: Collection[str] = (),
     parts: Sequence[Part] | None = None,
 ) -> Ruleset:
-    """The ruleset by which ``epoch`` runs ``plan``.
+    """Compile ``plan`` to the ruleset of ``epoch``.
 
     Args:
         plan: a valid plan for exactly ``queries``.
@@ -77,12 +77,12 @@ def compile_ruleset(
         epoch: the epoch's number.
         parallelism: partitions per store.
         sinks: query id -> where its results go (Parquet files where missing).
-        backfills: how the past of new MIRs is answered (``plans.backfill``): those that are
-            chosen become rules for every copy of the MIR.
-        freshness: query id -> alias -> how old its members of results may be (microseconds).
+        backfills: decisions on the past of new MIRs (``plans.backfill``); each chosen one becomes a
+            rule for every copy of the MIR.
+        freshness: query id -> alias -> maximum age of its members of results (microseconds).
         past: the queries that emit results of the past as well.
-        parts: those of the plan (:func:`~anabranch_planner.cost.parts.divide`); the rules of each
-            are made once.
+        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), whose rules are
+            cached; None: computed here.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.

@@ -100,16 +100,15 @@ class Graph:
 
     Attributes:
         subs: sub-joins. ``bases``: the subset that are base relations' stores.
-        start, substream, before, after, target: per edge: the label and substream of the tuple
-            that set out, the sub-join before and after the step, and the store that is probed.
+        start, substream, before, after, target: per edge: the label and substream of the tuple that
+            set out, the sub-join before and after the step, and the store that is probed.
         tail, head: per edge: the states before and after.
         size: per edge: how many relations are joined before the step.
         cost: the cost of the step to one partition (chi = 1).
-        spread: how much more it costs where it is broadcast.
-        known: those of the store's candidate partition attributes whose value the probing tuple
-            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 where stores are not
-            partitioned.
-        states: how many states there are.
+        spread: the additional cost of a broadcast.
+        known: mask of the store's candidate partition attributes whose value the probing tuple
+            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 without partitioning.
+        states: number of states.
     """
 
     subs: list[SubJoin] = field(default_factory=list)
@@ -146,18 +145,17 @@ class Problem:
     """The choices of an optimiser.
 
     Attributes:
-        goals: query goals first, then those of MIRs, smaller MIRs first.
+        goals: query goals first, then MIR goals, smaller MIRs first.
         mirs: every MIR that may be kept -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
         required: base stores that are kept in any case.
-        inserts: what one copy of a store costs.
+        inserts: cost of one copy of a store.
         reduced: queries that exceeded the cap.
         most_copies: of one store, or None.
-        most_mirs: how many of ``mirs`` a plan may keep, or None; ``paid_mirs``, which others keep,
-            do not count.
+        most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by others, do
+            not count.
         memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
-        extra_steps, extra_copies: what switching from the running plan is charged, for what
-            that plan does not have.
+        extra_steps, extra_copies: switching penalty of elements that the running plan lacks.
         given: whether there are only some copies of each store, and none may be added.
     """
 

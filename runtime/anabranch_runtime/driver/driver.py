@@ -96,10 +96,10 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """How long the pipeline has been running, interruptions left out (``event_time.idleness``).
+    """Running time of the pipeline, without interruptions (``event_time.idleness``).
 
     Attributes:
-        before: microseconds, in earlier drivers. ``since``: when this one began.
+        before: microseconds, in earlier drivers. ``since``: start of this one.
     """
 
     before: int
@@ -184,10 +184,10 @@ class Driver:
     # --- life ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Report to the control plane where this pipeline stands, so that it can plan.
+        """Report the pipeline's progress to the control plane, so that it can plan.
 
         Raises:
-            StateError: state and Redis are not those of one pipeline (``storage.pipeline_lock``).
+            StateError: state and Redis belong to different pipelines (``storage.pipeline_lock``).
         """
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
@@ -217,7 +217,7 @@ class Driver:
         self.progress.report_held(self.state)
 
     def tick(self) -> None:
-        """Between batches: begin the tails that somebody waits for, deliver what waits for a sink.
+        """Between batches: begin requested tails, deliver results that wait for a sink.
 
         Live also: begin and end epochs (``epoch_cycle``).
         """
@@ -244,7 +244,7 @@ class Driver:
         self._advance(Quiet(published, self.control.registry_digest() if due else cycle.digest))
 
     def _advance(self, event: Event) -> None:
-        """Carry out what follows from ``event``: report boundaries, begin an epoch."""
+        """Carry out the instructions for ``event``: report boundaries, begin an epoch."""
         cycle, todo = step(self.cycle, self.state, event, self.settings, time.monotonic())
         for one in todo:
             if isinstance(one, EnterIdle):
@@ -269,7 +269,7 @@ class Driver:
     def _report_end(self, epoch: int) -> None:
         """Report the end of ``epoch`` with its statistics.
 
-        Whoever plans the next must know which queries have failed, so that is written before.
+        Planning of the next epoch needs the failed queries, so these are written first.
         """
         if failed(self.state):
             self.report("running")
@@ -284,16 +284,16 @@ class Driver:
         self.control.report_boundary(boundary)
 
     def _totals(self) -> dict[str, int]:
-        """Query -> its results so far; those of views and outer joins come in versions."""
+        """Query -> its results so far; views and outer joins report theirs with their versions."""
         versions = self._written()
         return {q: a.results for q, a in self.state.queries.items() if q not in versions}
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        """What versions of views and outer joins have written."""
+        """Results that versions of views and outer joins have written."""
         return {} if self.views is None else self.views.written()
 
     def show_views(self, ruleset: Ruleset | None = None) -> None:
-        """Let views know what has committed, by the ruleset of the epoch."""
+        """Pass the committed state to views, with the ruleset of the epoch."""
         rules = self._rules() if ruleset is None else ruleset
         if self.views is not None and rules is not None:
             # What is owed may still come: their clocks wait for it.
@@ -337,11 +337,11 @@ class Driver:
         return self.total_batches is not None and self.state.next_batch >= self.total_batches
 
     def finish(self) -> None:
-        """After a replay: deliver what waits for a sink, and make an empty result file for each
-        query that was active and found nothing.
+        """After a replay: deliver results that wait for a sink, and make an empty result file for
+        each active query without results.
 
         Raises:
-            SinkError: a sink does not take what waits for it, which is kept.
+            SinkError: a sink does not take its waiting results, which are kept.
         """
         self.tails.close()
         state, left = self.state, self._shown().left
@@ -383,7 +383,7 @@ class Driver:
     def _apply(
         self, number: int, job: Job, choice: Choice, ruleset: Ruleset, started: float
     ) -> None:
-        """Run the batch by what was chosen, and commit it."""
+        """Run the batch by its choice, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self._steps() if entering else {}
@@ -443,7 +443,7 @@ class Driver:
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
-        """Choose and record by what the batch goes, as an interrupted run did if one has begun it.
+        """Choose and record the batch's journal entry, or repeat an interrupted run's.
 
         Returns:
             The choice, and its ruleset without the queries that have failed.
@@ -480,7 +480,7 @@ class Driver:
         return choice, surviving(ruleset, self.state)
 
     def _published(self, epoch: int) -> RulesetId:
-        """The published ruleset that ``epoch`` goes by: its own, or (live) the newest older."""
+        """The published ruleset for ``epoch``: its own, or (live) the newest older."""
         if self.settings.mode is Mode.STEP or self.state.ruleset_epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
@@ -493,7 +493,7 @@ class Driver:
         return self._revisions.entering(self.state, published, self.control.revision())
 
     def _revised(self, number: int) -> RulesetId:
-        """The newest revision of the running epoch's ruleset that batch ``number`` can go by."""
+        """The newest revision of the running epoch's ruleset that is valid for batch ``number``."""
         settings, state = self.settings, self.state
         if settings.mode is Mode.LIVE:
             return self._revisions.newest(state, self.control.revision())
@@ -505,16 +505,13 @@ class Driver:
         return self._revisions.newest(state, answer)
 
     def _steps(self) -> Mapping[str, CountedStep]:
-        """Edge -> step, by the ruleset that the state goes by.
-
-        Without the ruleset nothing can be said of its edges.
-        """
+        """Edge -> step of the state's ruleset; empty if the ruleset is not found."""
         ruleset = self._rules()
         return {} if ruleset is None else self._step_names.of(ruleset)
 
     def _rules(self) -> Ruleset | None:
-        """The ruleset that the state goes by; None before the first, and where neither the state
-        folder nor Redis has them any more.
+        """The state's ruleset; None before the first, and where neither the state folder nor Redis
+        has it any more.
         """
         if self.state.ruleset_epoch < 0:
             return None
@@ -569,7 +566,7 @@ class Driver:
         )
 
     def _planned(self, choice: Choice) -> int | None:
-        """When a batch was planned; in step mode nothing may depend on how fast it runs."""
+        """Planning time of a batch; None in step mode, where speed must not matter."""
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
     def _plan_input(self, choice: Choice) -> BatchInput | None:
@@ -588,15 +585,13 @@ class Driver:
         )
 
     def _costs(self) -> dict[str, float]:
-        """Stream -> seconds of probing per tuple, as the epoch's batches have measured; nothing
-        where no input is dealt by them.
-        """
+        """Stream -> measured seconds of probing per tuple; empty without feeds to assign."""
         sources = self.progress.sources
         rules = self._rules() if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
-        """Before anything is published: what a repetition has to leave out as well."""
+        """Before any publication: record the input that a repetition has to leave out as well."""
         if read.left_out != choice.left_out:
             self.durability.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)
@@ -635,7 +630,7 @@ class Driver:
         failures: dict[str, Failure],
         times: Times,
     ) -> None:
-        """Do what a commit allows: delete, measure, merge, deliver, report."""
+        """Do the work that a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
         progress.report_held(state)
         progress.note_sites(report.site for report in reports)

@@ -163,7 +163,7 @@ class _Emitter:
         members: tuple[Label, ...],
         bounds: PairBounds,
     ) -> tuple[FillStep, ...]:
-        """Base probes that together give what a probe of the MIR would (coverage rule)."""
+        """Base probes that together replace a probe of the MIR (coverage rule)."""
         left, order, done = list(members), [], head
         while left:
             label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))

@@ -100,7 +100,7 @@ class Builder(GrowingGraph):
         return {*scope.subs.values(), *scope.targets.values()}
 
     def query_goals(self, query: QueryId) -> list[Goal]:
-        """The goals of ``query``, without those of intermediate results."""
+        """The goals of ``query``, without the goals of intermediate results."""
         return self._query_goals[query]
 
     def upkeep(self, mir: Sub) -> list[Goal]:

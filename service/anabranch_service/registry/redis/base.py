@@ -99,7 +99,7 @@ class RedisRecords:
         return bool(await self._run(_SWAP, [key, self.keys.changes], arguments))
 
     def kind_of(self, key: str) -> str:
-        """What the changes of the registry call the records of the hash ``key``."""
+        """The name of the hash ``key`` in the journal of changes."""
         return "streams" if key == self.keys.streams else "queries"
 
     def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
@@ -121,7 +121,7 @@ class RedisRecords:
         return {name: value for name, (_, value) in found.items()}
 
     async def _field(self, kind: type[_T], key: str, name: str, prefix: str = "") -> _T | None:
-        """One field of a hash, likewise."""
+        """One field of a hash as a record; None if missing or unreadable."""
         return await reply_record(kind, prefix + name, self.redis.hget(key, name))
 
     async def _hget(self, key: str, field: str) -> str | None:

@@ -66,9 +66,7 @@ class PlanStore(RedisRecords):
         return await self._transact(attempt, key)
 
     async def approvals(self) -> Approvals:
-        """What waits for approval, and what has been said; what can't be read counts as nothing,
-        which is logged.
-        """
+        """The held plan and decisions on it; an unreadable one is logged and counts as none."""
         names = ["held", "approved", "refused"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         held, approved, refused = texts
@@ -103,7 +101,7 @@ class PlanStore(RedisRecords):
         return [int(n) for n in raw]
 
     async def epoch(self, number: int) -> EpochRecord | None:
-        """One published epoch's record, with what has been worked out since, or None."""
+        """One published epoch's record, with its explanation if there is one, or None."""
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.get(self.keys.epoch(number))
             pipe.hget(self.explanations_key, str(number))
@@ -118,7 +116,7 @@ class PlanStore(RedisRecords):
         return record if explanation is None else record.with_explanation(explanation)
 
     async def explanation(self, number: int) -> Explanation | None:
-        """What has been worked out about an epoch after its publication; None: nothing."""
+        """The explanation of an epoch made after its publication, or None."""
         text = unpacked(await reply_text(self.redis.hget(self.explanations_key, str(number))))
         return lenient(Explanation, f"explanation of {number}", text)
 
@@ -174,7 +172,7 @@ class PlanStore(RedisRecords):
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
-        """What the patch ``text`` makes, as it is published under ``name``."""
+        """The whole ruleset of the patch ``text``, published under ``name``."""
         try:
             patch = patches.loads(text)
             base = unpacked(await reply_text(self.redis.get(self.keys.ruleset(patch.base))))

@@ -102,7 +102,7 @@ class ReportStore(RedisRecords):
         return await self._field(StreamSample, self.keys.samples, stream, "sample ")
 
     async def progress(self) -> Progress | None:
-        """How far the runtime is, or None if it never started (or can't be read)."""
+        """The progress of the runtime, or None if it never started (or it can't be read)."""
         return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
 
     async def sources(self) -> Sources:
@@ -129,7 +129,7 @@ class ReportStore(RedisRecords):
         return await reply_record(StateReport, "state", self.redis.get(self.keys.state))
 
     async def state_parts(self, store: str) -> StoreParts | None:
-        """One store's segments and readers, or None likewise."""
+        """One store's segments and readers, or None before the runtime's first report of them."""
         return await self._field(StoreParts, self.keys.state_parts, store, "parts of ")
 
     async def activations(self) -> Mapping[str, Activation]:
