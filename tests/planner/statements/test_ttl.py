@@ -123,15 +123,12 @@ def test_costs_follow_it() -> None:
     assert cost(200 * MINUTE) == cost()
 
 
-def test_the_ruleset_has_it_and_older_ones_have_none() -> None:
+def test_the_ruleset_has_it() -> None:
     known = rules(0, {"q": RS}, streams=(replace(R, ttl=7), S, T))
     document = json.loads(rulesets.dumps(known))
     assert [s["ttl"] for s in document["streams"]] == [7, None, None]
     assert document["queries"][0]["retention"] == [[0, 7], [None, 0]]
     assert rulesets.from_json(document) == known
-    older = {**document, "version": 2}
-    older["streams"] = [{k: v for k, v in s.items() if k != "ttl"} for s in document["streams"]]
-    assert [s.ttl for s in rulesets.from_json(older).streams] == [None, None, None]
 
 
 PROBLEM = """
