@@ -11,11 +11,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch_contract.connectors.sources import OnLoss
-from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.sources.loads import Load
+
+if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
+    from anabranch_contract.protocol.registered import StreamRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +30,12 @@ from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.sinks.late import aside
-from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.meters import Collector
+
+if TYPE_CHECKING:  # its readers need more memory than a task has
+    from anabranch_runtime.sources.blocks import Block
 
 
 @dataclass(slots=True)

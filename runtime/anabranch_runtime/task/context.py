@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.epochs.layout import StoreLayout
-from anabranch_runtime.exchange.meeting import Place
 from anabranch_runtime.sources.dealing import Sites
 from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.state.coverage import Access, Tile
@@ -26,6 +26,9 @@ from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.state.placement import Placement
 from anabranch_runtime.state.slices import Slice
 from anabranch_runtime.storage.segment import Segment
+
+if TYPE_CHECKING:  # Arrow Flight is for several hosts only
+    from anabranch_runtime.exchange.meeting import Place
 
 Bools = NDArray[np.bool_]
 

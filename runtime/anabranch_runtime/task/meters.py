@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,6 @@ from anabranch_runtime.epochs.task_report import SampledRows
 from anabranch_runtime.index.frequent import frequent
 from anabranch_runtime.index.hash_index import distinct, distinct_sketch
 from anabranch_runtime.index.keys import KeyVector, mix
-from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -40,6 +40,9 @@ from anabranch_runtime.state.measures import (
 )
 from anabranch_runtime.state.values import MOST, KeyValues, ValueCounts
 from anabranch_runtime.task.stores import KeyCache
+
+if TYPE_CHECKING:  # its readers need more memory than a task has
+    from anabranch_runtime.sources.blocks import Block
 
 #: One batch in ``EVERY`` is sampled once a stream's sample is full.
 EVERY = 4

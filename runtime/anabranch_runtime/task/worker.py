@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,6 @@ from anabranch_runtime.rations.freshness import oldest_starts
 from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
-from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.debt import CatchUp
 from anabranch_runtime.state.slices import Slice, Source
 from anabranch_runtime.storage.durable import attach
@@ -74,6 +74,9 @@ from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.stores import KeyCache, combination_rows
 from anabranch_runtime.task.substreams import Divided
 from anabranch_runtime.task.uploads import Uploads
+
+if TYPE_CHECKING:  # its readers need more memory than a task has
+    from anabranch_runtime.sources.blocks import Block
 
 Exchange = Callable[..., list[str]]
 

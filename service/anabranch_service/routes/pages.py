@@ -19,6 +19,7 @@ PAGES: Mapping[str, str] = {
     "/": "index.html",
     "/dashboard/batches": "batches/batches.html",
     "/dashboard/epochs": "epochs/epochs.html",
+    "/dashboard/explain": "what_if/what-if.html",
     "/dashboard/health": "health/health.html",
     "/dashboard/load": "load/load.html",
     "/dashboard/query/{name}": "query_page/query.html",

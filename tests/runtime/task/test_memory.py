@@ -40,11 +40,13 @@ LIMIT = 256 << 20
 
 
 def run(url: str, folder: Path, what: str, *limit: str) -> dict[str, int]:
-    """One batch in a process of its own."""
+    """One batch in a process of its own, without ``coverage``, which numba loads where it is."""
+    module = "tests.support.surroundings.memory_run"
+    code = "import runpy, sys; sys.modules['coverage'] = None; runpy.run_module(%r, run_name=%r)"
     command = [
         sys.executable,
-        "-m",
-        "tests.support.surroundings.memory_run",
+        "-c",
+        code % (module, "__main__"),
         url,
         str(folder),
         what,
@@ -53,6 +55,14 @@ def run(url: str, folder: Path, what: str, *limit: str) -> dict[str, int]:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def test_tasks_do_not_load_libraries_of_the_driver() -> None:
+    """Each worker process would have them in its memory."""
+    code = "import sys, anabranch_runtime.task.worker; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"redis", "pydantic", "pyarrow.flight", "pyspark", "sqlglot", "fastapi", "httpx"}
+    assert heavy & set(done.stdout.split()) == set()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

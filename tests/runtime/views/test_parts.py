@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_contract import codec
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.protocol.activations import Activation, LeftOut
 from anabranch_runtime.errors import SinkError
@@ -267,21 +266,3 @@ def test_views_without_counts_say_so(start: Callable[[str], ViewRun]) -> None:
         assert told.unscaled is not None
         assert told.unscaled.code == "nothing-to-scale"
         assert not told.scaled
-
-
-def test_a_view_of_an_earlier_release_has_no_averages(start: Callable[[str], ViewRun]) -> None:
-    """Its state in Spark does not count what it averages."""
-    sql = "SELECT k, count(*) AS c, avg(d) AS e FROM t GROUP BY k"
-    run, rng = start(sql), Random(7)
-    run.views.close()
-    home = inputs.home_of(run.folder / "results", "v")
-    (home / "query.json").write_text(codec.dumps(run.query))
-    run.begin()
-    one = Sampled(run, rng)
-    one.feed(draw_rows(rng, 400, 0), 0.5)
-    for row in map(json.loads, run.told["v"].scaled):
-        assert row["c"]["value"] > 0
-        assert row["e"] == {"value": None, "error": None}
-    run.restart()
-    one.feed(draw_rows(rng, 100, 0), 1.0)
-    assert run.told["v"].batch == 1
