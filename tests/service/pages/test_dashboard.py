@@ -265,7 +265,7 @@ def test_what_went_between_hosts_beside_what_was_predicted(browser: Browser, sho
         expect(lines.first).to_contain_text(re.compile(r"58\.6 KiB · [\d.]+ KiB predicted"))
         epoch = page.locator("#epoch")
         expect(epoch).to_contain_text("orders.customer_id = 3")
-        expect(epoch).to_contain_text(re.compile(r"1\.\d\d × the mean; [12]\.\d\d × were nothing"))
+        expect(epoch).to_contain_text(re.compile(r"1\.\d\d × the mean; [12]\.\d\d × without spreading"))
         page.get_by_role("button", name="Show epoch 0").click()
         expect(lines.first).to_contain_text("not predicted")
         page.get_by_role("button", name="Show epoch 2").click()
