@@ -103,7 +103,8 @@ def test_what_is_saved_is_a_mean_with_its_time_and_range(
         assert saving["lowest"] < saving["share"] < saving["highest"]
         with opened(browser, service) as (page, complaints):
             text = page.locator("#saving")
-            expect(text).to_contain_text(f"{100 * saving['share']:.1f} % less CPU time than standalone plans")
+            share = f"{100 * saving['share']:.1f} %"
+            expect(text).to_contain_text(f"{share} less CPU time than standalone plans")
             expect(text).to_contain_text(
                 f"({100 * saving['lowest']:.1f} % to {100 * saving['highest']:.1f} % by epoch)"
             )
