@@ -182,7 +182,7 @@ def test_the_watermark_what_waits_for_it_and_the_last_hours(
         shop.redis.rpush(shop.keys.history, point.model_dump_json())
     with opened(browser, shop, f"{PAGE}orders") as (page, complaints):
         expect(page.locator("#time")).to_contain_text("2027-01-15 08:00:00 UTC")
-        expect(page.locator("#time")).to_contain_text("refunds_of_orders: of their streams")
+        expect(page.locator("#time")).to_contain_text("refunds_of_orders: their slowest stream")
         expect(page.locator("#time")).not_to_contain_text("p99-audit")
         expect(page.locator("#hours-note")).to_contain_text("3 min in points of a minute")
         expect(page.locator("#hours-note")).to_contain_text("at most 20 a second")
