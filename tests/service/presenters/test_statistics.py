@@ -69,7 +69,7 @@ def test_long_measurements_are_kept_packed(shop: Service) -> None:
     arrivals = {**SNAPSHOT.arrivals, **{f"gone_{n}": n for n in range(5_000)}}
     control = Control(shop.settings.redis_url, shop.keys.namespace)
     found = replace(SNAPSHOT, arrivals=arrivals)
-    control.report_boundary(Boundary(0, 4, codec.to_json(found)))
+    control.report_boundary(Boundary(0, 4, codec.dumps(found)))
     control.report_interim(Interim(4.0, 3.0, 0, 0, 4, 4, arrivals))
     for kept in (shop.redis.get(shop.keys.statistics(0)), shop.redis.lindex(shop.keys.interims, 0)):
         assert len(str(kept)) < len(codec.dumps(found)) / 2

@@ -74,8 +74,7 @@ def test_a_statement_is_parsed_once(settings: Settings) -> None:
             service.post("/v1/plans:dry-run", {"drop": ["q0"]}, 200)
             assert taken(counted) == 0
             service.post("/v1/queries:explain", {"sql": CHAIN}, 200)
-            # The statement, and the SQL of its converted plan.
-            assert taken(counted) == 2
+            assert taken(counted) == 1
             service.call("PATCH", "/v1/streams/orders", 200, {"retention": {"ttl": "7 days"}})
             assert taken(counted) == COUNT
             service.plan(2)

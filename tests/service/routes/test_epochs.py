@@ -99,15 +99,6 @@ def test_lists_do_not_read_records_that_have_a_summary(shop: Service) -> None:
     assert shop.get("/v1/epochs") == before
 
 
-def test_epochs_of_a_release_without_summaries_are_listed(shop: Service) -> None:
-    for epoch in (-1, 0):
-        shop.plan(epoch)
-    before = shop.get("/v1/epochs")
-    (kept,) = (str(k) for k in shop.redis.scan_iter(f"{shop.settings.namespace}*summaries"))
-    shop.redis.delete(kept)
-    assert shop.get("/v1/epochs") == before
-
-
 def test_two_epochs_are_compared(shop: Service) -> None:
     shop.post("/v1/queries", {"id": "pair", "sql": f"{PAIR} WHERE o.total > 1000"})
     shop.plan(-1)
