@@ -160,10 +160,8 @@ def _setting(name: str, text: str) -> str | float:
     Raises:
         UsageError: the text is no number and lifts no limit.
     """
-    kinds = {*get_args(PlanningSettings.model_fields[name].annotation)} or {
-        PlanningSettings.model_fields[name].annotation
-    }
-    number = next((kind for kind in (int, float) if kind in kinds), None)
+    kind = PlanningSettings.model_fields[name].annotation
+    number = next((one for one in (int, float) if one in (kind, *get_args(kind))), None)
     words = _words(name)
     if number is None or text in words:
         return text

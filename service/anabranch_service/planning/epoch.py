@@ -123,20 +123,20 @@ class PlannedEpoch:
     def shown(self) -> dict[str, Any]:
         """The plan as people read it. Later plans start from ``rules.decisions`` instead."""
         plan, rules, task = self.plan, self.rules, self.task
-        document_ = explain(plan, self.queries, rules.parts)
-        document_["backfill"] = [document(b) for b in rules.backfills]
-        document_["substreams"] = []
+        shown = explain(plan, self.queries, rules.parts)
+        shown["backfill"] = [document(b) for b in rules.backfills]
+        shown["substreams"] = []
         if plan.substreams:
             model = cost_model(task, self.queries, task.options.parallelism, plan.substreams)
-            document_["substreams"] = explain_substreams(plan, self.queries, model)
+            shown["substreams"] = explain_substreams(plan, self.queries, model)
         crossing = exchanged(rules.ruleset, self.queries, task)
         if crossing is not None:
-            document_["exchange"] = crossing
+            shown["exchange"] = crossing
         if rules.ahead:
-            document_["look_ahead"] = questions_document(rules.ruleset, rules.ahead)
+            shown["look_ahead"] = questions_document(rules.ruleset, rules.ahead)
         if rules.hot is not None and rules.hot.values:
-            document_["hot_keys"] = hot_document(rules.hot)
-        return document_
+            shown["hot_keys"] = hot_document(rules.hot)
+        return shown
 
     def publish(self, now: datetime) -> tuple[EpochRecord, str]:
         """The record of the epoch that is published ``now``, and the text of its ruleset."""

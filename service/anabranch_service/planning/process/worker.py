@@ -70,7 +70,7 @@ class _Planner:
         task, self._sent = asked.whole(self._sent)
         task = replace(task, queries=self._follower.known(task.queries))
         if last is not None:
-            task = replace(task, running=last.running())
+            task = replace(task, running=last.running)
         elif asked.after is not None and task.running is None:
             return None
         self._follower.weight = task.options.switching
@@ -85,7 +85,8 @@ class _Planner:
             part.validate()
         record, text = planned.publish(asked.now)
         sealed, base = seal_patched(record, text, None if last is None else last.base)
-        self._last = _Last(record, text, planned, base)
+        running = RunningEpoch(record, planned.queries, planned.rules.decisions)
+        self._last = _Last(text, planned, running, base)
         self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
 
@@ -121,7 +122,8 @@ class _Planner:
             }
         )
         whole = record.with_details(last.record.details())
-        self._last = replace(last, record=whole, text=text)
+        running = replace(last.running, record=whole)
+        self._last = replace(last, text=text, running=running)
         return seal_again(record)
 
     def _hand_over(self, epoch: int) -> bytes | None:
@@ -139,19 +141,20 @@ class _Last:
     """The last plan of the process.
 
     Attributes:
-        record, text: of its newest epoch, and of its ruleset.
-        base: the ruleset that the next one is a patch of.
+        text: of the ruleset of its newest epoch.
+        running: that epoch as the running one of the next plan.
+        base: base of the next ruleset's patch.
     """
 
-    record: EpochRecord
     text: str
     planned: PlannedEpoch
+    running: RunningEpoch
     base: Base
 
-    def running(self) -> RunningEpoch:
-        """The plan as the epoch that the next one is compared with and charged for changing."""
-        planned = self.planned
-        return RunningEpoch(self.record, planned.queries, planned.rules.decisions)
+    @property
+    def record(self) -> EpochRecord:
+        """The record of its newest epoch."""
+        return self.running.record
 
 
 def _goes_on(last: _Last, task: PlanTask) -> bool:

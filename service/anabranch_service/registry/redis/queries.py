@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, cast
 
 from redis.asyncio import Redis
 
@@ -114,7 +113,7 @@ class QueryStore(RedisRecords):
 
     async def ended(self) -> dict[str, float]:
         """Run -> when it was first seen to have ended, in seconds since 1970."""
-        found = await cast("Any", self.redis.hgetall(self.ended_key))
+        found = await reply(self.redis.hgetall(self.ended_key), dict[str, str])
         return {name: float(at) for name, at in found.items()}
 
     async def run(self, name: str) -> QueryRecord | None:
