@@ -38,7 +38,7 @@ class Payload(StrEnum):
 
 
 class Start(StrEnum):
-    """Where a stream without a position begins: with existing data, or with new data only."""
+    """First data of a stream without a position: existing data, or new data only."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

@@ -21,7 +21,7 @@ class ColumnRecord(Closed):
 
 
 class SourceRecord(Closed):
-    """Where a stream's tuples come from."""
+    """The source of a stream's tuples."""
 
     format: str = "recorded"
     path: str | None = None

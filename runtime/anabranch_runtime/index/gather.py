@@ -198,7 +198,7 @@ class BatchTable:
         return self.batch.column(name)
 
     def place(self, name: str) -> Place:
-        """Where a column is."""
+        """The place of a column."""
         if name not in self._places:
             self._places[name] = place_of(self.batch.column(name))
         return self._places[name]

@@ -50,7 +50,7 @@ class Durability:
             StateError: the state is damaged, or of another pipeline; nothing has been deleted.
         """
         state = recover(self._root, self.manifests, self.choices, verify)
-        # What is refused is refused before anything is deleted.
+        # Damaged logs are refused before anything is deleted.
         check_logs(self._root, self.choices.logs)
         # A driver may run without Spark.
         if state.offsets is not None or self._checkpoint.exists():

@@ -158,9 +158,7 @@ def run_apart(
 
 
 def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) -> None:
-    """Where the host has other partitions than in the batch before: fetch this task's share of
-    their missing packs.
-    """
+    """Fetch this task's share of the missing packs of partitions that are new at the host."""
     global _known
     live = live_segments(context, None if fleet.alone else fleet.own)
     counts = {context.stores[name].partitions for name in live}

@@ -1,1 +1,1 @@
-"""Bounds of the integer program: cuts, lower bounds, and what can't pay."""
+"""Bounds of the integer program: cuts, lower bounds, and elements that can't pay."""

@@ -39,10 +39,9 @@ def build_problem(
 class Builder(GrowingGraph):
     """A problem, changed query by query.
 
-    What is added later changes nothing about what is there: an edge depends on its state and its
-    store, a store's candidate partition attributes are only ever added to, and none that is
-    added is one that an edge from before knows (:func:`candidates.joining_attributes` gives all
-    that an edge can know together with the query that the edge comes from).
+    Later additions leave existing parts as they are: an edge depends on its state and its store; a
+    store's candidate partition attributes only grow, and an added one is unknown to earlier edges
+    (:func:`candidates.joining_attributes` gives all that an edge can know together with its query).
     """
 
     def __init__(

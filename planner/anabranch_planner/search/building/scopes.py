@@ -40,7 +40,7 @@ class QueryScope:
         singles = [1 << i for i in range(len(self.labels))]
         self.sets = singles if sets is None else sets
         self.subs: dict[int, Sub] = {}
-        #: What may be probed: masks of stores -> the store's sub-join.
+        #: Stores that may be probed: mask of labels -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
         #: Stores, and attributes that the query joins them by.
         self.attributes: set[tuple[Sub, AttrRef]] = set()

@@ -36,7 +36,7 @@ class GrowingGraph:
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores may have partition attributes. Those that are there have theirs, even in
+        #: Whether stores may have partition attributes. Existing stores have theirs, even in
         #: a single partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()

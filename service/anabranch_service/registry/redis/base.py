@@ -67,8 +67,7 @@ class RedisRecords:
     async def _transact(self, attempt: Callable[[Pipeline], Awaitable[_T]], *watched: str) -> _T:
         """Run ``attempt`` as one transaction, again where a ``watched`` key changes meanwhile.
 
-        What it adds to the pipeline after ``multi`` is written at once, with what it returns as the
-        result.
+        Commands that it adds to the pipeline after ``multi`` run at once. Returns its value.
         """
         done = self.redis.transaction(attempt, *watched, value_from_callable=True)
         return cast("_T", await done)

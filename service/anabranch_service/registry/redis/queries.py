@@ -77,7 +77,7 @@ class QueryStore(RedisRecords):
         keys = self.keys
         read, order = partial(lenient, QueryRecord), attrgetter("sequence")
         self._queries = Mirror(redis, keys.changes, keys.queries, "queries", read, order)
-        #: The version of the queries of which these are the newest runs.
+        #: Version of the queries, and their newest runs as of it.
         self._newest: tuple[int, Sequence[Listed]] = -1, ()
 
     async def queries(self) -> list[QueryRecord]:

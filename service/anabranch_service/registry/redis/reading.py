@@ -69,7 +69,7 @@ def checked(kind: type[_T], name: str, text: str) -> _T:
 
 
 def strict(kind: type[_R], name: str, text: str | None) -> _R | None:
-    """Likewise; None where there is no text."""
+    """The record in ``text``, or None without a text; :class:`CorruptRecord` if there is none."""
     return None if text is None else checked(kind, name, text)
 
 
