@@ -25,7 +25,7 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture
 def settings(redis: str) -> Settings:
-    return Settings(
+    return Settings().changed(
         redis_url=redis,
         namespace=f"test{next(_NAMESPACES)}",
         mode=Mode.STEP,

@@ -14,6 +14,7 @@ import typer
 
 from anabranch_client.cli.batch import Each, add_several, has_several
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.options import field_options, given, with_options
 from anabranch_client.cli.statements import (
     Dialect,
     DryRun,
@@ -33,6 +34,7 @@ from anabranch_client.render.tables import queries_table, query_detail
 from anabranch_client.render.view_rows import view_remarks, view_rows
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.tail import TailEvent
+from anabranch_contract.rest.queries import QueryIn
 
 queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
 
@@ -42,13 +44,8 @@ Name = Annotated[str, typer.Argument(help="Name of the query.")]
 _PAGE, _SHOWN = 1000, 100
 
 
-_Title = Annotated[str | None, typer.Option(help="Display title.")]
-_Owner = Annotated[str | None, typer.Option(help="Owner of the query.")]
-Past = Annotated[
-    str | None,
-    typer.Option("--past", help="stored: also emit results over tuples that are already stored."),
-]
-_Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for filters (repeat).")]
+#: Terms of a registration that are options.
+TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "past")
 _LatencyGoal = Annotated[
     str | None,
     typer.Option(help="Latency goal of its results, such as '2 seconds', or 'none'."),
@@ -66,15 +63,13 @@ _Completeness = Annotated[
 
 
 @queries.command("add")
+@with_options(field_options(QueryIn, TERMS, {"tags": "--tag"}))
 def query_add(
     sql: Sql = None,
     name: Annotated[str | None, typer.Option("--name", help="Default: generated.")] = None,
     file: File = None,
-    dialect: Dialect = None,
     structured: Structured = None,
     window: Windows = None,
-    ttl: Annotated[str | None, typer.Option(help="Time to live, a duration.")] = None,
-    expires_at: Annotated[str | None, typer.Option(help="Expiry time, ISO 8601.")] = None,
     sink: Annotated[
         str | None,
         typer.Option(
@@ -86,24 +81,26 @@ def query_add(
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
-    title: _Title = None,
-    owner: _Owner = None,
-    tags: _Tags = None,
-    past: Past = None,
     each: Each = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **terms: Any,
 ) -> None:
     """Register a query, or all queries of a file.
 
     A file of several SQL statements ("-- name: ..." before a statement names it), .yaml or .jsonl
     is registered atomically, unless --each is given. Options are defaults for its queries.
     """
+    common = given(
+        window=read_window(window),
+        sink=sink_document(sink, sink_option, sink_path),
+        slo=slo_document(latency_goal, freshness, completeness),
+        **terms,
+    )
     several = sql is None and file is not None and has_several(file)
     alone = sql is None and file is not None and structured is None and (each or dry_run)
     if file is not None and (several or alone):
@@ -113,21 +110,7 @@ def query_add(
                 field="--name" if name is not None else "--structured",
                 remedy="leave it out: what is registered stands in the file",
             )
-        common = {
-            "dialect": dialect,
-            "window": read_window(window),
-            "ttl": ttl,
-            "expires_at": expires_at,
-            "sink": sink_document(sink, sink_option, sink_path),
-            "priority": priority,
-            "slo": slo_document(latency_goal, freshness, completeness),
-            "title": title,
-            "owner": owner,
-            "tags": tags,
-            "past": past,
-        }
-        given = {field: value for field, value in common.items() if value is not None}
-        declared = read_declaration(file, given)
+        declared = read_declaration(file, common)
         if name is not None:
             declared = replace(declared, queries=(replace(declared.queries[0], name=name),))
         with connect(url) as client:
@@ -142,22 +125,7 @@ def query_add(
     document = read_document(structured)
     statement = None if document else read_statement(sql, file)
     with connect(url) as client, quoting({"sql": statement}, as_json):
-        query = client.create_query(
-            statement,
-            query=document,
-            name=name,
-            window=read_window(window),
-            ttl=ttl,
-            expires_at=expires_at,
-            sink=sink_document(sink, sink_option, sink_path),
-            priority=priority,
-            slo=slo_document(latency_goal, freshness, completeness),
-            dialect=dialect,
-            title=title,
-            owner=owner,
-            tags=tags,
-            past=past,
-        )
+        query = client.create_query(statement, query=document, name=name, **common)
     show(query, query_detail, as_json)
 
 
@@ -264,13 +232,8 @@ def query_set(
     as_json: Json = False,
 ) -> None:
     """Change a query's expiry, priority, service levels, title, owner or tags."""
-    given = {
-        "ttl": ttl,
-        "expires_at": expires_at,
-        "priority": priority,
-        "slo": slo_document(latency_goal, freshness, completeness),
-    }
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    slo = slo_document(latency_goal, freshness, completeness)
+    changes = given(ttl=ttl, expires_at=expires_at, priority=priority, slo=slo)
     if expires_at == "never":
         changes["expires_at"] = None
     changes |= {

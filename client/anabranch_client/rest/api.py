@@ -27,6 +27,7 @@ from anabranch_contract.rest.access import (
     TokenOut,
     WhoOut,
 )
+from anabranch_contract.rest.documents import nullable, read_body
 from anabranch_contract.rest.planning.epochs import (
     CurrentEpoch,
     EpochList,
@@ -37,7 +38,7 @@ from anabranch_contract.rest.planning.epochs import (
 from anabranch_contract.rest.planning.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.planning.revisions import RevisionList
 from anabranch_contract.rest.planning.series import SeriesOut
-from anabranch_contract.rest.planning.settings import SettingsOut, nullable
+from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsOut
 from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.queries import (
     QueryBatchOut,
@@ -325,7 +326,7 @@ class Calls:
     @method
     def state(self) -> Call[StateOut]:
         """The contents of all stores, as of the newest batch that the runtime has reported."""
-        return Call("GET", "/v1/state", StateOut.read)
+        return Call("GET", "/v1/state", lambda doc: read_body(StateOut, doc))
 
     @method
     def stored(self, store: str, epochs: int = 30) -> Call[StoreDetailOut]:
@@ -334,50 +335,26 @@ class Calls:
         Raises:
             ApiError: there is no such store.
         """
-        params = {"epochs": str(epochs)}
-        return Call("GET", _path("state/stores", store), StoreDetailOut.read, params=params)
+        path, params = _path("state/stores", store), {"epochs": str(epochs)}
+        return Call("GET", path, lambda doc: read_body(StoreDetailOut, doc), params=params)
 
     @method
     def dry_run(
         self,
+        /,
         add: Sequence[JsonObject] = (),
         *,
         drop: Sequence[str] = (),
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        statistics: Mapping[str, float] | None = None,
-        distinct: Mapping[str, float] | None = None,
-        selectivity: Mapping[str, float] | None = None,
-        widths: Mapping[str, float] | None = None,
-        retention: Mapping[str, JsonObject | None] | None = None,
-        formulation: str | None = None,
-        solver: str | None = None,
-        deadline: float | None = None,
-        detail: str | None = None,
+        **assumed: Any,
     ) -> Call[DryRunOut]:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
-        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        measurements, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of the
-        streams' own; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        ``assumed`` has fields of ``DryRunIn``; None: not given. ``statistics``, ``distinct``,
+        ``selectivity`` and ``widths`` are assumed in place of measurements, ``retention`` (stream
+        -> ``{"ttl": "7 days"}`` or None) in place of the streams' own; ``deadline`` is in seconds;
+        ``detail`` is ``full`` or ``summary``.
         """
-        body = _given(
-            add=list(add),
-            drop=list(drop),
-            optimizer=optimizer,
-            objective=objective,
-            parallelism=parallelism,
-            statistics=statistics,
-            distinct=distinct,
-            selectivity=selectivity,
-            widths=widths,
-            retention=retention,
-            formulation=formulation,
-            solver=solver,
-            deadline=deadline,
-            detail=detail,
-        )
+        body = _given(add=list(add), drop=list(drop), **assumed)
         return Call("POST", "/v1/plans:dry-run", DryRunOut.read, body)
 
     @method
@@ -426,7 +403,9 @@ class Calls:
         """
         words = {"none": None, "any": None, "never": 0}
         body = {
-            name: words.get(value, value) if nullable(name) and isinstance(value, str) else value
+            name: words.get(value, value)
+            if isinstance(value, str) and nullable(PlanningSettings, name)
+            else value
             for name, value in changes.items()
             if value is not None
         }

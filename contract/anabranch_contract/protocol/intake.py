@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from anabranch_contract.codec import Message
+from anabranch_contract.codec import Body, Message
 
 
 class SourceState(StrEnum):
@@ -37,7 +37,7 @@ class SourceStatus(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadPiece:
+class UnreadPiece(Body):
     """A part of a stream's input that could not be read.
 
     Attributes:
@@ -75,7 +75,7 @@ class UnreadPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Body):
     """The part of a stream's input that was not read and never will be.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from anabranch_contract.codec import Message
+from anabranch_contract.codec import Body, Message
 from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads
@@ -50,7 +50,7 @@ class JoinSample:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeStatistics(Summed):
+class EdgeStatistics(Body, Summed):
     """One edge during one epoch.
 
     Attributes:
@@ -107,7 +107,7 @@ class Writes(Summed):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreStatistics:
+class StoreStatistics(Body):
     """One store at the end of an epoch.
 
     Attributes:
@@ -123,6 +123,11 @@ class StoreStatistics:
     keys: dict[str, float] = field(default_factory=dict)
     reads: dict[str, Reads] = field(default_factory=dict)
     mir: str = ""
+
+    @property
+    def tuples(self) -> int:
+        """Its rows."""
+        return self.rows
 
 
 @dataclass(frozen=True, slots=True)

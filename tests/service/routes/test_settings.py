@@ -22,9 +22,9 @@ def test_command_line_goes_before_environment_before_defaults() -> None:
     assert settings.redis_url == "redis://elsewhere:1/2"
     assert settings.port == 7
     assert settings.mode is Mode.STEP
-    assert settings.optimizer is Optimizer.SHARED
-    assert settings.solve_seconds == 2.5
-    assert settings.parallelism == Settings().parallelism
+    assert settings.planning.optimizer is Optimizer.SHARED
+    assert settings.planning.solve_seconds == 2.5
+    assert settings.planning.parallelism == Settings().planning.parallelism
 
 
 @pytest.mark.parametrize(
