@@ -6,10 +6,7 @@ Reading checks every type. Absent fields have their defaults; unknown fields are
 
 from __future__ import annotations
 
-import dataclasses
-from functools import cache
-from types import UnionType
-from typing import Any, Literal, Self, TypeVar, get_origin, get_type_hints
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -42,78 +39,6 @@ class Message:
             Malformed: the text is no such document.
         """
         return loads(text, cls)
-
-
-#: The context of a pydantic validation that reads an answer of a service of any release.
-READING = object()
-
-
-class Body:
-    """Base of frozen dataclasses that REST bodies contain as they are: fields and properties.
-
-    pydantic asks for the schema; tasks, which serve no REST, never import it. In an answer of
-    another release absent fields are empty, and unknown ones are passed over.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def properties(cls) -> dict[str, property]:
-        """Public properties by name, those of base classes first."""
-        return {
-            name: value
-            for base in reversed(cls.__mro__)
-            for name, value in vars(base).items()
-            if isinstance(value, property)
-        }
-
-    @classmethod
-    @cache
-    def empties(cls) -> dict[str, Any]:
-        """The required fields, each with None or the empty value of its type."""
-        hints, optional = get_type_hints(cls), dataclasses.MISSING
-        return {
-            f.name: empty(hints[f.name])
-            for f in dataclasses.fields(cls)  # type: ignore[arg-type]
-            if f.default is optional and f.default_factory is optional
-        }
-
-    def document(self) -> dict[str, Any]:
-        """Fields and properties by name, their values as they are."""
-        return {**fields(self), **{name: getattr(self, name) for name in self.properties()}}
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        def filled(given: Any, info: Any) -> Any:
-            if info.context is not READING or not isinstance(given, dict):
-                return given
-            absent = cls.empties()
-            return {**absent, **given} if given.keys() & absent.keys() or not absent else given
-
-        schema = handler(source)
-        inner = schema["schema"]
-        inner["computed_fields"] = [
-            {
-                "type": "computed-field",
-                "property_name": name,
-                "return_schema": handler.generate_schema(get_type_hints(value.fget)["return"]),
-                "metadata": {"pydantic_js_updates": {"description": value.__doc__}},
-            }
-            for name, value in cls.properties().items()
-        ]
-        before = {"type": "with-info", "function": filled}
-        schema["schema"] = {"type": "function-before", "function": before, "schema": inner}
-        return schema
-
-
-def empty(kind: Any) -> Any:
-    """The value of a field of type ``kind`` that an answer of an older release lacks."""
-    origin = get_origin(kind) or kind
-    if not isinstance(origin, type):
-        return "" if origin is Literal else None
-    if hasattr(origin, "empties"):
-        return origin.empties()
-    return "" if issubclass(origin, str) else None if origin is UnionType else origin()
 
 
 def dumps(value: object) -> str:

@@ -17,7 +17,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from anabranch_contract import protocol, rest
-from anabranch_contract.codec import Body, dumps, fields, loads
+from anabranch_contract.body import Body
+from anabranch_contract.codec import dumps, fields, loads
 from anabranch_contract.protocol.intake import Unread, UnreadPiece
 from anabranch_contract.protocol.measurements import EdgeStatistics, StoreStatistics
 from anabranch_contract.protocol.reads import Reads

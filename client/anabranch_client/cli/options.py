@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import EnumType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -22,19 +22,27 @@ def field_options(
     """
     for name in names:
         field = body.model_fields[name]
-        kinds = (field.annotation, *get_args(field.annotation))
+        kinds = [_plain(kind) for kind in (field.annotation, *get_args(field.annotation))]
         several = any(get_origin(kind) is list for kind in kinds)
         kind: Any = next((one for one in (bool, int, float) if one in kinds), str)
         text = " ".join(filter(None, (choices(kinds), field.description))).replace("`", "'")
         given = [flags[name]] if flags and name in flags else []
-        option = typer.Option(*given, help=f"{text} (repeat)" if several else text)
+        option = typer.Option(*given, help=f"{text.rstrip('.')} (repeat)." if several else text)
         yield option_of(name, list[str] if several else kind, option)
+
+
+def _plain(kind: Any) -> Any:
+    """A type without the bounds of its values."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def choices(kinds: Iterable[Any]) -> str:
     """The values of a closed choice among ``kinds``, as a sentence; empty: there is none."""
-    found = [kind for kind in kinds if isinstance(kind, EnumType)]
-    return "".join(f"{', '.join(map(str, kind.__members__.values()))}." for kind in found)
+    found = [
+        *(kind.__members__.values() for kind in kinds if isinstance(kind, EnumType)),
+        *(get_args(kind) for kind in kinds if get_origin(kind) is Literal),
+    ]
+    return "".join(f"{', '.join(map(str, values))}." for values in found)
 
 
 def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:

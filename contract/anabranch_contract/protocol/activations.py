@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from anabranch_contract.codec import Body, Message, Row
+from anabranch_contract.body import Body
+from anabranch_contract.codec import Message, Row
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind
 from anabranch_contract.queries.scaling import PartialMark
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from anabranch_contract.codec import Body, Message
+from anabranch_contract.body import Body
+from anabranch_contract.codec import Message
 
 
 class SourceState(StrEnum):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from anabranch_contract.codec import Body, Message
+from anabranch_contract.body import Body
+from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, Part, Step
 from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads

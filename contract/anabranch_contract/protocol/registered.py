@@ -36,8 +36,7 @@ class SourceRecord(Closed):
 class StreamProperties(Document):
     """The properties of a stream common to requests, records, answers and scenarios."""
 
-    description: Description = ""
-
+    description: Description = Field(default="", description="Description for people.")
     keep_late: bool = Field(
         default=True,
         description="Whether rejected tuples (late, invalid, too far in the future) are kept, in "

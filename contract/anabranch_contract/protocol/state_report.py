@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch_contract.codec import Body, Message
+from anabranch_contract.body import Body
+from anabranch_contract.codec import Message
 from anabranch_contract.protocol.reads import Reads
 
 

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from anabranch_contract.codec import READING, Body, empty
+from anabranch_contract.body import READING, Body, empty
 
 MAX_TEXT = 100_000
 

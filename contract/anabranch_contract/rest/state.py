@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch_contract.codec import Body
+from anabranch_contract.body import Body
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import (
     EdgeReport,

@@ -28,30 +28,9 @@ from anabranch_contract.rest.documents import (
 )
 from anabranch_contract.rest.planning.statistics import StreamStatisticsOut
 
-#: ``all``, ``none``, or a duration.
-Retain = Annotated[
-    Duration,
-    Field(
-        description="Stored tuples before any query reads the stream, and besides what queries "
-        "need: `all`, `none`, or a duration of event time behind the stream's watermark.",
-        examples=["all", "7 days"],
-    ),
-]
-
-
 Kind = Annotated[
     Literal["stream", "table"],
     Field(description="Whether tuples happen, or are the rows of a table that queries look up."),
-]
-Key = Annotated[
-    list[ColumnName],
-    Field(
-        min_length=1,
-        max_length=16,
-        description="Of a table: of the rows that agree in these columns only the one that "
-        "arrived last is there.",
-        examples=[["id"]],
-    ),
 ]
 
 
@@ -107,7 +86,13 @@ class StreamTerms(Document):
         "rejected. A duration, or `unbounded`; 366 days where the lateness is bounded.",
     )
     retention: RetentionIn | None = None
-    retain: Retain | None = Field(default=None, description="`none` of a stream, `all` of a table.")
+    retain: Duration | None = Field(
+        default=None,
+        description="Stored tuples before any query reads the stream, and besides what queries "
+        "need: `all` (default of a table), `none` (of a stream), or a duration of event time "
+        "behind the stream's watermark.",
+        examples=["all", "7 days"],
+    )
 
 
 class StreamIn(Closed, StreamProperties, StreamTerms):
@@ -140,7 +125,12 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
         description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
     )
     kind: Kind = "stream"
-    key: Key | None = None
+    key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="Of a table: of the rows that agree in these columns only the one that "
+        "arrived last is there.",
+        examples=[["id"]],
+    )
     source: SourceRecord = SourceRecord()
 
     @model_validator(mode="after")
