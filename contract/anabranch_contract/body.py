@@ -26,7 +26,7 @@ class Body:
 
     @classmethod
     def properties(cls) -> dict[str, property]:
-        """Public properties by name, those of base classes first."""
+        """Public properties by name; properties of base classes come first."""
         return {
             name: value
             for base in reversed(cls.__mro__)
@@ -54,9 +54,10 @@ class Body:
         def filled(given: Any, info: Any) -> Any:
             if info.context is not READING or not isinstance(given, dict):
                 return given
-            absent = cls.empties()
-            return {**absent, **given} if given.keys() & absent.keys() or not absent else given
+            absent, known = cls.empties(), {n: v for n, v in given.items() if n in names}
+            return {**absent, **known} if known.keys() & absent.keys() or not absent else known
 
+        names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
         schema = handler(source)
         inner, (text, texts) = schema["schema"], _documented(cls)
         schema["metadata"] = {"pydantic_js_updates": {"description": text}}
@@ -82,7 +83,7 @@ _ATTRIBUTES = re.compile(r"^ {4}((?:\w+, )*\w+): ((?:.+\n?)+?)(?=^ {4}\w|\Z|\n)"
 
 
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """The documentation of a class, and those of its attributes as JSON has them."""
+    """The documentation of a class, and of its attributes in the terms of JSON."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         head, _, section = (inspect.getdoc(base) or "").partition("\n\nAttributes:\n")

@@ -24,7 +24,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, StoreStatis
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import IndexReport, LevelReport, StoreReport
 from anabranch_contract.rest.documents import document, read_body
-from anabranch_contract.rest.planning.statistics import EdgeStatisticsOut
+from anabranch_contract.rest.planning.statistics import EdgeStatisticsOut, StatisticsOut
 from anabranch_contract.rest.state import StateOut, StoreOut
 
 PIECE = UnreadPiece("/in/a", "rows", 0, 9, 9, None, "bad-row", "it is no number", 3)
@@ -87,6 +87,10 @@ def test_absent_fields_are_empty_and_unknown_ones_are_passed_over() -> None:
     assert (store.store, store.members, store.rows, store.reads, store.life) == (
         *("R/1", (), 0, None, Reads()),
     )
+    edge = {"probes": 3, "nanoseconds": 5, "colour": "red"}
+    inside = StatisticsOut.read({"epoch": 1, "edges": {"e": edge}, "colour": "red"})
+    assert inside.edges == {"e": EdgeStatisticsOut(3)}
+    assert inside.document()["colour"] == "red"
     documents: list[object] = [{}, {"hello": "world"}, [], {"epoch": "seven"}]
     for wrong in documents:
         with pytest.raises(ValidationError):

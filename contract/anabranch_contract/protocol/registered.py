@@ -45,7 +45,7 @@ class StreamProperties(Document):
     site: Site = Field(
         default="",
         description="Where its tuples arrive: the site, or the machine, of the executors that read "
-        "it. Empty, or where none is there: any read it.",
+        "it. If it is empty or has no executors, any of them read it.",
     )
 
 

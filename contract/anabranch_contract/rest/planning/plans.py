@@ -214,9 +214,9 @@ class ExplainedPlan(PlanFigures):
     that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: the
     forecast of the next period; null: costs are of all history. ``costs``: the cost constants of
     the objective ``seconds``; null under the others. ``fallback``: empty, or why the chosen
-    optimiser did not make the plan. ``switching_cost``: the penalty for what is new, in addition to
-    ``cost``; ``bound`` and ``gap`` are of both together. ``diff`` is null where there is nothing to
-    compare with; ``diff_reason`` then says why.
+    optimiser did not make the plan. ``switching_cost``: the penalty for new steps and stores, in
+    addition to ``cost``; ``bound`` and ``gap`` are of both together. ``diff`` is null if there is
+    nothing to compare with; ``diff_reason`` then says why.
     """
 
     candidates: int
