@@ -78,6 +78,7 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         assert found == sorted(expected)
         live.wait("lonely rows", lambda: len(results(live, "lonely")) >= len(lonely))
         assert results(live, "lonely") == sorted(lonely)
+        live.wait("the view", live.has_current_views)
         live.pipeline.finish_runtime()
         view = view_rows(live.results / "sums")
         # The clock has let go nothing that is owed.

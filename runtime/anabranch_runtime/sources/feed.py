@@ -133,9 +133,9 @@ class Feed(Protocol):
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether a load that ends at ``end`` has been read at ``offset``."""
 
-    def is_apart(self, offset: Any) -> bool:
+    def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether input after ``offset`` came so long after all before it that it is of another
-        load, though the end of the one before was not fixed.
+        load than ``load``, though its end was not fixed.
         """
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:

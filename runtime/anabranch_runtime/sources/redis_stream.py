@@ -190,7 +190,7 @@ class RedisFeed:
         pairs = ((Position(*offset[k]), Position(*at)) for k, at in end.items())
         return all(a.generation > b.generation or a.ordinal >= b.ordinal for a, b in pairs)
 
-    def is_apart(self, offset: Any) -> bool:
+    def is_apart(self, offset: Any, load: Load) -> bool:
         """A load's end is known when it begins."""
         return False
 

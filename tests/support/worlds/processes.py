@@ -68,6 +68,10 @@ class LivePipeline:
         """The heartbeat, if there has been one."""
         return self.pipeline.progress()
 
+    def has_current_views(self) -> bool:
+        """Whether views include all committed batches; a stop leaves the rest to the next start."""
+        return not any(self.progress().telemetry.view_lag.values())
+
     def wait(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Poll until ``holds()``; fails at once where a process has ended."""
 
