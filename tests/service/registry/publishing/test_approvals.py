@@ -1,4 +1,4 @@
-"""What is said of a plan while the leader plans stands, and what is refused is remembered."""
+"""Answers given while the leader plans stand, and refusals are remembered."""
 
 from __future__ import annotations
 
