@@ -470,7 +470,7 @@ def run(
     seconds: float = float("inf"),
     as_json: bool = False,
 ) -> list[str]:
-    """Errors of the results after ``strikes`` strikes, or fewer if ``seconds`` pass first."""
+    """Strike ``strikes`` times or until ``seconds`` have passed; return errors of the results."""
     deadline = time.monotonic() + seconds
     with redis_url() as server:
         chaos = Chaos(folder, seed, server)

@@ -42,7 +42,7 @@ def entered(state: State, ruleset: Ruleset, batch: int = 0) -> State:
 
 
 def dealt(state: State) -> tuple[Dealt, ...]:
-    """Spread hot values of R's store."""
+    """Entries of R's store for hot values and their partitions."""
     return state.stores[STORE].dealt
 
 

@@ -42,7 +42,7 @@ WANTED = (
 
 @contextmanager
 def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
-    """Repeat every round edge by edge; gives counts of the cases, and the differences."""
+    """Repeat every round edge by edge; yield counts of the cases, and the differences."""
     seen, wrong, match = Counter[str](), list[Any](), Rounds._match
 
     def both(self: Rounds, front: Front, began: float) -> Any:

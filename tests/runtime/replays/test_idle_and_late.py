@@ -130,7 +130,7 @@ def check(generated: Generated, replay: LocalReplay) -> dict[str, int]:
 
 
 def _compare_kept(oracle: Oracle, name: str, files: list[Path]) -> int:
-    """Compare rejected tuples with the oracle's: reason, batch and watermark; their number."""
+    """Compare rejected tuples with the oracle's by reason, batch and watermark; their count."""
     reason, batch, watermark, _ = own_columns(oracle.columns()[name])
     marks = ", ".join(f"({b}, {m})" for b, m in oracle.watermarks[name].items() if m is not None)
     listed = ", ".join(f"'{f}'" for f in files)

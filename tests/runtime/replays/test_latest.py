@@ -1,4 +1,4 @@
-"""Streams that keep the latest row per key: superseded rows find no partner, and are merged out.
+"""Streams that keep the latest row per key: superseded rows join no more, and merges drop them.
 
 ``python -m tests.support.scenarios.run --engine local --latest`` runs as many scenarios as one
 likes.

@@ -65,7 +65,7 @@ def write(folder: Path, seed: int) -> Path:
 
 
 def check(path: Path, out: Path, url: str, seed: int) -> Counter[str]:
-    """Replay by odd plans; gives counts of kept and excluded combinations."""
+    """Replay by odd plans; return counts of kept and excluded combinations."""
     seen = Counter[str]()
 
     def watched(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:

@@ -162,8 +162,8 @@ def _text(tau: int) -> str:
 
 @dataclass
 class Expected:
-    """Late rows by the rule: rows below the greatest event time of earlier loads less the
-    lateness.
+    """Kept and late rows by the rule: a row is late below the greatest event time of earlier loads
+    less the lateness.
     """
 
     lateness: int

@@ -83,7 +83,7 @@ class Sampled:
         run.views.drain()
 
     def check(self, keys: Keys) -> int:
-        """Compare the view's figures with sums over lists; gives the number of stated errors."""
+        """Compare the view's figures with sums over lists; return the number of stated errors."""
         told = self.run.told["v"]
         groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in self.kept:

@@ -70,7 +70,7 @@ def test_what_has_ended_goes_after_some_days(shop: Service) -> None:
 
 
 def test_ten_come_and_ten_go(shop: Service) -> None:
-    """Redis keeps no records and activations of queries that ended more than a week ago."""
+    """Redis keeps no records or activations of queries that ended more than a week ago."""
 
     def kept() -> tuple[int, int, int]:
         redis, keys = shop.redis, shop.keys

@@ -1,4 +1,4 @@
-"""Reports of a driver's periods, read from Redis."""
+"""Interim reports of a driver, one per period, read from Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers given while the leader plans stand, and refusals are remembered."""
+"""Answers to a held plan count though the leader plans meanwhile; refusals are remembered."""
 
 from __future__ import annotations
 
