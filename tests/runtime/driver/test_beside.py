@@ -1,4 +1,4 @@
-"""What is done beside the driver is done by a process of its own, once there is something to do."""
+"""The process for views and deliveries starts with its first work, and its loss is an error."""
 
 from __future__ import annotations
 

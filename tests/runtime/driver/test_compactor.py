@@ -85,7 +85,7 @@ def begin(compactor: Compactor, state: State, fanout: int = 3) -> None:
 
 
 def commit(compactor: Compactor, state: State) -> State:
-    """What a batch commits that has added nothing."""
+    """The state that a batch without new segments commits."""
     found = compactor.settle(state)
     compactor.settled(found)
     return found

@@ -217,7 +217,7 @@ def test_answers_are_those_found_anew_however_the_state_goes_on() -> None:
         rules_ = replace(rules_, probe_rules=(*rules_.probe_rules, mir_rule()))
         state = replace(enter_epoch(State(), rules_, 0), stores=_drawn_stores(drawn, rules_))
         for _ in range(10):
-            # A ruleset that is equal but not the same is one of which nothing is known.
+            # Nothing is cached for an equal ruleset that is another object.
             assert accesses(state, rules_) == accesses(state, replace(rules_))
             state = replace(state, next_batch=state.next_batch + drawn.choice([0, 1, 1, 1, 2]))
             if drawn.random() < 0.2:

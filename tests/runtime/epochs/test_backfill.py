@@ -81,7 +81,7 @@ def stores_of(ruleset: Ruleset, relation: str) -> list[str]:
 
 
 def stored(state: State, ruleset: Ruleset, batches: int) -> State:
-    """``state`` after ``batches`` in each of which every base store got ten rows."""
+    """``state`` after ``batches`` batches, each with ten rows for every base store."""
     first = state.next_batch
     stores = {
         name: replace(
@@ -146,7 +146,7 @@ def test_the_gap_is_filled_slice_by_slice_and_then_all_at_once(tmp_path: Path) -
     assert tiles == (Tile(tiles[0].store, (0, 2)),)
     assert pending(state, ruleset).done == 0.5
     assert progress(state) == {mir: 0.5}
-    # Nobody sees it yet, and a restart goes on from here.
+    # No probe reads the slice yet, and a restart goes on from here.
     assert state.stores[mir].segments == ()
     assert state.stores[mir].covers(state.next_batch) == ((3, 4),)
     assert accesses(state, ruleset)[edge].gaps == ((0, 2),)

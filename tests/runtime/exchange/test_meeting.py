@@ -1,4 +1,4 @@
-"""Tasks meet at the driver over TCP: everybody gets everybody's messages, nobody else gets in."""
+"""All-gather of tasks through the driver over TCP, closed to clients without the token."""
 
 from __future__ import annotations
 

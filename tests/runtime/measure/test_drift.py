@@ -43,7 +43,7 @@ class Feed:
         arrived: dict[str, int] | None = None,
         probes: int = 100,
     ) -> Drifts:
-        """One batch; ``matches`` by edge, of which half have found a partner at most."""
+        """Observe a batch with ``matches`` by edge; at most half of the probes find a partner."""
         before = dict(self.edges)
         for edge, count in (matches or {}).items():
             fresh = EdgeStatistics(probes, count, 0.1, 0, 0, min(count, probes // 2))
@@ -205,7 +205,7 @@ def test_counters_that_were_set_back_are_no_measurement() -> None:
 
 
 def test_steps_keep_their_sums_under_other_rules() -> None:
-    """New ones begin, those that no rule runs are forgotten."""
+    """New steps begin, and steps that no rule runs are forgotten."""
     feed = Feed()
     for _ in range(30):
         feed.batch({"a": 1000, "b": 50}, {"R": 100, "S": 100})

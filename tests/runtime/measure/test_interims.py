@@ -1,4 +1,4 @@
-"""Periods of measurements: whatever their lengths, they add up to what was counted."""
+"""Periods of measurements add up to the counters, whatever their lengths."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def history(rng: Random, batches: int) -> list[State]:
 
 
 def measured(states: list[State], ends: set[int]) -> list[Interim]:
-    """The periods that end after the batches ``ends``, of which the last batch is one."""
+    """The periods that end after the batches ``ends`` and after the last batch."""
     last, found = states[0], []
     period = begin(last, 0.0)
     for number, state in enumerate(states[1:]):

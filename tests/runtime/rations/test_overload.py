@@ -84,7 +84,7 @@ def test_under_overload_latency_stays_near_what_is_promised(
     late = sorted(machine.latencies[40:])
     assert late[len(late) // 2] <= machine.latency
     assert late[-2] <= 1.2 * machine.latency
-    # No more is withheld than it takes: what is spent fills most of the time.
+    # No more is withheld than needed: probing fills most of the time.
     assert machine.waiting < machine.latency * times * machine.capacity
     spent = sum(machine.budgets[-20:]) / 20
     wanted = _least_budget(machine, times * machine.capacity)
@@ -139,7 +139,7 @@ def test_batches_without_rows_say_nothing() -> None:
 
 
 def test_a_controller_that_starts_anew_does_not_take_a_backlog_for_arrivals() -> None:
-    """What waits after an interruption has not arrived during the first batch."""
+    """A backlog after an interruption did not arrive during the first batch."""
     for rate in (1.3, 1.6):
         machine = Machine()
         for _ in range(40):

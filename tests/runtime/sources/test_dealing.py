@@ -106,7 +106,7 @@ def test_tasks_are_even_before_the_exchange_as_after_it(seed: int) -> None:
 
 def test_rows_weigh_alike_where_nothing_is_known() -> None:
     assert prices([piece("a", 3), piece("b", 0)], {}) == {"a": 0.0, "b": 0.0}
-    # What is known of a stream that has vanished, or has no rows, says nothing of others.
+    # The cost of a stream that has vanished, or has no rows, says nothing about others.
     assert prices([piece("a", 3)], {"gone": 1e-3}) == {"a": 0.0}
     assert prices([piece("a", 3), piece("b", 0)], {"b": 1e-3})["a"] == 0.0
     assert prices([], {"a": 1.0}) == {}

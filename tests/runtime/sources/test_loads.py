@@ -1,5 +1,6 @@
-"""Watermarks move by whole loads: how late a row is depends neither on how batches are cut nor on
-the order of files or keys, but only on what had been loaded before.
+"""Watermarks move by whole loads: a row's lateness depends only on earlier loads.
+
+Cuts of batches and the order of files or keys have no effect.
 """
 
 from __future__ import annotations
@@ -161,8 +162,8 @@ def _text(tau: int) -> str:
 
 @dataclass
 class Expected:
-    """What is late by the rule: rows of a load below the greatest time of earlier loads less the
-    lateness.
+    """Kept and late rows by the rule: a row is late below the greatest event time of earlier loads
+    less the lateness.
     """
 
     lateness: int

@@ -14,8 +14,8 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.job import unfit_workers
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, settings_of
 
-#: What of ours others may set: how soon an executor is missed, and Spark's page. Their own options
-#: of Java are added.
+#: Settings that users may replace: time until an executor counts as lost, and Spark's page. Their
+#: Java options are added to ours.
 REPLACED = {
     JAVA_OPTIONS,
     "spark.executor.heartbeatInterval",

@@ -16,7 +16,7 @@ from anabranch_runtime.spark.watchdog import Signs, Watchdog, signs
 
 
 class Cancelled(Exception):
-    """What Spark raises from a job that was cancelled."""
+    """Stands for Spark's error of a cancelled job."""
 
 
 def looked(watchdog: Watchdog, seconds: float, signs: Signs | None = None) -> int:

@@ -1,4 +1,4 @@
-"""A state in an object store: machines come and go, what is damaged is noticed, one at a time."""
+"""State in an object store: machines are replaced, damage is noticed, one driver at a time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def begun(log: SparkLog, batches: int) -> Driver:
 
 
 def settle(log: SparkLog) -> None:
-    """Wait until the store has deleted what it was told to."""
+    """Wait until the store has carried out its deletions."""
     kept = durable(log.folder / "state")
     assert isinstance(kept, Mirrored)
     kept._settle()
@@ -260,7 +260,7 @@ def test_the_cache_stays_within_its_limit(limit: int, log: SparkLog, tmp_path: P
     log.settings["cache_size"] = limit
     one = log.start()
     while log.step(one):
-        # What a merge has written since is not committed, so it is not counted.
+        # Segments merged since are not committed, so they do not count.
         here = [tmp_path / "state" / name for name in one.durability.manifests.named]
         assert sum(p.stat().st_size for p in here if p.exists()) <= limit
     assert results(tmp_path) == expected(log.total)
@@ -453,7 +453,7 @@ def test_the_command_line_says_what_is_wrong(
         main([*arguments, "--object-store", tmp_path.as_uri(), "--cache-size", "some"])
     assert "--cache-size" in capsys.readouterr().err
     monkeypatch.setenv("ANABRANCH_OBJECT_STORE", "ftp://host/x")
-    # It would go on writing to what is captured here.
+    # The logger would go on writing to the stream captured here.
     monkeypatch.setattr(structlog, "configure", lambda **_: None)
     assert main(arguments) == 1
     assert "is no object store" in capsys.readouterr().err
@@ -576,11 +576,13 @@ def test_many_random_runs_over_lost_machines_are_exact(
 
 
 def damage(log: SparkLog, seed: int) -> str:
-    """Flip a bit of one of the store's objects, cut or delete it, and lose the machine: what comes
-    of it.
+    """Flip a bit of one of the store's objects, cut or delete it, and lose the machine.
+
+    Returns:
+        ``exact`` if the results are, otherwise the code of the refusal.
 
     Raises:
-        AssertionError: results are wrong, or damage of what is live was not noticed.
+        AssertionError: results are wrong, or damage of a live segment was not noticed.
     """
     random = Random(seed)
     log.random = random
@@ -634,8 +636,12 @@ def test_damage_of_many_kinds_in_the_store_is_made_good_or_refused(
 
 
 def duel(url: str, folder: Path, seed: int) -> int:
-    """Two drivers on two machines take turns at random over one store, without a lease: each takes
-    itself for the only one. Whoever finds that the other has gone on starts anew. Gives how often.
+    """Two drivers on two machines take turns at random over one store, without a lease.
+
+    Each takes itself for the only one, and restarts when the other has committed meanwhile.
+
+    Returns:
+        Number of restarts.
     """
     random = Random(seed)
     objects, shared = folder / "objects", folder / "results"

@@ -1,4 +1,4 @@
-"""What a task makes of what it reads: late, invalid, filtered; one sigma per tuple."""
+"""Tuples that a task reads: late, invalid, filtered; one sigma per tuple."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a partial result a store keeps that keeps some values only."""
+"""Rows of a partial result for a store that keeps some values only."""
 
 from __future__ import annotations
 

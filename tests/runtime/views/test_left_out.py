@@ -1,4 +1,4 @@
-"""Of which groups joined rows may be missing: by time, by key, and by how little was given."""
+"""Groups that may miss joined rows: by time, by key, and by share of rows kept."""
 
 from __future__ import annotations
 

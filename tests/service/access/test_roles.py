@@ -177,7 +177,7 @@ def test_every_route_under_every_role(locked: Guarded, operation: str) -> None:
     open_to = MATRIX[operation].split()
 
     def status(token: str | None) -> int:
-        # A tail would go on for ever; nobody is there, so it is not begun.
+        # A tail would never end; here none begins, as the query does not exist.
         return locked.call(method, path, token, json=body).status_code
 
     for role, token in locked.tokens.items():

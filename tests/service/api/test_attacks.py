@@ -34,7 +34,7 @@ def token_of(locked: Guarded, role: Role | None) -> str | None:
 
 
 def raw(locked: Guarded, request: bytes, *, seconds: float = 10) -> bytes:
-    """What is answered, within a time, to bytes that no library would send."""
+    """Response within ``seconds`` to raw bytes, which no HTTP library would send."""
     with closing(socket.create_connection(("127.0.0.1", locked.service.settings.port))) as wire:
         wire.settimeout(seconds)
         wire.sendall(request)
@@ -46,7 +46,7 @@ def raw(locked: Guarded, request: bytes, *, seconds: float = 10) -> bytes:
 
 
 def closes(request: bytes) -> bytes:
-    """A request after which the connection ends, so that nobody waits for more."""
+    """The request with ``Connection: close``, so that its response ends with the connection."""
     return request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
 
 

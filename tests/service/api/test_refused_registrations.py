@@ -1,8 +1,6 @@
-"""What a client may try, over REST, under every role and without a token: every attack is refused,
-by field to those who may register something, and nothing is kept of it.
+"""Attacks by registrations over REST, under every role and without a token.
 
-Earlier ones were accepted, most of them: only names of options and plain passwords of sinks were
-looked at.
+Each is refused, with the field for roles that may register, and leaves no trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a registration may take, and that nobody else waits for it."""
+"""Time limit of a registration, and the latency of other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_registration_that_takes_too_long_leaves_nothing(settings: Settings) -
             "customers", "items", "orders",
         ]  # fmt: skip
         assert service.redis.keys(f"{settings.namespace}:*") == kept
-        # What was given up ends by itself; then others are served again.
+        # The abandoned registrations end by themselves; then the service takes new ones.
         eventually(lambda: _registered(service.http), "a small query is understood")
 
 

@@ -1,4 +1,4 @@
-"""Lineage events over HTTP: what is sent when, and that nothing waits for who takes them."""
+"""Lineage events over HTTP: the events of each run, and retries that nothing waits for."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_what_is_not_taken_is_sent_later_and_nothing_waits_for_it(
         collector.status = 201
         eventually(lambda: bool(collector.events), "it is sent")
     assert collector.tokens == ["Bearer hush"]
-    # The next service knows what was sent.
+    # The next service does not send earlier events again.
     with serving(given) as service:
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
         service.plan(0)

@@ -147,7 +147,7 @@ def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop:
         assert found["keep_late"] is True
         expect(page.locator("#description")).to_have_text("what people have bought")
         assert not complaints
-        # Customers have no event time, so nobody could say how long orders are of use to them.
+        # A ttl of orders needs event times of the streams that they join; customers have none.
         page.get_by_label("Kept for").fill("7 days")
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#change-refusal")).to_contain_text("declares none")

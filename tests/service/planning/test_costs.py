@@ -37,7 +37,7 @@ SECONDS = PlanningSettings(optimizer="clash", objective=Objective.SECONDS, paral
 
 
 def interim(batch: int, seed: int) -> str:
-    """A period of two steps whose times are those of :data:`TRUE`."""
+    """A period of two steps with times according to :data:`TRUE`."""
     rng = Random(seed)
     steps = []
     for head, target in (("orders", "customers"), ("customers", "orders")):

@@ -70,7 +70,7 @@ def test_what_has_ended_goes_after_some_days(shop: Service) -> None:
 
 
 def test_ten_come_and_ten_go(shop: Service) -> None:
-    """What Redis has is of the queries that are there, but for the names of the others."""
+    """Redis keeps no records or activations of queries that ended more than a week ago."""
 
     def kept() -> tuple[int, int, int]:
         redis, keys = shop.redis, shop.keys
@@ -110,7 +110,7 @@ def test_a_failed_query_is_forgotten_and_its_activation_stays(shop: Service) -> 
     shop.activate("gone", ENDED)
     assert look(shop, 0.0, 8.0) == [0, 1]
     shop.get("/v1/queries/q", 404)
-    # The runtime writes it again and again. Of what has no record nothing else is kept.
+    # The runtime keeps writing a failed activation; others without a record are removed.
     assert shop.redis.hkeys(shop.keys.activations) in ([b"q"], ["q"])
 
 

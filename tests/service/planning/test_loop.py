@@ -226,7 +226,7 @@ def test_only_the_newest_epochs_are_kept(settings: Settings) -> None:
     settings = replace(settings, kept_epochs=kept, mode=Mode.STEP)
     with serving(settings) as service:
         keys, redis = service.keys, service.redis
-        # Every other epoch goes by the rules of the one before, and is measured all the same.
+        # Every other epoch runs by the rules of the one before, and is measured all the same.
         ended = range(-1, 3 * kept, 2)
         for number in range(3 * kept):
             redis.set(keys.statistics(number), "{}")
@@ -240,7 +240,7 @@ def test_only_the_newest_epochs_are_kept(settings: Settings) -> None:
             assert [n for n in numbers if redis.exists(key(n))] == published
         measured = [n for n in numbers if redis.exists(keys.statistics(n))]
         assert measured == list(range(published[0], 3 * kept))
-        # Of what the runtime reports, only the last is kept.
+        # Only the last boundary that the runtime reported is kept.
         assert redis.llen(keys.boundaries) == 1
         service.get("/v1/epochs/0", 404)
         service.plan(published[-1])

@@ -1,4 +1,4 @@
-"""Plans that wait for approval: what is published meanwhile, and what comes of each answer."""
+"""Plans that wait for approval: the rules published meanwhile, and the effect of each answer."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_statistics_replace_the_plan_that_waits_and_never_the_one_that_runs(shop
 
 
 def orders(service: Service, epoch: int) -> dict[str, Any]:
-    """What the plan of a published epoch does."""
+    """Choices of the plan of a published epoch."""
     found = ruleset(service, epoch)
     records = {
         name: QueryRecord.model_validate_json(text)
@@ -416,7 +416,7 @@ def test_whatever_happens_only_what_was_approved_runs(shop: Service, seed: int) 
 
 
 def partitions(found: dict[str, Any]) -> set[tuple[str, ...]]:
-    """The store copies, by what they hold and how they are partitioned."""
+    """Store copies: owner, MIR and partitioning attribute."""
     return {(owner, mir, *attribute) for owner, mir, attribute in found["copies"]}
 
 

@@ -131,7 +131,7 @@ def test_every_metric_can_be_had() -> None:
         query_cpu={"pair": 0.01},
     )
     found = exposition(seen).decode()
-    # Those of the plan are had from a service, below.
+    # Metrics of the plan come from a service, in the next test.
     of_plan = {"epoch_newest", "planned_queries", "plan_cost", "plan_gap_ratio", "plan_fallback"}
     missing = {f.name for f in FAMILIES if f"\n# HELP anabranch_{f.name}" not in f"\n{found}"}
     assert missing == of_plan

@@ -1,4 +1,4 @@
-"""What is shown of a run: where its results are, without secrets, and what it owes."""
+"""Runs as clients see them: place of the results without secrets, results of the past, loss."""
 
 from __future__ import annotations
 

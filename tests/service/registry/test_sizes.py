@@ -1,4 +1,4 @@
-"""How much registrations may ask for: more is refused at once, and slows nobody else."""
+"""Limits of registrations: larger ones are refused at once, and slow no other request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``POST /v1/streams:test`` over real files, a real Redis and a port where nobody listens."""
+"""``POST /v1/streams:test`` over real files, a real Redis and a port without a listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page in somebody's browser can do to a service on that machine: nothing."""
+"""Pages of other sites, open in a user's browser, can do nothing to a local service."""
 
 from __future__ import annotations
 

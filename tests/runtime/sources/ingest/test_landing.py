@@ -1,4 +1,4 @@
-"""What ingest queries land, and the feed over it: exact offsets, nothing lost or read twice."""
+"""Rows landed by ingest queries and the feed over them: exact offsets, each row read once."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_has_lost_entries_is_made_to_agree(tmp_path: Path) -> 
         found = (p for p in checkpoint.rglob("*") if p.is_file() and p.name != "metadata")
         return {str(p.relative_to(checkpoint)): p.read_text() for p in found}
 
-    # All of it; what it was before a loss of power; what was planned later can't be read.
+    # No checkpoint; one from before a power loss; one with an unreadable later plan.
     mend(home(tmp_path), last, 0, 1)
     whole = {"offsets/5": offsets(6), "offsets/6": offsets(6), "commits/6": COMMIT}
     assert entries() == whole
@@ -193,7 +193,7 @@ Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file
 
 
 def stands(feed: LandedFeed, offset: Any, load: Load, now: float) -> tuple[Any, Load]:
-    """What is planned of a feed that may bring anything."""
+    """The offset and load planned for a feed without a limit."""
     return plan(feed, offset, feed.waiting(offset).rows, load, now)
 
 

@@ -28,8 +28,8 @@ class _Rests:
 
 @pytest.fixture
 def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """What a planner's process is asked for: a plan without figures, two with figures that move,
-    one for one query more.
+    """Plan requests to the planner's process: one without statistics, two with changing statistics,
+    one with a further query.
     """
     found: list[Plan] = []
     ask = planner_process._ask

@@ -364,7 +364,7 @@ def test_revisions_go_with_their_epoch(settings: Settings) -> None:
 
 
 def test_a_period_that_ended_early_is_answered_by_what_came_with_the_drift(shop: Service) -> None:
-    """Ten periods of other data say little then, and the revision says why it was asked for."""
+    """Ten periods of other data count for little then, and the revision names the drift."""
     rules = planned(shop)
     for batch in range(5, 15):
         assert ask(shop, interim(rules, batch, customers=20, items=100)).revision == 0

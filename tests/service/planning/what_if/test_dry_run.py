@@ -1,4 +1,4 @@
-"""What a dry run says of the queries that exist, under overload."""
+"""Effects on existing queries that a dry run predicts under overload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a plan while the leader plans stands, and what is refused is remembered."""
+"""Answers to a held plan count though the leader plans meanwhile; refusals are remembered."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tests.support.worlds.service import Service
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch, shop: Service) -> Service:
-    """A service that makes all plans in another process, and goes by twelve queries."""
+    """A service with twelve queries that makes all plans in another process."""
     monkeypatch.setattr(loop, "APART", 1)
     for number in range(12):
         add(shop, number)
@@ -160,7 +160,7 @@ def test_the_whole_ruleset_is_read_where_a_patch_can_not_be_applied(apart: Servi
     apart.redis.set(apart.keys.newest_ruleset, whole[0])
     for epoch in (1, 2):
         assert apart.http.get(f"/v1/epochs/{epoch}/ruleset").status_code == 404
-    # What runs can't be carried over, and the next plan is a ruleset of its own.
+    # The running ruleset can't be read, so the next one is published in full.
     add(apart, 13)
     apart.plan(2)
     assert (base_of(apart, 3), len(checked(apart, 3))) == (None, 14)

@@ -57,7 +57,7 @@ def running(url: str, namespace: str, port_file: Path) -> Iterator[subprocess.Po
 
 
 class World:
-    """Redis, the service that is there now, and what has been published."""
+    """Redis, settings of the services, and the epochs published so far."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self.settings = Settings(redis_url=url, namespace=namespace, mode=Mode.STEP, access=OPEN)

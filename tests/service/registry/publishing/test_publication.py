@@ -1,4 +1,4 @@
-"""What only the leader writes: a term that is over writes none of it."""
+"""Writes of the leader: a term that is over makes none of them."""
 
 from __future__ import annotations
 
