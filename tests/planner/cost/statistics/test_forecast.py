@@ -213,8 +213,8 @@ def test_rows_within_a_window_are_those_of_the_last_periods() -> None:
     burst = {RelationId("R"): ((0.1, 90.0),)}
     even = model(query, history, Ahead(0.1, arriving), span=float(SPAN))
     known = model(query, history, Ahead(0.1, arriving, burst), span=float(SPAN))
-    # By the history's mean, R's window holds 10 rows at first and meets half of them on average,
-    # as it does of the 90 arriving rows.
+    # On average over the period, R's window has half of the 10 rows before, by the history's mean,
+    # and half of the 90 arriving rows.
     pair, one = within("RS", query), Label("S")
     assert even.probe(pair, one) == pytest.approx(0.01 * (10 / 2 + 90 / 2))
     assert known.probe(pair, one) == pytest.approx(0.01 * 90)
