@@ -40,7 +40,7 @@ STYLE = """
 
 @dataclass(slots=True)
 class Panel:
-    """What one relation's tuples can become: states by level, and the edges between them."""
+    """Drawing of one starting relation: its states by level, and the edges between them."""
 
     start: str
     levels: dict[int, dict[int, None]] = field(default_factory=lambda: defaultdict(dict))

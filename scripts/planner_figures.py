@@ -135,7 +135,7 @@ PROVEN = 1e-6
 
 
 def main() -> None:
-    """Print the table that is asked for."""
+    """Print the table named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", choices=["bounds", "solvers"])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds per solver")

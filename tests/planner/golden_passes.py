@@ -194,7 +194,7 @@ def written() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Write ``golden/passes`` anew."""
+    """Rewrite ``golden/passes``."""
     folder = HERE / "passes"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.txt"):

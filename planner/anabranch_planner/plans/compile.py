@@ -195,18 +195,17 @@ def compile_revision(
     revision: int,
     subs: SubJoins | None = None,
 ) -> Ruleset:
-    """The ``revision`` of ``running`` that follows ``plan``.
+    """Compile ``plan`` as ``revision`` of ``running``.
 
     Args:
         plan: a valid plan for exactly ``queries``, over stores of ``running``
             (:func:`~anabranch_planner.replan.revise.fits` says who may use which).
-        queries: those of ``running``.
-        subs: theirs, where several revisions are compiled.
+        queries: the queries of ``running``.
+        subs: sub-joins of ``queries``, to be shared by the compilation of several revisions.
 
     Returns:
-        ``running`` with other routes. It has the stores that ``running`` has, but for those of
-        intermediate results that the plan does not keep; each with its former indexes, and those
-        that the plan's probes use.
+        ``running`` with the plan's routes. Stores of intermediate results that the plan drops are
+        removed; the other stores keep their indexes and gain the indexes of the plan's probes.
 
     Raises:
         RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.

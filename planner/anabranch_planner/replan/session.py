@@ -299,8 +299,7 @@ def _follow(
 ) -> _Last | None:
     """Plan ``change`` incrementally; unchanged queries keep their routes.
 
-    Args:
-        anew: a full plan of the same queries, whose bound holds; only new queries are planned.
+    If a full plan of the same queries is given, its bound holds, and only new queries are planned.
 
     Returns:
         None: a remaining store may be partitioned by an attribute that no query joins by any more.

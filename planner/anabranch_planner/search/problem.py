@@ -2,8 +2,8 @@
 
 A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
 started; an *edge* probes a store and leads to a larger state. Equal states of different queries
-are one node, because what a step costs and finds depends on the state and the store only. Where
-the tuples of ``r`` are told apart, each substream has states, edges and goals of its own. A
+are one node, because a step's cost and matches depend only on the state and the store. If the
+tuples of ``r`` are split into substreams, each substream has states, edges and goals of its own. A
 *goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
 query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
@@ -12,7 +12,7 @@ as many as connected label sets, where orders are as many as permutations of the
 never multiply: partition attributes belong to stores, and an edge only says which it knows.
 
 Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
-of edges and is built anew every epoch; within a query label sets are bit masks. Indices are given
+of edges and is rebuilt every epoch; within a query label sets are bit masks. Indices are given
 in order of first appearance over queries sorted by id, so equal input gives equal indices.
 """
 

@@ -2,7 +2,7 @@
 
 1. The batch's epoch is decided and recorded before it starts, so a repeat makes the same choice.
 2. Tasks write segments and staged results under names that carry the attempt.
-3. Results move to names that carry query and batch, replacing those of an earlier attempt.
+3. Results move to names that carry query and batch, replacing an earlier attempt's results.
 4. The manifest commits the batch atomically. Until here a crash leaves garbage only.
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
@@ -121,9 +121,9 @@ class Driver:
         publisher: ``pipeline`` adds writers that need Spark.
         compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
         cluster: where tasks share nothing but the object store, how they meet.
-        views: maintains post-join views; None: nobody does, joined rows wait.
-        tails: for those who follow results.
-        progress: what is reported. ``rationer``: decides what batches withhold from probes.
+        views: maintains post-join views; None: joined rows wait for a driver that does.
+        tails: newest results, for clients that follow them.
+        progress: reports of progress. ``rationer``: decides the rations of each batch's probes.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Driver:
         self._step_names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        # Without revisions nobody waits for a replay's drifts.
+        # A replay without revisions reports no drift early: no decision waits for it.
         early = EARLY if live else math.inf if settings.revise_batches else None
         self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
         self._identity = ""
@@ -296,7 +296,7 @@ class Driver:
         """Pass the committed state to views, with the ruleset of the epoch."""
         rules = self._rules() if ruleset is None else ruleset
         if self.views is not None and rules is not None:
-            # What is owed may still come: their clocks wait for it.
+            # Owed results may still arrive: clocks of views wait for them.
             state = self.state
             self.views.committed(state.next_batch, clocks(state), rules, state.queries)
 

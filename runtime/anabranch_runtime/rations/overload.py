@@ -101,7 +101,7 @@ def observe(load: Load, work: Work, latency: float) -> Load:
         latency: promised seconds from the arrival of a tuple to the commit of its results.
 
     >>> load = Load()
-    >>> for _ in range(8):  # 10,000 rows a second, of which each is probed with for 0.1 ms
+    >>> for _ in range(8):  # 10,000 rows a second, each with 0.1 ms of probing
     ...     probing = load.budget * 1.0
     ...     work = Work(10_000, 0.4 + probing, probing, load.budget, 1.0, 1.0, 9_000, 2.0)
     ...     load = observe(load, work, latency=2.0)

@@ -35,7 +35,7 @@ KILLED = Cause("killed", "it was killed (signal 9)")
 
 
 class World:
-    """A pipeline in which time passes when it is told to, and those answer who shall."""
+    """A pipeline with a manual clock and chosen signs of life."""
 
     def __init__(self, *, external: bool = False) -> None:
         self.now = Situation(external=external)
@@ -43,7 +43,7 @@ class World:
         self.done: list[Action] = []
 
     def send(self, event: Event) -> list[Action]:
-        """What follows."""
+        """Handle ``event`` and return the actions."""
         self.now, actions = handle(self.now, event)
         self.done += actions
         return actions

@@ -27,7 +27,7 @@ from tests.support.cases.queries import chain
 #: R, S and T by one key; of S and T an intermediate result is kept.
 QUERY = chain("R.a=S.a", "S.a=T.a", id="q")
 R, S, T = map(Label, "RST")
-#: Values 1 and 2 are told apart from all others, which are substream 0.
+#: Values 1 and 2 have substreams of their own; all others are substream 0.
 FUNCTION = Substreams(R, "a", "bigint", ((1,), (2,)))
 UNIVERSE = range(4)
 
@@ -48,7 +48,7 @@ SETS = [
 def test_sets_of_values(one: Values) -> None:
     for other in SETS:
         assert members(one.union(other)) == members(one) | members(other)
-        # There are more values than those of the universe.
+        # More values exist than the universe has.
         expected = members(one) >= members(other) and (other.listed or not one.listed)
         assert one.has(other) == expected, other
     assert one.is_all == (members(one) == set(UNIVERSE) and not one.listed)
@@ -58,7 +58,7 @@ def test_values_of_substreams() -> None:
     function = replace_(FUNCTION, others=2)
     assert values_of(function, [3]) == Values(frozenset({2}))
     assert values_of(function, [2, 3]) == Values(frozenset({1, 2}))
-    # Ranges of hashes are not told apart here.
+    # Substreams that split the unlisted values by hash count as one here.
     assert values_of(function, [1]) == values_of(function, [0, 1])
     assert values_of(function, [0, 3]) == Values(frozenset({1}), listed=False)
     assert values_of(function, range(4)).is_all

@@ -1,4 +1,4 @@
-"""Probe forests, and those of rulesets."""
+"""Forests of probe trees, drawn at random or made from rulesets."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_rulesets_forest_has_the_loads_that_the_runtime_lets_through() -> None
         saved = sum(prices.values()) - sum(
             prices[r.out] for r in rules.probe_rules if found.edge(r.out) is None
         )
-        # What the forest leaves out is taken whatever the rations are.
+        # Probes outside the forest run in full, whatever the rations.
         whole = forest.used([1.0] * len(shares))
         assert whole - forest.used(shares) == pytest.approx(saved - used, abs=1e-9)
         paid += whole > 0

@@ -1,4 +1,4 @@
-"""Problem files: what they become, and how those that can't be used are refused."""
+"""Problem files: parsed problems, and refusals of unusable files."""
 
 from __future__ import annotations
 

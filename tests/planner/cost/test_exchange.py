@@ -1,4 +1,4 @@
-"""What steps and inserts cost on several hosts."""
+"""Costs of steps and inserts on several hosts."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_schedules_stay_within_every_budget(allocation: Allocation) -> None:
             late = [forest.completeness(shares)[q] for q in least if not priorities[q]]
             costly = [q for q in least if _cost_of(forest, q) > 0]
             if any(priorities[q] and least[q] < 0.98 for q in costly) and urgent:
-                # What lower priorities get costs nothing beside what the higher ones have.
+                # Lower priorities get only rations that cost (almost) nothing more.
                 shown = [
                     0.0 if priorities[g.query] == 0 else p
                     for g, p in zip(forest.goals, shares, strict=True)

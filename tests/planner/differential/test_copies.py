@@ -1,8 +1,7 @@
-"""Problems in which the choice of copies matters: proven optima are those of a plain program.
+"""Problems in which the choice of copies matters: proven optima equal a plain program's optima.
 
-The plain program (:mod:`tests.support.oracles.plain_program`) has none of what makes the
-planner's own relaxation tight. That brute force agrees where copies are charged, too, is for
-smaller problems.
+The plain program (:mod:`tests.support.oracles.plain_program`) lacks every constraint that tightens
+the planner's own relaxation. Brute force is compared on smaller problems with charged copies.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def test_brute_force_agrees_on_many_partitions(tens: int) -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_no_row_excludes_a_plan(seed: int) -> None:
-    """Neither those of the formulation nor the cuts, whatever MIRs the plan keeps."""
+    """Rows of the formulation and cuts hold for every plan, whichever MIRs it keeps."""
     problem = drawn(seed, PARALLELISMS[seed % 5])
     search = begin(problem, first_routing(problem), Deadline(), 0, 0.0)
     program, rng = search.made.program, Random(seed)

@@ -57,7 +57,7 @@ class _Paths:
             for at in own:
                 row[self.steps + at] = -self.forest.goals[at].output
                 if not self.forest.outputs[query] or floor == 1:
-                    # All of a query's results are all of its goals, also those that bring none.
+                    # Floor 1 applies to every goal of a query, even to goals without results.
                     self.lowest[self.steps + at] = floor
             self.add(row, -floor * self.forest.outputs[query])
 

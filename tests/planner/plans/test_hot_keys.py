@@ -1,4 +1,4 @@
-"""Which values are hot, with loads worked out by hand, and what is never hot."""
+"""Choice of hot values, with loads computed by hand, and values that are never hot."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def values(*shares: float) -> FrequentValues:
 
 
 def skewed(*shares: float, hosts: int = 3, distinct: float = 1000.0) -> TableStatistics:
-    """A thousand tuples of each stream a unit of time, of which these have frequent values."""
+    """1000 tuples per stream and unit of time; ``shares`` are the shares of frequent values."""
     rows = {RelationId(name): 1000.0 for name in "RST"}
     return TableStatistics(
         rows,
@@ -176,7 +176,7 @@ def test_what_hot_values_send_is_predicted() -> None:
         found = traffic(replace(rules, stores=stores), [star], model, exchange)
         one = found[first.out]
         assert one.tuples / one.probes == pytest.approx(copies)
-        # What the first probe has found is at home, or where hot rows have been dealt to.
+        # Pairs of the first probe are at their home partition, or on the hosts of its hot rows.
         share = 0.3 * 0.3 / (0.3 * 0.3 + 0.7 * 0.7 / 999)
         away = {False: 0.0, True: 2 / 3}[first.store in some]
         more = 2.0 if second.store in some else away

@@ -1,4 +1,4 @@
-"""What is predicted to cross hosts, against tuples that are sent about by the rules."""
+"""Predicted traffic between hosts, compared with tuples routed by the rules."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
 
 
 def self_joins(seed: int, count: int = 5) -> tuple[tuple[JoinQuery, ...], Statistics]:
-    """Queries of three to four labels over four relations, of which one may occur twice."""
+    """Queries of three to four labels; a relation may occur twice in a query."""
     rng = Random(f"self joins {seed}")
     queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(count))
     sizes = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}

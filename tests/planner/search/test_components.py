@@ -37,7 +37,7 @@ def small(key: str) -> Problem:
 
 
 def optimum(problem: Problem) -> float:
-    """What HiGHS proves for the program of ``problem`` as it is."""
+    """Optimum of the undivided program of ``problem``, proven by HiGHS."""
     made = formulate(problem)
     solution = solve(Solver.HIGHS, Request(made.program))
     assert solution.status is Status.OPTIMAL, solution.message

@@ -1,4 +1,4 @@
-"""Graphs of states whose starts are told apart, solved and compared with sums over all orders."""
+"""Graphs of states with substreams, solved and compared with sums over all orders."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def single(label: str = "R", *, id: str = "q") -> JoinQuery:
 def join_query(
     predicates: Iterable[str], *, id: str = "q", labels: Iterable[str] = ()
 ) -> JoinQuery:
-    """What :func:`chain` makes, with further labels in front."""
+    """The query of :func:`chain`, with further labels in front."""
     equalities = [equality(p) for p in predicates]
     written = [s for p in predicates for s in p.split("=")]
     names = dict.fromkeys([*labels, *(attribute(s).label for s in written)])

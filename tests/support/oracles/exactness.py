@@ -42,10 +42,10 @@ CHUNK = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one problem came to.
+    """Outcome of one problem.
 
     Attributes:
-        complaint: what is wrong; empty if nothing is.
+        complaint: the difference from brute force; empty if there is none.
         seconds: of brute force, the tight and the paper's program.
     """
 
@@ -146,7 +146,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Which family of problems.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Number of the first problem.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = 1,
-    solver: Annotated[Solver, typer.Option(help="What solves the tight one.")] = Solver.BRANCH,
+    solver: Annotated[Solver, typer.Option(help="Solver of the tight program.")] = Solver.BRANCH,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Compare brute force with the tight and the paper's program."""

@@ -37,7 +37,7 @@ def publish(url: str, epoch: int, queries: dict[str, str] | None = None) -> None
 
 
 def boundaries(url: str) -> list[Boundary]:
-    """What has been reported."""
+    """Reported ends of epochs."""
     found = redis_client.Redis.from_url(url).lrange(KEYS.boundaries, 0, -1)
     return [Boundary.loads(text) for text in found]
 
@@ -51,7 +51,7 @@ def driver(
     seconds: float = 3600.0,
     **others: Any,
 ) -> Driver:
-    """A driver as it comes up (again) over what is in ``folder``; ``others`` are settings.
+    """Start a driver over the files in ``folder``; ``others`` are settings.
 
     ``seconds``: after which an epoch may end by time.
     """

@@ -46,7 +46,7 @@ QUERIES = {
     "s": "SELECT S.a, S.n FROM S",
 }
 STREAMS = (stream("R", "a", "n", timed=False), stream("S", "a", "n", timed=False))
-#: ``a`` and ``n``: what is joined by, and a number of its own for every row.
+#: ``a``, the join key, and ``n``, a number that no other row has.
 Row = tuple[int, int]
 
 
@@ -86,7 +86,7 @@ class Fed:
     # --- input ---------------------------------------------------------------------------------
 
     def new_rows(self, keys: list[int]) -> list[Row]:
-        """Rows that nobody has seen."""
+        """Rows with new numbers."""
         self.rows += len(keys)
         return [(a, self.rows - i) for i, a in enumerate(keys)]
 
@@ -186,7 +186,7 @@ class Fed:
         return True
 
     def drain(self) -> None:
-        """Turn until nothing comes of it any more: what is held stays held."""
+        """Turn until nothing changes any more; held sources stay held."""
         idle = 0
         while idle < 4:
             before = self._stand()
@@ -222,7 +222,7 @@ class Fed:
 
     @property
     def recorded(self) -> list[tuple[str, UnreadPiece]]:
-        """What has been recorded as unread, and of which stream."""
+        """Pieces recorded as unread, each with its stream."""
         return [(stream, piece) for stream, known in self._records.values() for piece in known]
 
     def _recorded(self, stream: str) -> list[Row]:
@@ -251,7 +251,7 @@ class Fed:
         return next((f.held.error for f in feeds if f.held is not None), None)
 
     def results(self, query: str = "q") -> list[Row]:
-        """What a query has found."""
+        """Results of a query, sorted."""
         files = sorted(map(str, (self.home / "results" / query).glob("*.parquet")))
         return sorted(duckdb.read_parquet(files).fetchall()) if files else []
 

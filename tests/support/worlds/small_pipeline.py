@@ -26,7 +26,7 @@ START = 1_750_000_000_000_000
 
 
 def small_pipeline(service: Service, folder: Path, *, every: int = 3, fanout: int = 6) -> Driver:
-    """A driver that goes by what ``service`` plans, in step with it."""
+    """A driver that runs the plans of ``service``, in step with it."""
     settings = Settings(
         folder / "state",
         folder / "results",

@@ -194,7 +194,7 @@ class _Attendant(threading.Thread):
                 reached = self._last is not None and progress.committed >= self._last
                 if reached or (progress.exhausted and progress.state != "starting"):
                     self._redis.set(self._keys.stop, "1")
-        except BaseException as error:  # noqa: BLE001 - raised by whoever joins
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that joins
             self.error = error
             self._redis.set(self._keys.stop, "1")
 

@@ -210,9 +210,9 @@ def _base_probes(
 def backfill_rules(
     tables: PartTables, stores: Stores, backfills: Sequence[Backfill]
 ) -> list[BackfillRule]:
-    """The rules that compute the past of intermediate results, for every copy.
+    """Backfill rules of intermediate results, one per copy.
 
-    No index is kept for their probes: they read what is stored already, once.
+    No index is kept for their probes, because each reads the stored rows only once.
     """
     found = []
     for one in backfills:

@@ -87,14 +87,15 @@ def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """All that the rules of a part depend on besides the part.
+    """Inputs of a part's rules from outside the part.
 
     Attributes:
-        streams: those that it reads.
-        bases: its copies of base stores. ``types``: of the attributes that others are partitioned
-            by, which may be only other parts' queries'. ``derived``: expressions behind these, and
-            behind attributes of its queries.
-        past: the (owner, store, order) of backfills.
+        streams: the streams that the part reads.
+        bases: its copies of base stores.
+        types: key types of partition attributes, including attributes that only the queries of
+            other parts join by.
+        derived: expressions behind partition attributes and attributes of the part's queries.
+        past: (owner, store, order) of each backfill.
     """
 
     streams: Mapping[StreamName, Stream]

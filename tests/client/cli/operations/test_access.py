@@ -54,7 +54,7 @@ def test_a_token_from_the_environment_or_a_file(locked: Guarded, tmp_path: Path)
     file.write_text(f"{viewer}\n")
     assert run(locked, "--token-file", str(file), "stream", "list").exit_code == 0
     assert run(locked, "stream", "list", ANABRANCH_TOKEN_FILE=str(file)).exit_code == 0
-    # What is named on the command line counts more.
+    # The command line overrides the environment.
     file.write_text(locked.tokens[Role.WORKER])
     refused = run(locked, "--token-file", str(file), "stream", "list", token=viewer)
     assert refused.exit_code == 1

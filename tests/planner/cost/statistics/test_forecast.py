@@ -197,7 +197,7 @@ def test_a_step_costs_what_forecast_arrivals_meet() -> None:
 
 
 def test_held_rows_leave_the_reach_of_windows() -> None:
-    """The window is half of the period: what was held goes out of reach in its first half."""
+    """The window is half of the period: rows held at its start leave it in the first half."""
     query = windowed({"R": SPAN // 2, "S": SPAN // 2, "T": None, "U": None})
     arriving = {RelationId("R"): 10.0, RelationId("S"): 0.0}
     known = model(query, dict.fromkeys("RSTU", 100.0), Ahead(1.0, arriving), span=float(SPAN))
@@ -213,7 +213,8 @@ def test_rows_within_a_window_are_those_of_the_last_periods() -> None:
     burst = {RelationId("R"): ((0.1, 90.0),)}
     even = model(query, history, Ahead(0.1, arriving), span=float(SPAN))
     known = model(query, history, Ahead(0.1, arriving, burst), span=float(SPAN))
-    # Within R's window were 10 by the mean of the history; with those that come, half are held.
+    # On average over the period, R's window has half of the 10 rows before, by the history's mean,
+    # and half of the 90 arriving rows.
     pair, one = within("RS", query), Label("S")
     assert even.probe(pair, one) == pytest.approx(0.01 * (10 / 2 + 90 / 2))
     assert known.probe(pair, one) == pytest.approx(0.01 * 90)
