@@ -38,7 +38,7 @@ NOT_PUBLISHED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPlan:
     """A plan as it was published, or held: its record and its rules."""
 
     record: EpochRecord
@@ -71,9 +71,9 @@ class Weighed:
 def weigh(
     found: Registered,
     proposed: PlannedEpoch,
-    running: Kept | None,
+    running: KeptPlan | None,
     seen: Approvals,
-    approved: Kept | None,
+    approved: KeptPlan | None,
     forms: NormalForms,
     now: datetime,
 ) -> Weighed:
@@ -139,7 +139,7 @@ def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRe
 def _carried(
     members: Sequence[QueryRecord],
     proposed: PlannedEpoch,
-    kept: Kept | None,
+    kept: KeptPlan | None,
     forms: NormalForms,
     method: str,
 ) -> PlannedEpoch:
