@@ -25,7 +25,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import (
@@ -162,7 +162,7 @@ class Engine:
         costs = CostConstants(
             calls=batches * self.parallelism, batches=batches if self.merging else 1.0
         )
-        hosts = Exchange(self.hosts, locality=found.locality) if self.hosts > 1 else None
+        hosts = ExchangeModel(self.hosts, locality=found.locality) if self.hosts > 1 else None
         return ForecastStatistics(found, None, costs, hosts)
 
     def finish(self) -> None:

@@ -75,14 +75,14 @@ _OF_BOOLEANS = frozenset({"count_if", "bool_and", "every", "bool_or", "some"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TypedAggregate:
     """An aggregate function and the type of its result."""
 
     function: Function
     type: DataType
 
 
-def kind_of(name: str, argument: DataType, *, distinct: bool) -> Kind:
+def kind_of(name: str, argument: DataType, *, distinct: bool) -> TypedAggregate:
     """The aggregate ``name`` over an argument of a type.
 
     Raises:
@@ -106,12 +106,12 @@ def kind_of(name: str, argument: DataType, *, distinct: bool) -> Kind:
         )
     if distinct and (function is not Function.COUNT or argument.kind in FLOATING):
         if function in (Function.MIN, Function.MAX):
-            return Kind(function, argument)
+            return TypedAggregate(function, argument)
         raise unsupported(
             f"{name}(DISTINCT ...) of {argument}",
             "only count(DISTINCT x) of anything but floats is",
         )
-    return Kind(function, _type_of(function, argument))
+    return TypedAggregate(function, _type_of(function, argument))
 
 
 def _type_of(function: Function, argument: DataType) -> DataType:

@@ -22,7 +22,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.validate import with_costs
 from anabranch_planner.passes import Decided, ask_ahead, compile_rules, deal_hot_keys
-from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.backfill import BackfillDecision
 from anabranch_planner.replan.remaining import choices, plan_of_remaining
 from anabranch_service.planning.epoch import PlannedEpoch, epoch_request, plan_jointly
 from anabranch_service.planning.request import Registered, read_queries
@@ -170,7 +170,7 @@ def _carried(
     return explained(PlannedEpoch(task, plan, rules, queries, rejected))
 
 
-def _decided(plan: Plan, record: EpochRecord) -> tuple[Backfill, ...]:
+def _decided(plan: Plan, record: EpochRecord) -> tuple[BackfillDecision, ...]:
     """The decisions on the past of ``record`` that are still of use to ``plan``."""
     earlier = RunningEpoch.of(record, ()).decisions
     kept = {(copy.owner, copy.mir) for copy in plan.copies}

@@ -23,7 +23,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics
+from anabranch_planner.cost.statistics.statistics import ForecastStatistics, PeriodForecast
 from anabranch_service.planning.costs import costs_record, newest, timed
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
@@ -98,7 +98,7 @@ def test_a_replay_takes_constants_that_no_clock_decides() -> None:
 def test_calls_are_of_the_time_that_plans_are_priced_over() -> None:
     known = replace(snapshot(), batches=2)
     history = timed(known, known, [], SECONDS).constants()
-    ahead = ForecastStatistics(known, Ahead(1 / 3))
+    ahead = ForecastStatistics(known, PeriodForecast(1 / 3))
     epoch = timed(ahead, known, [], SECONDS).constants()
     assert history is not None
     assert epoch is not None
