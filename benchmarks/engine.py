@@ -45,7 +45,7 @@ from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -114,7 +114,7 @@ class Engine:
         self._control = Control(self.redis_url, NAMESPACE)
         state = self.home / "state"
         state.mkdir(parents=True)
-        settings = Settings(
+        settings = DriverSettings(
             state,
             self.home / "results",
             self.every,

@@ -32,11 +32,11 @@ from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
-    Aggregate,
-    Function,
-    Sort,
+    AggregateFunction,
+    SortKey,
     TimeWindow,
     View,
+    ViewAggregate,
 )
 from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
@@ -100,7 +100,9 @@ class _Splitter:
     _terms: dict[Node, Column] = field(default_factory=dict)
     _keys: list[ShownColumn] = field(default_factory=list)
     _arguments: dict[Expr, str] = field(default_factory=dict)
-    _aggregates: dict[tuple[Function, str | None, bool], Aggregate] = field(default_factory=dict)
+    _aggregates: dict[tuple[AggregateFunction, str | None, bool], ViewAggregate] = field(
+        default_factory=dict
+    )
     _window: TimeWindow | None = None
     _window_tree: Node | None = None
     #: The SELECT list, resolved, and the expressions of its names (lower case).
@@ -173,7 +175,7 @@ class _Splitter:
 
         projection = _outputs((name, column(tree)) for name, tree in trees)
         order = tuple(
-            Sort(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
+            SortKey(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
             for o in clauses.order
         )
         view = View(
@@ -227,7 +229,7 @@ class _Splitter:
             else:
                 yield self._resolved(node, aliases_last=True)
 
-    def _sorts(self, order: Iterable[exp.Ordered]) -> Iterator[Sort]:
+    def _sorts(self, order: Iterable[exp.Ordered]) -> Iterator[SortKey]:
         for entry in order:
             node = entry.this
             with at(node):
@@ -236,9 +238,9 @@ class _Splitter:
                 else:
                     tree = self._resolved(node)
                 found = self._over_groups(tree)
-            yield Sort(found, bool(entry.args.get("desc")), _nulls_first(entry))
+            yield SortKey(found, bool(entry.args.get("desc")), _nulls_first(entry))
 
-    def _limit(self, order: Sequence[Sort]) -> int | None:
+    def _limit(self, order: Sequence[SortKey]) -> int | None:
         clauses = self._clauses
         if clauses.limit is None:
             if clauses.offset is not None:
@@ -476,7 +478,7 @@ class _Splitter:
                 if name != "count" or distinct:
                     raise unsupported(f"{name}(*)", "name a column")
                 if condition is None:
-                    return self._added(Function.COUNT, None, BIGINT, distinct=False)
+                    return self._added(AggregateFunction.COUNT, None, BIGINT, distinct=False)
                 value: Expr = Literal(1, _INT)
             else:
                 value = typed(arguments[0], self._below())
@@ -485,11 +487,11 @@ class _Splitter:
                 value = Call("case", (value, Literal(1, _INT)), _INT)
             if condition is not None:
                 value = Call("case", (condition, value), value.type)
-            distinct = distinct and kind.function is Function.COUNT
+            distinct = distinct and kind.function is AggregateFunction.COUNT
             return self._added(kind.function, value, kind.type, distinct=distinct)
 
     def _added(
-        self, function: Function, value: Expr | None, type_: DataType, *, distinct: bool
+        self, function: AggregateFunction, value: Expr | None, type_: DataType, *, distinct: bool
     ) -> Column:
         column = None
         if value is not None:
@@ -498,7 +500,7 @@ class _Splitter:
         what = (function, column, distinct)
         if what not in self._aggregates:
             name = f"g{len(self._aggregates) + 1}"
-            self._aggregates[what] = Aggregate(name, function, column, distinct, type_)
+            self._aggregates[what] = ViewAggregate(name, function, column, distinct, type_)
         return Column("", self._aggregates[what].name, type_)
 
     def _refuse_ungrouped(self, part: exp.Column) -> None:

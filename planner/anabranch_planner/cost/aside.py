@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from anabranch_contract.plans.partial import ValueShares as Hashes
-from anabranch_contract.plans.partial import values_of
+from anabranch_contract.plans.partial import ValueSet, values_of
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
 from anabranch_contract.queries.mirs import Mir, MirId
@@ -67,7 +66,7 @@ class SetAside:
         inside = function.type == key_class.type and AttrRef(start, function.attribute) in (
             key_class.members
         )
-        return not (inside and Hashes(hashes).has(own))
+        return not (inside and ValueSet(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
         """Values that the store of ``mir`` may exclude; None: it must hold all."""

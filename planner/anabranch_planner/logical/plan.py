@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Call, Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, Stream
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
-from anabranch_contract.queries.views import Sort as Order
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, SortKey, View
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
 from anabranch_planner.logical.joins import join_tree, joined
 from anabranch_planner.logical.nodes import (
@@ -229,7 +228,7 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
     return found
 
 
-def _direction(order: Order, text: str) -> str:
+def _direction(order: SortKey, text: str) -> str:
     nulls = "" if order.nulls_first != order.descending else (
         " NULLS FIRST" if order.nulls_first else " NULLS LAST"
     )  # fmt: skip

@@ -20,9 +20,9 @@ from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.direct import match_few
-from anabranch_runtime.index.gather import NOWHERE, Places
+from anabranch_runtime.index.gather import NOWHERE, ColumnPlaces
 from anabranch_runtime.index.matching import TooManyPairs
-from anabranch_runtime.probe.groups import Group
+from anabranch_runtime.probe.groups import SegmentGroup
 from anabranch_runtime.probe.reads import LookupCounts
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial, RowSet, concat_rows, narrow
@@ -115,11 +115,11 @@ class Direct:
 
     step: DirectStep
     partial: Partial
-    keys: Places
+    keys: ColumnPlaces
     rows: RowSet
     starts: RowSet
     sigmas: Ints
-    groups: list[tuple[str, list[Group]]]
+    groups: list[tuple[str, list[SegmentGroup]]]
 
     @staticmethod
     def of(prober: Prober, partial: Partial, rule: ProbeRule, access: Access) -> Direct | None:
@@ -190,7 +190,7 @@ class Direct:
     def _match(
         self,
         layout: Layout,
-        group: Group,
+        group: SegmentGroup,
         lows: Ints,
         highs: Ints,
         most: int,

@@ -31,7 +31,7 @@ from anabranch_runtime.index.gather import gather, pick, place_of, places
 from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
 from anabranch_runtime.index.matching import ANY, Constraint, Probes, TooManyPairs, in_order, match
 from anabranch_runtime.probe.direct import Direct
-from anabranch_runtime.probe.groups import Group, LiveSegments
+from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
 from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.dealt import Dealt
@@ -348,7 +348,7 @@ class Lookup:
         """Segments looked into so far, summed over the tuples."""
         return sum(counts.looked for _, counts in self._lookups.values())
 
-    def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
+    def routed(self, tile: Tile) -> Iterator[tuple[SegmentGroup, Probes]]:
         """The tile's segments, with the probes that may match there.
 
         With many probes that know the partition attribute, each partition gets its own probes; else
@@ -385,7 +385,7 @@ class Lookup:
         return found
 
     def match(
-        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None, most: int
+        self, tile: Tile, group: SegmentGroup, probes: Probes, meter: EdgeMeter | None, most: int
     ) -> tuple[I32, RowSet] | None:
         """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
 
@@ -442,7 +442,7 @@ class Lookup:
                 meter.hits += int(counted[whole].sum())
         return (positions, joined) if len(positions) else None
 
-    def _arrival(self, store: StoreLayout, tile: Tile, group: Group) -> list[Constraint]:
+    def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
         """That each member arrived before the start tuple, and in the tile's batches (of an MIR
         its newest member: see ``_afterwards``).
         """
@@ -481,7 +481,7 @@ class Lookup:
                 self._arrived[label] = sigma if label in self.target.inclusive else sigma - 1
         return self._arrived[label]
 
-    def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:
+    def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
         """The bounds between the partial result and new members, on the stored event time."""
         found = []
         for label, low, high in self._ranges:
@@ -490,7 +490,7 @@ class Lookup:
             found.append(Constraint(group.tables.places(name).first, low, high))
         return found
 
-    def _in_time(self, group: Group) -> Group:
+    def _in_time(self, group: SegmentGroup) -> SegmentGroup:
         """The segments with rows possibly within the bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
@@ -521,7 +521,7 @@ class Lookup:
         self,
         store: StoreLayout,
         tile: Tile,
-        group: Group,
+        group: SegmentGroup,
         positions: I32,
         rows: RowSet,
         weaker: Sequence[Expr],
