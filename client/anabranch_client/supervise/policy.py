@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
-class SupervisedProcess(StrEnum):
+class Member(StrEnum):
     """A process that is supervised; the runtime stands for the JVM and the workers too."""
 
     REDIS = "Redis"
@@ -23,7 +23,7 @@ class SupervisedProcess(StrEnum):
     RUNTIME = "runtime"
 
     def __str__(self) -> str:
-        return self.value if self is SupervisedProcess.REDIS else f"the {self.value}"
+        return self.value if self is Member.REDIS else f"the {self.value}"
 
 
 class Phase(StrEnum):
@@ -68,18 +68,10 @@ MOST = 8
 STABLE, SETTLED = 60.0, 3.0
 #: Seconds that a member may take to start; of Redis and the runtime, without saying that it does.
 #: (Both may have much to read. The runtime says so for ten minutes at most.)
-STARTS = {
-    SupervisedProcess.REDIS: 120.0,
-    SupervisedProcess.SERVICE: 120.0,
-    SupervisedProcess.RUNTIME: 120.0,
-}
+STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 120.0}
 #: Seconds without a sign of life after which a member hangs. (The runtime's heartbeat lasts for ten
 #: more.) A pause of a few seconds, or a machine that is busy, must not cost a restart.
-SILENCE = {
-    SupervisedProcess.REDIS: 30.0,
-    SupervisedProcess.SERVICE: 30.0,
-    SupervisedProcess.RUNTIME: 20.0,
-}
+SILENCE = {Member.REDIS: 30.0, Member.SERVICE: 30.0, Member.RUNTIME: 20.0}
 #: Seconds between two turns after which it is the supervisor that was paused.
 LAPSE = 5.0
 
@@ -115,14 +107,14 @@ class Situation:
         external: whether Redis is somebody else's, who will start it again.
     """
 
-    members: dict[SupervisedProcess, Standing] = field(
-        default_factory=lambda: {member: Standing() for member in SupervisedProcess}
+    members: dict[Member, Standing] = field(
+        default_factory=lambda: {member: Standing() for member in Member}
     )
     at: float | None = None
     ready: bool = False
     external: bool = False
 
-    def put(self, member: SupervisedProcess, standing: Standing) -> Situation:
+    def put(self, member: Member, standing: Standing) -> Situation:
         """The situation with one member changed."""
         return replace(self, members={**self.members, member: standing})
 
@@ -139,7 +131,7 @@ class Ended:
     """A member's process has ended."""
 
     at: float
-    member: SupervisedProcess
+    member: Member
     cause: Cause
 
 
@@ -148,7 +140,7 @@ class Heard:
     """A member has given a sign of life; ``up``: it does its work."""
 
     at: float
-    member: SupervisedProcess
+    member: Member
     up: bool = True
 
 
@@ -166,14 +158,14 @@ Event = Turn | Ended | Heard | Progressed
 class StartProcess:
     """Start a member."""
 
-    member: SupervisedProcess
+    member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
     """End what there is of a member's session, at once."""
 
-    member: SupervisedProcess
+    member: Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +185,7 @@ class AllReady:
 class GiveUp:
     """End everything: ``cause`` is what a person has to see to."""
 
-    member: SupervisedProcess
+    member: Member
     cause: Cause
 
 
@@ -217,7 +209,7 @@ def _progressed(now: Situation, at: float) -> Situation:
     """Reset the failures of the runtime, which made progress, and of members up long enough."""
     for member, standing in now.members.items():
         settled = standing.phase is Phase.UP and at - standing.since >= SETTLED
-        if standing.failures and (settled or member is SupervisedProcess.RUNTIME):
+        if standing.failures and (settled or member is Member.RUNTIME):
             now = now.put(member, replace(standing, failures=0, first=None))
     return now
 
@@ -225,22 +217,22 @@ def _progressed(now: Situation, at: float) -> Situation:
 def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
     lapse = now.at is not None and at - now.at > LAPSE
     now = replace(now, at=at)
-    redis = now.members[SupervisedProcess.REDIS]
+    redis = now.members[Member.REDIS]
     reachable = redis.phase is Phase.UP and at - redis.heard < LAPSE
     actions: list[Action] = []
     for member, standing in now.members.items():
-        if lapse or (member is SupervisedProcess.RUNTIME and not reachable):
+        if lapse or (member is Member.RUNTIME and not reachable):
             # No signs could be received: their absence proves nothing about a member.
             starting = standing.phase is Phase.STARTING
             standing = replace(standing, heard=at, since=at if starting else standing.since)
             now = now.put(member, standing)
         if standing.phase is Phase.WAITING:
-            if at >= standing.due and (member is SupervisedProcess.REDIS or reachable):
+            if at >= standing.due and (member is Member.REDIS or reachable):
                 actions.append(StartProcess(member))
                 now = now.put(member, replace(standing, phase=Phase.STARTING, since=at, heard=at))
             continue
         hung = _hung(member, standing, at)
-        if hung is not None and now.external and member is SupervisedProcess.REDIS:
+        if hung is not None and now.external and member is Member.REDIS:
             hung = Cause("redis-away", "it does not answer")
         if hung is not None:
             now, more = _ended(now, at, member, hung)
@@ -250,18 +242,18 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
     return now, actions
 
 
-def _hung(member: SupervisedProcess, standing: Standing, at: float) -> Cause | None:
+def _hung(member: Member, standing: Standing, at: float) -> Cause | None:
     if standing.phase is Phase.UP and at - standing.heard > SILENCE[member]:
         seconds = at - standing.heard
         return Cause("no-answer", f"it has given no sign of life for {seconds:.0f} s")
-    began = standing.since if member is SupervisedProcess.SERVICE else standing.heard
+    began = standing.since if member is Member.SERVICE else standing.heard
     if standing.phase is Phase.STARTING and at - began > STARTS[member]:
         return Cause("no-start", f"it has not started within {STARTS[member]:.0f} s")
     return None
 
 
 def _ended(
-    now: Situation, at: float, member: SupervisedProcess, cause: Cause
+    now: Situation, at: float, member: Member, cause: Cause
 ) -> tuple[Situation, list[Action]]:
     before = now.members[member]
     if cause.code in FATAL or (cause.code == "ended" and not before.proven):
@@ -282,7 +274,7 @@ def _ended(
     return now.put(member, standing), [Kill(member), _announcement(member, cause, before, pause)]
 
 
-def _announcement(member: SupervisedProcess, cause: Cause, before: Standing, pause: float) -> Say:
+def _announcement(member: Member, cause: Cause, before: Standing, pause: float) -> Say:
     when = "at once" if pause == 0 else f"in {pause:.0f} s"
     text = f"{member} ended: {cause}; it is started again {when}"
     if cause.code not in PATIENT:
@@ -301,9 +293,7 @@ def _row(failures: int, first: Cause) -> Cause:
     )
 
 
-def _heard(
-    now: Situation, at: float, member: SupervisedProcess, up: bool
-) -> tuple[Situation, list[Action]]:
+def _heard(now: Situation, at: float, member: Member, up: bool) -> tuple[Situation, list[Action]]:
     before = now.members[member]
     if before.phase is Phase.WAITING:
         return now, []

@@ -35,11 +35,11 @@ from anabranch_client.supervise.policy import (
     GiveUp,
     Heard,
     Kill,
+    Member,
     Progressed,
     Say,
     Situation,
     StartProcess,
-    SupervisedProcess,
     Turn,
     handle,
 )
@@ -76,9 +76,9 @@ class Supervisor:
     url: str = ""
     redis_url: str = ""
     _server: RedisServer | None = None
-    _children: dict[SupervisedProcess, Child] = field(default_factory=dict)
+    _children: dict[Member, Child] = field(default_factory=dict)
     _signs: Signs = field(default_factory=Signs)
-    _seen: dict[SupervisedProcess, float] = field(default_factory=dict)
+    _seen: dict[Member, float] = field(default_factory=dict)
     _committed: tuple[str, int] = ("", 0)
     _run: str = ""
     _situation: Situation = field(default_factory=Situation)
@@ -107,11 +107,7 @@ class Supervisor:
                 self._leave()
         finally:
             self._signs.close()
-            for member in (
-                SupervisedProcess.RUNTIME,
-                SupervisedProcess.SERVICE,
-                SupervisedProcess.REDIS,
-            ):
+            for member in (Member.RUNTIME, Member.SERVICE, Member.REDIS):
                 child = self._children.pop(member, None)
                 if child is not None:
                     child.stop()
@@ -129,19 +125,15 @@ class Supervisor:
             if (code := child.process.poll()) is not None
         ]
         signs, news = self._signs, events.append
-        if self._new(SupervisedProcess.REDIS, signs.redis_at):
-            news(Heard(now, SupervisedProcess.REDIS))
+        if self._new(Member.REDIS, signs.redis_at):
+            news(Heard(now, Member.REDIS))
         elif now - signs.loading_at < 1.0:
-            news(Heard(now, SupervisedProcess.REDIS, up=False))
-        if self._new(SupervisedProcess.SERVICE, signs.service_at):
-            news(Heard(now, SupervisedProcess.SERVICE))
+            news(Heard(now, Member.REDIS, up=False))
+        if self._new(Member.SERVICE, signs.service_at):
+            news(Heard(now, Member.SERVICE))
         beat = signs.beat
-        if (
-            beat is not None
-            and beat[1].run == self._run
-            and self._new(SupervisedProcess.RUNTIME, beat[0])
-        ):
-            news(Heard(now, SupervisedProcess.RUNTIME, up=beat[1].state != "starting"))
+        if beat is not None and beat[1].run == self._run and self._new(Member.RUNTIME, beat[0]):
+            news(Heard(now, Member.RUNTIME, up=beat[1].state != "starting"))
         committed = signs.committed
         if committed[0] == self._run and committed != self._committed:
             if self._committed[0] == self._run and committed[1] > self._committed[1]:
@@ -150,7 +142,7 @@ class Supervisor:
         news(Turn(now))
         return events
 
-    def _new(self, member: SupervisedProcess, at: float) -> bool:
+    def _new(self, member: Member, at: float) -> bool:
         """Whether a sign of life is of the process that runs now, and has not been seen."""
         if at <= self._seen.get(member, 0.0):
             return False
@@ -166,7 +158,7 @@ class Supervisor:
                 self.home.listens(self.url)
         return self.url
 
-    def _cause(self, member: SupervisedProcess, child: Child, code: int) -> Cause:
+    def _cause(self, member: Member, child: Child, code: int) -> Cause:
         """Why a process has ended: by its own report, the kernel's, or the last line of its log."""
         error = child.error()
         if error.get("code"):
@@ -179,7 +171,7 @@ class Supervisor:
             message = f"there is no space left for {self.spec.home} ({free:,} bytes are free)"
             return Cause("disk-full", message, "make room")
         said = f"{ending(code)}: {last_line(child.log)}"
-        kind = "bad-options" if code == 2 and member is not SupervisedProcess.REDIS else "ended"
+        kind = "bad-options" if code == 2 and member is not Member.REDIS else "ended"
         return Cause(kind, said, f"its log is {child.log}")
 
     # --- doing ---------------------------------------------------------------------------------
@@ -201,7 +193,7 @@ class Supervisor:
                 remedy = cause.remedy or f"see the logs in {self.spec.logs}"
                 self._failure = ProcessError(f"{member} ended: {cause}", remedy=remedy)
 
-    def _start(self, member: SupervisedProcess) -> None:
+    def _start(self, member: Member) -> None:
         try:
             child = self._spawn(member)
         except (ClientError, OSError) as error:
@@ -221,11 +213,11 @@ class Supervisor:
             return Cause("disk-full", f"there is no space left for {self.spec.home}", "make room")
         return Cause("no-start", str(error))
 
-    def _spawn(self, member: SupervisedProcess) -> Child | None:
+    def _spawn(self, member: Member) -> Child | None:
         extra = {TOKEN_VARIABLE: self.home.holder.token}
-        if member is SupervisedProcess.REDIS:
+        if member is Member.REDIS:
             return None if self._server is None else self._server.start(extra)
-        if member is SupervisedProcess.SERVICE:
+        if member is Member.SERVICE:
             port = int(self.url.rpartition(":")[2]) if self.url else self.spec.port
             return spawn_service(self.spec, self.redis_url, port, extra)
         channel = Channel(self.redis_url, self.spec.namespace)
@@ -242,7 +234,7 @@ class Supervisor:
         Raises:
             ProcessError: it left with an error, or not at all.
         """
-        child = self._children.get(SupervisedProcess.RUNTIME)
+        child = self._children.get(Member.RUNTIME)
         if child is None:
             return
         channel = Channel(self.redis_url, self.spec.namespace)
@@ -259,7 +251,7 @@ class Supervisor:
                 remedy=f"its log is {child.log}; nothing is lost",
             )
         if code:
-            cause = self._cause(SupervisedProcess.RUNTIME, child, code)
+            cause = self._cause(Member.RUNTIME, child, code)
             raise ProcessError(f"the runtime ended: {cause}", remedy=cause.remedy)
 
     def _log(self, text: str, *, aloud: bool = True) -> None:

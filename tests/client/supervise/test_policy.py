@@ -21,12 +21,12 @@ from anabranch_client.supervise.policy import (
     GiveUp,
     Heard,
     Kill,
+    Member,
     Phase,
     Progressed,
     Say,
     Situation,
     StartProcess,
-    SupervisedProcess,
     Turn,
     handle,
 )
@@ -48,7 +48,7 @@ class World:
         self.done += actions
         return actions
 
-    def turns(self, seconds: float, *well: SupervisedProcess) -> list[Action]:
+    def turns(self, seconds: float, *well: Member) -> list[Action]:
         """Let time pass in which ``well`` give signs of life."""
         actions: list[Action] = []
         for _ in range(round(seconds)):
@@ -58,11 +58,11 @@ class World:
             actions += self.send(Turn(self.at))
         return actions
 
-    def end(self, member: SupervisedProcess, cause: Cause = KILLED) -> list[Action]:
+    def end(self, member: Member, cause: Cause = KILLED) -> list[Action]:
         """One ends."""
         return self.send(Ended(self.at, member, cause))
 
-    def phase(self, member: SupervisedProcess) -> Phase:
+    def phase(self, member: Member) -> Phase:
         """Where one is."""
         return self.now.members[member].phase
 
@@ -71,7 +71,7 @@ class World:
 def world() -> World:
     """All are up."""
     world = World()
-    world.turns(4, *SupervisedProcess)
+    world.turns(4, *Member)
     assert all(s.phase is Phase.UP for s in world.now.members.values())
     return world
 
@@ -82,27 +82,25 @@ def kinds(actions: list[Action]) -> list[str]:
 
 def test_redis_comes_first_and_ready_is_said_once() -> None:
     world = World()
-    assert world.turns(1) == [StartProcess(SupervisedProcess.REDIS)]
+    assert world.turns(1) == [StartProcess(Member.REDIS)]
     assert world.turns(3) == []
-    assert world.turns(1, SupervisedProcess.REDIS) == [
-        StartProcess(SupervisedProcess.SERVICE),
-        StartProcess(SupervisedProcess.RUNTIME),
+    assert world.turns(1, Member.REDIS) == [
+        StartProcess(Member.SERVICE),
+        StartProcess(Member.RUNTIME),
     ]
-    assert world.turns(2, SupervisedProcess.REDIS, SupervisedProcess.SERVICE) == []
-    assert world.turns(1, *SupervisedProcess) == [AllReady()]
-    assert world.turns(5, *SupervisedProcess) == []
+    assert world.turns(2, Member.REDIS, Member.SERVICE) == []
+    assert world.turns(1, *Member) == [AllReady()]
+    assert world.turns(5, *Member) == []
 
 
-@pytest.mark.parametrize("member", list(SupervisedProcess))
-def test_one_that_dies_is_started_again_at_once(world: World, member: SupervisedProcess) -> None:
+@pytest.mark.parametrize("member", list(Member))
+def test_one_that_dies_is_started_again_at_once(world: World, member: Member) -> None:
     kill, say = world.end(member)
     assert kill == Kill(member)
     assert isinstance(say, Say)
     assert "it was killed (signal 9) [killed]; it is started again at once" in say.text
-    assert StartProcess(member) in world.turns(
-        1, *(m for m in SupervisedProcess if m is not member)
-    )
-    (again,) = world.turns(1, *SupervisedProcess)
+    assert StartProcess(member) in world.turns(1, *(m for m in Member if m is not member))
+    (again,) = world.turns(1, *Member)
     assert isinstance(again, Say)
     assert again.text == f"{member} works again after 2.0 s"
 
@@ -111,48 +109,44 @@ def test_pauses_grow_and_a_row_ends_with_what_began_it(world: World) -> None:
     first = Cause("query-failed", "the Spark query has ended: no such column", "correct it")
     waited = []
     for turn in range(MOST):
-        actions = world.end(SupervisedProcess.RUNTIME, first if turn == 0 else KILLED)
+        actions = world.end(Member.RUNTIME, first if turn == 0 else KILLED)
         assert kinds(actions) == ["Kill", "Say"]
         began = world.at
-        while StartProcess(SupervisedProcess.RUNTIME) not in world.turns(
-            1, SupervisedProcess.REDIS, SupervisedProcess.SERVICE
-        ):
+        while StartProcess(Member.RUNTIME) not in world.turns(1, Member.REDIS, Member.SERVICE):
             assert world.at < began + 60
         waited.append(world.at - began)
     expected = [max(p, 1.0) for p in PAUSES]
     assert waited == expected + [PAUSES[-1]] * (MOST - len(PAUSES))
-    kill, give_up = world.end(SupervisedProcess.RUNTIME)
-    assert kill == Kill(SupervisedProcess.RUNTIME)
+    kill, give_up = world.end(Member.RUNTIME)
+    assert kill == Kill(Member.RUNTIME)
     assert isinstance(give_up, GiveUp)
     assert (give_up.cause.code, give_up.cause.remedy) == ("query-failed", "correct it")
     assert f"{MOST + 1} times in a row" in give_up.cause.message
     assert "no such column" in give_up.cause.message
 
 
-@pytest.mark.parametrize("member", list(SupervisedProcess))
+@pytest.mark.parametrize("member", list(Member))
 @pytest.mark.parametrize("way", ["progress", "health"])
-def test_a_row_is_over_with_progress_or_health(
-    world: World, member: SupervisedProcess, way: str
-) -> None:
+def test_a_row_is_over_with_progress_or_health(world: World, member: Member, way: str) -> None:
     for _ in range(3 * MOST):
         assert "GiveUp" not in kinds(world.end(member))
-        world.turns(3, *set(SupervisedProcess) - {member})
+        world.turns(3, *set(Member) - {member})
         if way == "progress":
-            world.turns(SETTLED + 1, *SupervisedProcess)
+            world.turns(SETTLED + 1, *Member)
             world.send(Progressed(world.at))
         else:
-            world.turns(STABLE + 2, *SupervisedProcess)
+            world.turns(STABLE + 2, *Member)
         assert world.now.members[member].failures == 0
 
 
-@pytest.mark.parametrize("member", [SupervisedProcess.REDIS, SupervisedProcess.SERVICE])
+@pytest.mark.parametrize("member", [Member.REDIS, Member.SERVICE])
 def test_the_runtimes_progress_says_nothing_about_one_that_dies_as_soon_as_it_is_up(
-    world: World, member: SupervisedProcess
+    world: World, member: Member
 ) -> None:
     for failures in range(1, 4):
         world.end(member)
-        world.turns(PAUSES[failures] + 1, *set(SupervisedProcess) - {member})
-        world.turns(1, *SupervisedProcess)
+        world.turns(PAUSES[failures] + 1, *set(Member) - {member})
+        world.turns(1, *Member)
         world.send(Progressed(world.at))
         assert world.now.members[member].failures == failures
 
@@ -160,9 +154,9 @@ def test_the_runtimes_progress_says_nothing_about_one_that_dies_as_soon_as_it_is
 @pytest.mark.parametrize("code", sorted(FATAL))
 def test_what_a_restart_does_not_mend_ends_all_at_once(world: World, code: str) -> None:
     cause = Cause(code, "no", "restore it")
-    assert world.end(SupervisedProcess.RUNTIME, cause) == [
-        Kill(SupervisedProcess.RUNTIME),
-        GiveUp(SupervisedProcess.RUNTIME, cause),
+    assert world.end(Member.RUNTIME, cause) == [
+        Kill(Member.RUNTIME),
+        GiveUp(Member.RUNTIME, cause),
     ]
 
 
@@ -171,39 +165,39 @@ def test_what_passes_is_waited_for_and_said_once(world: World, code: str) -> Non
     cause = Cause(code, "there is no space left", "make room")
     said = []
     for _ in range(5 * MOST):
-        actions = world.end(SupervisedProcess.RUNTIME, cause)
+        actions = world.end(Member.RUNTIME, cause)
         assert "GiveUp" not in kinds(actions)
         said += [a for a in actions if isinstance(a, Say) and a.aloud]
-        actions = world.turns(PAUSES[-1] + 1, SupervisedProcess.REDIS, SupervisedProcess.SERVICE)
-        assert StartProcess(SupervisedProcess.RUNTIME) in actions
+        actions = world.turns(PAUSES[-1] + 1, Member.REDIS, Member.SERVICE)
+        assert StartProcess(Member.RUNTIME) in actions
     assert len(said) == 1
     assert "it is tried again until that is over" in said[0].text
-    (over,) = world.turns(1, *SupervisedProcess)
+    (over,) = world.turns(1, *Member)
     assert isinstance(over, Say)
     assert "works again after" in over.text
 
 
 def test_a_service_that_never_came_up_is_not_tried_for_ever() -> None:
     world = World()
-    world.turns(2, SupervisedProcess.REDIS)
+    world.turns(2, Member.REDIS)
     cause = Cause("ended", "exit code 1: address already in use")
-    assert world.end(SupervisedProcess.SERVICE, cause) == [
-        Kill(SupervisedProcess.SERVICE),
-        GiveUp(SupervisedProcess.SERVICE, cause),
+    assert world.end(Member.SERVICE, cause) == [
+        Kill(Member.SERVICE),
+        GiveUp(Member.SERVICE, cause),
     ]
 
 
 def test_one_that_is_killed_while_it_starts_is_started_again() -> None:
     world = World()
-    world.turns(2, SupervisedProcess.REDIS)
-    assert kinds(world.end(SupervisedProcess.SERVICE)) == ["Kill", "Say"]
+    world.turns(2, Member.REDIS)
+    assert kinds(world.end(Member.SERVICE)) == ["Kill", "Say"]
 
 
-@pytest.mark.parametrize("member", list(SupervisedProcess))
-def test_a_pause_is_forgiven_and_a_hang_is_not(world: World, member: SupervisedProcess) -> None:
-    others = [m for m in SupervisedProcess if m is not member]
+@pytest.mark.parametrize("member", list(Member))
+def test_a_pause_is_forgiven_and_a_hang_is_not(world: World, member: Member) -> None:
+    others = [m for m in Member if m is not member]
     assert world.turns(SILENCE[member] - 1, *others) == []
-    assert world.turns(1, *SupervisedProcess) == []
+    assert world.turns(1, *Member) == []
     actions = world.turns(SILENCE[member] + 2, *others)
     assert Kill(member) in actions
     (say,) = [a for a in actions if isinstance(a, Say)]
@@ -216,37 +210,32 @@ def test_nobody_is_blamed_for_what_could_not_be_heard(world: World) -> None:
     world.at += 3600
     assert world.send(Turn(world.at)) == []
     # The runtime's heartbeat goes through Redis.
-    actions = world.turns(SILENCE[SupervisedProcess.REDIS] - 1, SupervisedProcess.SERVICE)
+    actions = world.turns(SILENCE[Member.REDIS] - 1, Member.SERVICE)
     assert actions == []
-    assert world.turns(3, SupervisedProcess.REDIS, SupervisedProcess.SERVICE) == []
+    assert world.turns(3, Member.REDIS, Member.SERVICE) == []
 
 
 def test_service_and_runtime_wait_for_redis(world: World) -> None:
-    for member in SupervisedProcess:
+    for member in Member:
         world.end(member)
-    assert world.turns(2) == [StartProcess(SupervisedProcess.REDIS)]
-    (say, *starts) = world.turns(1, SupervisedProcess.REDIS)
+    assert world.turns(2) == [StartProcess(Member.REDIS)]
+    (say, *starts) = world.turns(1, Member.REDIS)
     assert isinstance(say, Say)
-    assert starts == [
-        StartProcess(SupervisedProcess.SERVICE),
-        StartProcess(SupervisedProcess.RUNTIME),
-    ]
+    assert starts == [StartProcess(Member.SERVICE), StartProcess(Member.RUNTIME)]
 
 
 def test_a_start_takes_as_long_as_it_takes_but_not_for_ever(world: World) -> None:
-    world.end(SupervisedProcess.RUNTIME)
-    well = (SupervisedProcess.REDIS, SupervisedProcess.SERVICE)
-    assert world.turns(STARTS[SupervisedProcess.RUNTIME], *well) == [
-        StartProcess(SupervisedProcess.RUNTIME)
-    ]
+    world.end(Member.RUNTIME)
+    well = (Member.REDIS, Member.SERVICE)
+    assert world.turns(STARTS[Member.RUNTIME], *well) == [StartProcess(Member.RUNTIME)]
     actions = world.turns(2, *well)
-    assert Kill(SupervisedProcess.RUNTIME) in actions
+    assert Kill(Member.RUNTIME) in actions
 
 
-@pytest.mark.parametrize("member", [SupervisedProcess.REDIS, SupervisedProcess.RUNTIME])
-def test_one_that_says_that_it_reads_is_starting(world: World, member: SupervisedProcess) -> None:
+@pytest.mark.parametrize("member", [Member.REDIS, Member.RUNTIME])
+def test_one_that_says_that_it_reads_is_starting(world: World, member: Member) -> None:
     """Redis its file, the runtime its state."""
-    others = tuple(m for m in SupervisedProcess if m is not member)
+    others = tuple(m for m in Member if m is not member)
     world.end(member)
     world.turns(1, *others)
     for _ in range(int(3 * STARTS[member])):
@@ -261,10 +250,10 @@ def test_one_that_says_that_it_reads_is_starting(world: World, member: Supervise
 
 def test_somebody_elses_redis_is_waited_for() -> None:
     world = World(external=True)
-    world.turns(4, *SupervisedProcess)
+    world.turns(4, *Member)
     actions: list[Action] = []
     for _ in range(50):
-        actions += world.turns(SILENCE[SupervisedProcess.REDIS], SupervisedProcess.SERVICE)
+        actions += world.turns(SILENCE[Member.REDIS], Member.SERVICE)
     assert "GiveUp" not in kinds(actions)
     said = [a.text for a in actions if isinstance(a, Say) and a.aloud]
     assert len(said) == 1

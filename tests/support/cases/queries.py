@@ -13,8 +13,8 @@ from anabranch_contract.queries.joins import (
     JoinQuery,
     KeyClass,
     Label,
-    Member,
     QueryId,
+    QueryMember,
     RelationId,
     StreamName,
     label_for,
@@ -66,7 +66,7 @@ def join_query(
     for name in names:
         relation, _, occurrence = name.partition("#")
         label = label_for(RelationId(relation), int(occurrence or 0))
-        members.append(Member(name.lower(), label, RelationId(relation)))
+        members.append(QueryMember(name.lower(), label, RelationId(relation)))
     relations = sorted({m.relation for m in members})
     read = sorted({side for e in equalities for side in (e.left, e.right)})
     size = len(members)
