@@ -163,10 +163,10 @@ def main(arguments: list[str] | None = None) -> int:
     begun = starting(options.master, spark)
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause
-    from anabranch_runtime.driver.pipeline import Pipeline
-    from anabranch_runtime.driver.settings import Settings
+    from anabranch_runtime.driver.pipeline import SparkPipeline
+    from anabranch_runtime.driver.settings import DriverSettings
 
-    settings = Settings(
+    settings = DriverSettings(
         state=Path(options.state).absolute(),
         results=options.results.absolute(),
         epoch_batches=options.epoch_batches,
@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
         os._exit(1)
 
     try:
-        Pipeline(settings, control, options.master, begun, abandon).run()
+        SparkPipeline(settings, control, options.master, begun, abandon).run()
     except StructuredError as error:
         report(error)
         return 1

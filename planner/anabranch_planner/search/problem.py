@@ -107,7 +107,7 @@ class Graph:
         cost: the cost of the step to one partition (chi = 1).
         spread: the additional cost of a broadcast.
         known: mask of the store's candidate partition attributes whose value the probing tuple
-            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 without partitioning.
+            knows: bit ``i`` stands for ``partitions[store][i]`` of the problem; 0 without.
         states: number of states.
     """
 
@@ -141,7 +141,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlanProblem:
     """The choices of an optimiser.
 
     Attributes:
@@ -221,7 +221,7 @@ class Problem:
         """Edges summed over goals: the size of the integer program."""
         return sum(len(g.edges) for g in self.goals)
 
-    def apart(self) -> list[Problem]:
+    def apart(self) -> list[PlanProblem]:
         """The problems that the queries would be alone, over the same graph."""
         mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
         for goal in self.goals:
@@ -229,12 +229,12 @@ class Problem:
                 mine[goal.name].append(goal)
         return [self._part((query,), mine[query]) for query in self.queries]
 
-    def part_of(self, names: Collection[str]) -> Problem:
+    def part_of(self, names: Collection[str]) -> PlanProblem:
         """The problem that the queries ``names`` would be alone, over the same graph."""
         goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
         return self._part(tuple(q for q in self.queries if q in names), goals)
 
-    def _part(self, queries: tuple[QueryId, ...], goals: list[Goal]) -> Problem:
+    def _part(self, queries: tuple[QueryId, ...], goals: list[Goal]) -> PlanProblem:
         target = self.graph.target
         probed = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
         mirs = {}

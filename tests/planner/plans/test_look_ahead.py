@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import NoStatistics, TableStatistics
@@ -69,7 +69,7 @@ def test_calls_are_part_of_the_price() -> None:
 
 def test_nothing_is_asked_on_several_hosts() -> None:
     table = star(100, 100)
-    spread = TableStatistics(table.cardinalities, table.distincts, hosts=Exchange(2))
+    spread = TableStatistics(table.cardinalities, table.distincts, hosts=ExchangeModel(2))
     assert questions(RULES, [STAR], CostModel(spread), PRICES) == ()
 
 

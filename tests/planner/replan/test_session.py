@@ -16,7 +16,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_planner.cost.footprint import footprint
-from anabranch_planner.cost.parts import Part, footprint_of_parts
+from anabranch_planner.cost.parts import PlanPart, footprint_of_parts
 from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.cost.statistics.steady import Steady
 from anabranch_planner.cost.validate import cost_of, validate_plan
@@ -63,7 +63,7 @@ def follow(
     there: list[JoinQuery] = []
     plan: tuple[Plan, tuple[JoinQuery, ...]] | None = None
     planner, steady = Session(), Steady(statistics, None, weight)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
     for _ in range(rounds):
         rng.shuffle(left)
         for _ in range(rng.choice((0, 1, 1, 2, 5)) if there else 6):
@@ -105,8 +105,8 @@ def check_rules(
     queries: list[JoinQuery],
     steady: Steady,
     options: Options,
-    before: tuple[Part, ...],
-) -> tuple[Part, ...]:
+    before: tuple[PlanPart, ...],
+) -> tuple[PlanPart, ...]:
     """Assert that rules, checks and explanations of reused parts equal new ones; return parts."""
     request = EpochRequest(
         queries=queries,
@@ -199,7 +199,7 @@ def test_rules_are_made_for_the_parts_that_change(seed: int) -> None:
     queries, statistics = natural(seed, relations=60, count=130, size=3)
     planner, steady = Session(), Steady(statistics, None, 0.1)
     there, left = list(queries[:120]), list(queries[120:])
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
     kept = []
     for _ in range(6):
         plan = planner.plan(there, steady, Options(), 0.1)

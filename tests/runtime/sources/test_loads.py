@@ -25,7 +25,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
@@ -68,7 +68,7 @@ class World:
     def start(self) -> None:
         """Start the runtime, or kill it and start it again."""
         state = self.home / "state"
-        settings = Settings(
+        settings = DriverSettings(
             state,
             self.home / "results",
             epoch_seconds=3600.0,

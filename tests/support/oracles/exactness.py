@@ -30,7 +30,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.routes import finish, route_greedily, tree_routes
-from anabranch_planner.solvers.interface import Status
+from anabranch_planner.solvers.interface import SolveStatus
 from tests.support.cases.small_problems import SmallProblem, small_problem
 from tests.support.oracles.brute_force import cheapest
 
@@ -108,7 +108,7 @@ def paper_cost(problem: SmallProblem, solver: Solver = Solver.HIGHS) -> float:
     """The optimum by the paper's program: what it says, and what its steps make together."""
     graph = build_problem(problem.queries, problem.model, mir=problem.mir)
     found = solve_paper(graph, problem.queries, solver=solver, known=route_greedily(graph))
-    if found.solution.status is not Status.OPTIMAL:
+    if found.solution.status is not SolveStatus.OPTIMAL:
         raise AssertionError(f"{found.solution.status}: {found.solution.message}")
     barred = graph.mirs.keys() - set(found.mirs)
     routing = finish(graph, tree_routes(graph, found.edges, barred))

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import (
     Edge,
-    Kept,
+    KeptValues,
     KeyPart,
     OutputRule,
     Presence,
@@ -299,7 +299,7 @@ class _Batch:
                 return number
         return zlib.crc32(repr(value).encode()) % one.others
 
-    def _is_kept(self, kept: Kept, rows: Combination) -> bool:
+    def _is_kept(self, kept: KeptValues, rows: Combination) -> bool:
         value = self._key(rows, kept.attribute, kept.type)
         return (_hash(value, kept.type) in kept.hashes) == kept.listed
 

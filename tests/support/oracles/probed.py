@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from anabranch_contract.protocol.reads import Reads
-from anabranch_runtime.probe.probe import EdgeMeter, Prober
+from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.probe.reads import EdgeMeter
 from anabranch_runtime.storage.partial import Partial
 
 

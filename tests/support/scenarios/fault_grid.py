@@ -33,7 +33,7 @@ import yaml
 
 from anabranch_client.processes.children import session
 from anabranch_client.processes.pipeline import Pipeline, running
-from anabranch_client.replay.player import Observer
+from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
@@ -259,7 +259,7 @@ def play_cells(
             pipeline = StruckPipeline(
                 plain.spec, plain.channel, plain.redis_url, plain.children, striker=striker
             )
-            run_to_report(scenario, pipeline, Observer())
+            run_to_report(scenario, pipeline, ScenarioObserver())
     finally:
         os.environ.pop("ANABRANCH_FAULTS")
         if before is not None:

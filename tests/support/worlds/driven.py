@@ -17,7 +17,7 @@ from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -55,7 +55,7 @@ def driver(
 
     ``seconds``: after which an epoch may end by time.
     """
-    settings = Settings(
+    settings = DriverSettings(
         folder / "state",
         folder / "results",
         epoch_batches=every,

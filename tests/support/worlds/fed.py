@@ -27,12 +27,12 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.feed import Piece, Problem, UnreadNote
+from anabranch_runtime.sources.feed import Piece, PieceError, UnreadNote
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
@@ -124,7 +124,7 @@ class Fed:
 
     def start(self) -> None:
         """Start the runtime, or kill it and start it again."""
-        settings = Settings(
+        settings = DriverSettings(
             self.home / "state",
             self.home / "results",
             epoch_seconds=3600.0,
@@ -201,7 +201,7 @@ class Fed:
     def _job(self, context: BatchContext) -> list[TaskReport]:
         unread: list[UnreadNote] = []
 
-        def failed(piece: Piece, why: Problem) -> None:
+        def failed(piece: Piece, why: PieceError) -> None:
             unread.append(UnreadNote(piece.number, why))
 
         known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)

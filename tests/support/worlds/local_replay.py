@@ -33,7 +33,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
@@ -155,7 +155,7 @@ class _Run:
         url = replay.redis_url
         self.service = PlainService(self.scenario, document, url, planner, script, backfilling)
         self.control = Control(replay.redis_url, "test")
-        self.settings = Settings(
+        self.settings = DriverSettings(
             replay.out / "state",
             replay.out / "results",
             self.scenario.every,

@@ -23,7 +23,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_service.app import create_app
 from anabranch_service.clock import Clock, utc_now
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.serving import listening_socket, server_config
 from tests.support.worlds.records import put
 
@@ -31,7 +31,7 @@ PATIENCE = 20.0
 
 
 @contextmanager
-def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
+def serving(settings: ServiceSettings, *, clock: Clock = utc_now) -> Iterator[Service]:
     """The service under ``settings`` (whose port is ignored), for the length of the block."""
     listening = listening_socket(replace(settings, host="127.0.0.1", port=0))
     port = listening.getsockname()[1]
@@ -55,7 +55,7 @@ def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
 class Service:
     """A running service: its REST API, and the runtime's side of Redis."""
 
-    def __init__(self, settings: Settings, http: httpx.Client, redis: Redis) -> None:
+    def __init__(self, settings: ServiceSettings, http: httpx.Client, redis: Redis) -> None:
         self.settings = settings
         self.http = http
         self.redis = redis

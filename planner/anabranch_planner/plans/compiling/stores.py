@@ -33,7 +33,7 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.mirs import Mir, MirId, base_mir
 from anabranch_contract.queries.types import key_type
 from anabranch_planner.cost.columns import Kept, behind, read_by_query
-from anabranch_planner.cost.parts import Part
+from anabranch_planner.cost.parts import PlanPart
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
@@ -50,7 +50,7 @@ def place_of(copy: StoreCopy) -> Place:
     return copy.owner, copy.mir, copy.partition
 
 
-def key_types(parts: Iterable[Part]) -> KeyTypes:
+def key_types(parts: Iterable[PlanPart]) -> KeyTypes:
     """The key types of all queries of ``parts``."""
     found: dict[tuple[bool, AttrRef], str] = {}
     for part in parts:
@@ -59,7 +59,7 @@ def key_types(parts: Iterable[Part]) -> KeyTypes:
     return found
 
 
-def _key_types_of(part: Part) -> KeyTypes:
+def _key_types_of(part: PlanPart) -> KeyTypes:
     found: dict[tuple[bool, AttrRef], str] = {}
     for query in part.queries:
         relation_of = {m.label: m.relation for m in query.members}
@@ -71,7 +71,9 @@ def _key_types_of(part: Part) -> KeyTypes:
     return found
 
 
-def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dict[Place, StoreSpec]:
+def base_stores(
+    parts: Iterable[PlanPart], kinds: KeyTypes, parallelism: int
+) -> dict[Place, StoreSpec]:
     """The copies of base stores, which parts have in common."""
     copies: dict[Place, Mir] = {}
     for part in parts:
@@ -117,7 +119,7 @@ class PartTables:
     subs: SubJoins
 
     @staticmethod
-    def of(part: Part, subs: SubJoins | None = None) -> PartTables:
+    def of(part: PlanPart, subs: SubJoins | None = None) -> PartTables:
         """The tables of ``part``; ``subs``: the sub-joins of its queries, where there already."""
         queries = sorted(part.queries, key=lambda q: q.id)
         return PartTables(

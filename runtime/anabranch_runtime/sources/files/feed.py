@@ -37,10 +37,10 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.feed import PATIENT, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.files.changed import ChangeWatch
 from anabranch_runtime.sources.files.csv import MissingColumn
-from anabranch_runtime.sources.files.log import GONE, FileLog, Found
+from anabranch_runtime.sources.files.log import GONE, FileLog, FoundFile
 from anabranch_runtime.sources.files.reading import TEXT, open_arrow
 from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
@@ -257,7 +257,7 @@ class FileFeed:
                     if entry.name not in known and self._wanted(entry):
                         stat = entry.stat()
                         times = (stat.st_mtime_ns, stat.st_ctime_ns)
-                        new.append(Found(entry.name, stat.st_size, *times))
+                        new.append(FoundFile(entry.name, stat.st_size, *times))
         except OSError as cause:
             raise SourceError(
                 "no-directory",
@@ -334,7 +334,7 @@ class FileFeed:
         except SourceError as error:
             if planned or not self._may_leave_out(number, error):
                 raise
-            log.leave_out(number, Problem(error.code, error.message))
+            log.leave_out(number, PieceError(error.code, error.message))
             return 0
         if len(self._lengths) > 10_000:
             self._lengths.pop(next(iter(self._lengths)))
@@ -346,7 +346,7 @@ class FileFeed:
         self._refused[number] = self._refused.get(number, 0) + 1
         return error.code not in PATIENT or self._refused[number] >= PATIENT[error.code]
 
-    def _measure(self, path: Path, file: Found) -> int:
+    def _measure(self, path: Path, file: FoundFile) -> int:
         try:
             if self._is_text:
                 columns = [(c.name, c.type) for c in self.record.columns]

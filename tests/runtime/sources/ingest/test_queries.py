@@ -18,9 +18,9 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.control import Control
-from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.pipeline import SparkPipeline
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
@@ -61,9 +61,9 @@ class World:
         self.session = session
         self.home = home
         self.server = redis.Redis.from_url(url)
-        settings = Settings(home / "state", home / "results", mode=Mode.LIVE, access=OPEN)
+        settings = DriverSettings(home / "state", home / "results", mode=Mode.LIVE, access=OPEN)
         (settings.state / "recordings").mkdir(parents=True)
-        self.pipeline = Pipeline(settings, Control(url, "test"), "local[2]")
+        self.pipeline = SparkPipeline(settings, Control(url, "test"), "local[2]")
         ingest = Ingest(session, settings.state, local=True, access=OPEN)
         self.watch = SourceHealth(self.pipeline.control, ingest)
         self.files = 0
