@@ -156,16 +156,16 @@ class SizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServiceSettings:
     """Settings of the process, in groups. An option of the command line is a field of its group,
     with the help as annotation; :meth:`changed` finds the group.
 
     Attributes:
         access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
 
-    >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
+    >>> ServiceSettings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
-    >>> Settings().changed(port=81, max_streams=7).sizes.max_streams
+    >>> ServiceSettings().changed(port=81, max_streams=7).sizes.max_streams
     7
     """
 
@@ -218,7 +218,7 @@ class Settings:
         given = (name.strip() for name in self.web.allow_hostname.split(","))
         return (self.host, *filter(None, given))
 
-    def changed(self, **options: Any) -> Settings:
+    def changed(self, **options: Any) -> ServiceSettings:
         """With other values of ``options``, and the rest as it is.
 
         Raises:
@@ -232,7 +232,7 @@ class Settings:
         return replace(self, **own, **groups)
 
     @staticmethod
-    def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
+    def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> ServiceSettings:
         """The settings of ``environ``, overridden by values of ``given`` other than None.
 
         Raises:
@@ -246,7 +246,7 @@ class Settings:
             if given.get(name) is not None:
                 values[name] = _convert(name, given[name])
         access = AccessPolicy.read(environ, given, os.path.realpath)
-        return Settings().changed(**values, access=access)
+        return ServiceSettings().changed(**values, access=access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Option:
     """An option of the command line, and an environment variable.
 
     Attributes:
-        group: the field of :class:`Settings` that holds it; empty: ``Settings`` itself.
+        group: the field of the settings that holds it; empty: the settings themselves.
     """
 
     group: str
@@ -274,7 +274,7 @@ def _options(part: Any, group: str = "") -> Iterator[tuple[str, Option]]:
 
 
 #: Options by name, in the order of the command's help.
-OPTIONS = dict(_options(Settings))
+OPTIONS = dict(_options(ServiceSettings))
 
 
 def is_loopback(host: str) -> bool:
@@ -289,10 +289,10 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def own_address(settings: Settings) -> str:
+def own_address(settings: ServiceSettings) -> str:
     """Where a process under ``settings`` listens: no two living processes have the same.
 
-    >>> own_address(Settings(port=81)).endswith("/127.0.0.1:81")
+    >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True
     """
     return f"{socket.gethostname()}/{settings.host}:{settings.port}"

@@ -8,10 +8,10 @@ from anabranch_contract.rest.planning.plans import DryRunIn
 from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsIn
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 
-def default_planning(settings: Settings) -> PlanningSettings:
+def default_planning(settings: ServiceSettings) -> PlanningSettings:
     """The settings until others are put over REST."""
     return PlanningSettings(
         optimizer=settings.planning.optimizer,
