@@ -44,8 +44,10 @@ Name = Annotated[str, typer.Argument(help="Name of the query.")]
 _PAGE, _SHOWN = 1000, 100
 
 
-#: Terms of a registration that are options.
+#: Terms of a registration, and of a change, that are options.
 TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "past")
+CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
+FLAGS = {"tags": "--tag"}
 _LatencyGoal = Annotated[
     str | None,
     typer.Option(help="Latency goal of its results, such as '2 seconds', or 'none'."),
@@ -63,7 +65,7 @@ _Completeness = Annotated[
 
 
 @queries.command("add")
-@with_options(field_options(QueryIn, TERMS, {"tags": "--tag"}))
+@with_options(field_options(QueryIn, TERMS, FLAGS))
 def query_add(
     sql: Sql = None,
     name: Annotated[str | None, typer.Option("--name", help="Default: generated.")] = None,
@@ -213,36 +215,28 @@ def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 @queries.command("set")
+@with_options(field_options(QueryIn, CHANGED, FLAGS))
 def query_set(
     name: Name,
-    ttl: Annotated[str | None, typer.Option(help="Time to live from now.")] = None,
-    expires_at: Annotated[
-        str | None, typer.Option(help="Expiry time, ISO 8601, or 'never'.")
-    ] = None,
-    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
-    title: Annotated[str | None, typer.Option(help="Display title, or 'none'.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Owner of the query, or 'none'.")] = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", help="All its tags (repeat), or 'none'.")
-    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **terms: Any,
 ) -> None:
-    """Change a query's expiry, priority, service levels, title, owner or tags."""
+    """Change a query's expiry, priority, service levels, title, owner or tags.
+
+    --expires-at never removes the expiry; none removes a title, an owner, or all tags.
+    """
     slo = slo_document(latency_goal, freshness, completeness)
-    changes = given(ttl=ttl, expires_at=expires_at, priority=priority, slo=slo)
-    if expires_at == "never":
-        changes["expires_at"] = None
-    changes |= {
-        field: None if text == "none" else text
-        for field, text in (("title", title), ("owner", owner))
-        if text is not None
+    none: dict[str, Any] = {"title": "none", "owner": "none", "expires_at": "never"}
+    changes = {
+        field: None if value == none.get(field) else value
+        for field, value in given(slo=slo, **terms).items()
     }
-    if tags:
-        changes["tags"] = [] if list(tags) == ["none"] else list(tags)
+    if changes.get("tags") == ["none"]:
+        changes["tags"] = []
     if not changes:
         raise UsageError("nothing to change", remedy="give at least one option")
     with connect(url) as client:

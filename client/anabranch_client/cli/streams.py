@@ -18,7 +18,7 @@ from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.protocol.registered import StreamProperties
-from anabranch_contract.rest.streams import StreamIn, StreamOut, StreamPatch
+from anabranch_contract.rest.streams import RetentionIn, StreamIn, StreamOut, StreamPatch
 
 #: Seconds between two polls of a table that is read again; polls in a row with an unread source
 #: that end the waiting.
@@ -38,10 +38,18 @@ CHANGED = (
     *("idle_timeout", *StreamProperties.model_fields, "ahead_of_clock", "ahead_of_stream"),
     *("retain", "on_loss", "on_bad_file", "on_changed_file"),
 )
+#: Policies of sources of files.
+POLICIES = ("on_bad_file", "on_changed_file")
 
 
 @streams.command("add")
-@with_options(field_options(StreamIn, ADDED, FLAGS))
+@with_options(
+    [
+        *field_options(StreamIn, ADDED, FLAGS),
+        *field_options(RetentionIn, RetentionIn.model_fields),
+        *field_options(StreamPatch, POLICIES),
+    ]
+)
 def stream_add(
     name: Name,
     column: Annotated[
@@ -58,24 +66,6 @@ def stream_add(
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value, for --format (repeat).")
-    ] = None,
-    ttl: Annotated[
-        str | None, typer.Option(help="Window on every alias over it, in every query.")
-    ] = None,
-    latest: Annotated[
-        list[str] | None,
-        typer.Option(help="Key column: only the latest tuple per key joins (repeat)."),
-    ] = None,
-    on_bad_file: Annotated[
-        str | None,
-        typer.Option(help="With --format files: stop at (default) or skip unreadable files."),
-    ] = None,
-    on_changed_file: Annotated[
-        str | None,
-        typer.Option(
-            help="Of --format files: warn (default) of files that change after they were read, read"
-            " them as new ones, or stop."
-        ),
     ] = None,
     test: Annotated[
         bool,
@@ -96,8 +86,7 @@ def stream_add(
     columns = [_column(text) for text in column or ()]
     where = None if path is None else str(path.resolve())
     folder = format is None and path is not None and path.is_dir()
-    policies = {"on_bad_file": on_bad_file, "on_changed_file": on_changed_file}
-    chosen = {name: policy for name, policy in policies.items() if policy is not None}
+    chosen = given(**{name: properties.pop(name) for name in POLICIES})
     if chosen and format not in ("files", "csv", "json") and not folder:
         name = next(iter(chosen))
         raise UsageError(
@@ -120,7 +109,7 @@ def stream_add(
         columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
     if not columns:
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
-    options = {"source": source, "ttl": ttl, "latest": latest, **given(**properties)}
+    options = {"source": source, **given(**properties)}
     if test:
         with connect(url) as client:
             found = client.test_stream(name, columns, **options)
@@ -164,7 +153,12 @@ def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> No
 
 
 @streams.command("set")
-@with_options(field_options(StreamPatch, CHANGED, FLAGS))
+@with_options(
+    [
+        *field_options(StreamPatch, CHANGED, FLAGS),
+        *field_options(RetentionIn, RetentionIn.model_fields),
+    ]
+)
 def stream_set(
     name: Name,
     accept_rejects: Annotated[
@@ -173,31 +167,21 @@ def stream_set(
             "--accept-rejects", help="Acknowledge past rejects: health warns of new ones only."
         ),
     ] = False,
-    ttl: Annotated[
-        str | None, typer.Option(help="A duration, or 'none': only the queries' own windows apply.")
-    ] = None,
-    latest: Annotated[
-        list[str] | None,
-        typer.Option(help="Key column: only the latest tuple per key joins (repeat); or 'none'."),
-    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
     **properties: Any,
 ) -> None:
     """Change a stream's timeouts, bounds, handling of rejected tuples, and retention.
 
-    --idle-timeout none removes the timeout.
+    --idle-timeout none, --ttl none and --latest none remove them.
     """
+    words = ("none", ["none"])
     changes = given(**properties)
+    limits = {name: changes.pop(name) for name in RetentionIn.model_fields if name in changes}
+    if limits:
+        changes["retention"] = {n: None if v in words else v for n, v in limits.items()}
     if changes.get("idle_timeout") == "none":
         changes["idle_timeout"] = None
-    retention: dict[str, Any] = {}
-    if ttl is not None:
-        retention["ttl"] = None if ttl == "none" else ttl
-    if latest:
-        retention["latest"] = None if latest == ["none"] else latest
-    if retention:
-        changes["retention"] = retention
     if not changes and not accept_rejects:
         raise UsageError("nothing to change", field="stream set", remedy="give an option")
     with connect(url) as client:

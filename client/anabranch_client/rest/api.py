@@ -44,6 +44,7 @@ from anabranch_contract.rest.queries import (
     QueryBatchOut,
     QueryChange,
     QueryList,
+    QueryOptions,
     QueryOut,
     RunList,
     ViewRowsOut,
@@ -145,17 +146,9 @@ class Calls:
         query: JsonObject | None = None,
         name: str | None = None,
         window: str | Mapping[str, str] | None = None,
-        ttl: str | None = None,
-        expires_at: str | None = None,
         sink: str | Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        slo: Mapping[str, Any] | None = None,
-        dialect: str | None = None,
-        title: str | None = None,
-        owner: str | None = None,
-        tags: Sequence[str] | None = None,
-        past: str | None = None,
         idempotency_key: str | None = None,
+        **terms: Unpack[QueryOptions],
     ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
@@ -165,19 +158,8 @@ class Calls:
         whose it is, and what they find it by; ``past``: ``stored`` emits its results over what is
         stored already as well.
         """
-        body = _given(
-            **query_body(sql, query, name, window),
-            dialect=dialect,
-            ttl=ttl,
-            expires_at=expires_at,
-            sink={"format": sink} if isinstance(sink, str) else sink,
-            priority=priority,
-            slo=slo,
-            title=title,
-            owner=owner,
-            tags=None if tags is None else list(tags),
-            past=past,
-        )
+        writer = {"format": sink} if isinstance(sink, str) else sink
+        body = _given(**query_body(sql, query, name, window), sink=writer, **terms)
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return RestCall("POST", "/v1/queries", QueryOut.read, body, headers=headers)
 

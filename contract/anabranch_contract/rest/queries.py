@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import (
     AfterValidator,
@@ -98,6 +99,20 @@ class QueryTerms(Document):
     owner: Title | None = Field(default=None, description="Owner of the query.")
     tags: Tags = Field(default=[], description="Tags for filters.")
     past: Past = "none"
+
+
+class QueryOptions(TypedDict, total=False):
+    """Optional fields of :class:`QueryIn` as arguments; None: the service's default."""
+
+    dialect: str | None
+    ttl: str | None
+    expires_at: str | None
+    priority: int | None
+    slo: Mapping[str, Any] | None
+    title: str | None
+    owner: str | None
+    tags: Sequence[str] | None
+    past: str | None
 
 
 class QueryIn(Closed, QueryTerms):

@@ -86,26 +86,18 @@ class Explanation(Closed):
     record.
     """
 
-    individual_cost: float | None
-    shared_cost: float | None
-    cpu: CpuRecord | None
-    shares: SharesRecord | None
-    diff: DiffRecord | None
-    diff_reason: str
-    reasons: ReasonsRecord | None
+    individual_cost: float | None = None
+    shared_cost: float | None = None
+    cpu: CpuRecord | None = None
+    shares: SharesRecord | None = None
+    diff: DiffRecord | None = None
+    diff_reason: str = ""
+    reasons: ReasonsRecord | None = None
 
     @classmethod
     def missing(cls, why: str) -> Explanation:
         """That there is none."""
-        return cls(
-            individual_cost=None,
-            shared_cost=None,
-            cpu=None,
-            shares=SharesRecord.missing(why),
-            diff=None,
-            diff_reason=why,
-            reasons=None,
-        )
+        return cls(shares=SharesRecord.missing(why), diff_reason=why)
 
 
 class PlanDetails(Closed):
