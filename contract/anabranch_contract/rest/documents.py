@@ -221,7 +221,10 @@ def changes_of(source: type[Document], *names: str, null: str = "") -> Callable[
     def field(name: str) -> tuple[Any, FieldInfo]:
         whole = source.model_fields[name]
         text = f"{whole.description} {null}" if nullable(source, name) else whole.description
-        given = FieldInfo.merge_field_infos(whole, default=None, description=text)
-        return whole.annotation | None, given  # type: ignore[operator]
+        # Bounds and validators are of values other than null.
+        annotated: Any = Annotated
+        kind: Any = annotated[whole.annotation, Field(), *whole.metadata]
+        given: Any = Field(default=None, description=text, examples=whole.examples)
+        return kind | None, given
 
     return lambda body: with_fields(body, {n: field(n) for n in names or source.model_fields})
