@@ -44,7 +44,7 @@ from anabranch_runtime.sources.files.log import GONE, FileLog, FoundFile
 from anabranch_runtime.sources.files.reading import TEXT, open_arrow
 from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
-from anabranch_runtime.sources.loads import WRITING, Load
+from anabranch_runtime.sources.loads import WRITING, Load, longest_pause
 from anabranch_runtime.sources.permitted import resolve
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
@@ -113,7 +113,7 @@ class FileFeed:
         """The files found so far, once no more have appeared for a moment."""
         log = self._loaded()
         # The next one may be as large as the last one, and still be written.
-        quiet = load.quiet + (log.files[-1].size / WRITING if log.files else 0.0)
+        quiet = self._quiet(load, len(log.files), log.files[-1].size if log.files else 0)
         if time.monotonic() - self._found < quiet and time.time() - load.began < load.longest:
             return None
         return [len(log.files), 0]
@@ -131,7 +131,13 @@ class FileFeed:
             max(f.appeared for f in files[max(number - LATELY, 0) : number]),
             files[number],
         )
-        return (file.appeared - before) / 1e9 > load.quiet + file.size / WRITING
+        return (file.appeared - before) / 1e9 > self._quiet(load, number, file.size)
+
+    def _quiet(self, load: Load, number: int, size: int) -> float:
+        """Seconds without a file of ``size`` after which ``load`` has none beyond ``number``."""
+        lately = self._loaded().files[max(number - LATELY, 0) : number]
+        times = (max(file.appeared / 1e9, load.began) for file in lately)
+        return load.quiet(longest_pause(times)) + size / WRITING
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a file if need be."""
