@@ -37,7 +37,7 @@ PACE = 0.075
 #: settings, would do away with the archive of classes (``class_archive``).
 EXTRA = ("--spark-conf", "spark.executor.memory=640m")
 CONF = {"SPARK_CONF_DIR": str(Path(pyspark.__file__).parent / "conf")}
-#: Kinds of restarted processes, each with a word of its command line.
+#: Kinds of restarted processes, each with a substring of its command line.
 PARTS = {
     "driver's JVM": "org.apache.spark.deploy.SparkSubmit",
     "executors' JVMs": "CoarseGrainedExecutorBackend",

@@ -26,8 +26,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Work that the best orders save of the mean and of the worst permutation of the inputs, as
-    shares; ``least``: the work of the best orders.
+    """Partial results that the best orders save, as shares of the mean and of the worst permutation
+    of the inputs; ``least``: partial results of the best orders.
     """
 
     mean: float

@@ -10,7 +10,7 @@ rows over gamma. So the growth of a store need not be forecast.
 Orders run some steps and leave others out. The figures of a step that did not run in the last
 period are, in this order: figures of the nearest step to the same input that did; of a step that
 ran the other way, since a pair of rows agrees from both sides, so that hits per pair are the same;
-of the step itself in earlier periods; one over keys, as for independent keys. Old figures come last
+of the step itself in older periods; one over keys, as for independent keys. Old figures come last
 because a search for the least cost finds the one that has become wrong.
 """
 

@@ -43,7 +43,7 @@ dpPick, its rivals and the exact search over visited sets (`benchmarks.papers.dp
 of the counts (`anabranch_planner.forecast`). The cost is probes plus matches. A period is a number
 of batches, so that counts and orders repeat. Run times are CPU seconds of the one process, since
 others worked on the same machine; they include statistics and decisions. Every run's number of
-results is compared with DuckDB's; a run with another reports nothing. What shares a table was
+results is compared with DuckDB's; a run with another reports nothing. The figures of a table were
 measured in one run, in turns, so compare within tables.
 """
 _EXPLAINED = """\

@@ -20,7 +20,7 @@ FIXED = Policy("fixed", Algorithm.FIXED)
 
 
 def rivals(period: int, length: int) -> tuple[Policy, ...]:
-    """Fixed orders, greedy choices step by step, and both searches."""
+    """Fixed orders, rivals that choose step by step, and both searches."""
     adaptive = (Algorithm.SELECTIVITY, Algorithm.GREEDY, Algorithm.DPPICK, Algorithm.EXACT)
     return FIXED, *(Policy(str(a), a, period=period, length=length) for a in adaptive)
 

@@ -52,7 +52,7 @@ def _verdict(found: dict[str, Any], seeds: int) -> tuple[str, ...]:
             cells = (
                 f"{shape} and one query more",
                 f"≤ {wanted:g} s, gap ≤ {within:.0%}",
-                f"{_seconds(median)}, of which planning {_seconds(found['planning'])}; "
+                f"{_seconds(median)}, planning alone {_seconds(found['planning'])}; "
                 f"gap {percent(found['gap'], 2)}",
             )
         case Kind.SAVED:

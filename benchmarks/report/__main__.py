@@ -30,7 +30,7 @@ Made by `make bench` (`python -m benchmarks.report`) from the lines in
 [`throughput.jsonl`](benchmarks/throughput.jsonl) and [`planner.jsonl`](benchmarks/planner.jsonl).
 Change the benchmarks, not this file.
 
-Figures are medians over interleaved runs, with their range in brackets. What shares a table was
+Figures are medians over interleaved runs, with their range in brackets. The figures of a table were
 measured in one run, so compare within tables: absolutes say as much about the machine and about
 what else ran on it. Results of joins are compared with the oracle's in every run; a run with other
 results reports nothing.
