@@ -95,7 +95,7 @@ def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
 
 
 def question(found: RunningPlan, periods: tuple[Measured, ...]) -> Question:
-    """What the service asks itself."""
+    """The question of a revision, as the service poses it."""
     arrived = {str(r.id): 1000 * PERIODS for r in found.ruleset.relations}
     return Question(
         periods=periods,

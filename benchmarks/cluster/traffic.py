@@ -147,12 +147,12 @@ class _OneCopyEach:
         return False
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Likewise."""
+        """No upkeep probes an intermediate result."""
         del larger, mir
         return False
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Likewise."""
+        """No store is assumed to have all values of another relation."""
         del classes, mir, origin
         return False
 

@@ -91,7 +91,7 @@ def _row(entry: dict[str, Any]) -> str:
         f" {whole['row'] / whole['probe']:.1f} without them. Nothing is merged of the workload"
         " `events`, whose rows expire within some batches: `merge` and `rewrite` stay as they are"
         " known before. Operations that all batches have in equal numbers, such as writes and the"
-        " batch itself, can't be told from each other."
+        " batch itself, can't be distinguished."
     )
 
 

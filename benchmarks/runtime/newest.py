@@ -43,7 +43,7 @@ def _completed(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sections(entry: dict[str, Any]) -> dict[Any, Any]:
-    """What another run may have left out: all figures of a section are from one run."""
+    """Sections of a line, which other lines may lack: all figures of a section are from one run."""
     if "workloads" in entry:
         return {
             (one.get("random", -1), one["scale"], one["queries"]): one for one in entry["workloads"]

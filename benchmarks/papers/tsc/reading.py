@@ -66,7 +66,7 @@ def inner_tables(query: exp.Expr) -> set[str]:
 
 
 def is_plain(inner: exp.Select, *, aggregated: bool = False) -> bool:
-    """Whether a query returns the rows of its FROM and WHERE; or, ``aggregated``, one row for all."""
+    """Whether a query has the rows of its FROM and WHERE; or, ``aggregated``, one row for all."""
     others = ("group", "having", "distinct", "limit", "offset", "qualify", "windows")
     return not any(inner.args.get(part) for part in others) and (
         aggregated or not aggregates_of(inner)

@@ -83,7 +83,7 @@ class View:
                 yield pairs
 
     def _near(self, bounds: Bounds) -> NDArray[np.bool_]:
-        """The runs of which a row may be within the bounds."""
+        """Flags of the runs that may have a row within the bounds."""
         near = np.ones(len(self._runs), np.bool_)
         if bounds.before is not None:
             near &= self._sigma[:, 0] < bounds.before.max()
