@@ -1,7 +1,7 @@
 """A running system under measurement: Redis, service and runtime as processes, as users run it.
 
-The runtime's own log says what every batch did and when; the gate says how many may start. What
-is measured registers its streams and queries before the runtime starts, or while it runs.
+The runtime's own log has the counts and times of every batch; the gate limits the batches that may
+start. A benchmark registers its streams and queries before the runtime starts, or while it runs.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _targets(entry: dict[str, Any]) -> list[Grid]:
         ("problem", "objective", "queries", "probes of individual plans", "of the joint plan"),
         ("probes saved", "probes and inserts saved", "saved by sharing equal parts only"),
     )
-    return [times, Grid("What joint plans save", head, tuple(rows), texts=2)]
+    return [times, Grid("Savings of joint plans", head, tuple(rows), texts=2)]
 
 
 def _incremental(entry: dict[str, Any]) -> list[Grid]:

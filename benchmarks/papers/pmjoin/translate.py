@@ -2,7 +2,7 @@
 
 Rates follow :mod:`anabranch_planner.cost.timing` and are PMJoin's for windows that are short
 against the history. Value by value they need no selectivity: tuples match where the values are
-equal. What windows leave of the combinations of a value does not depend on its rates.
+equal. The share of a value's combinations within the windows does not depend on its rates.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _arriving(
     if len(texts) + further > MAX_VALUES:
         raise PlannerError(
             "too-many-values",
-            f"its key has {len(texts) + further} values, and {MAX_VALUES} are told apart",
+            f"its key has {len(texts) + further} values, and {MAX_VALUES} are the limit",
             remedy="state fewer distinct values, and the frequent ones under values",
         )
     if not further and (not texts or any(left.values())):

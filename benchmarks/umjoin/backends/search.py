@@ -1,8 +1,8 @@
 """Probing runs: immutable tables of rows with an index for every key, on disk or in memory.
 
-What a probe has to look at is fixed until the next insert or commit, so it is made once (a
-:class:`View`): where the indexes are, where the columns, and what range of ``#sigma`` and ``#tau``
-each run has, by which most runs are passed over.
+A probe's input is fixed until the next insert or commit, so it is made once (a :class:`View`): the
+places of indexes and columns, and each run's range of ``#sigma`` and ``#tau``, by which most runs
+are skipped.
 """
 
 from __future__ import annotations

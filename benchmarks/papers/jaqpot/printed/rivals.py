@@ -1,7 +1,7 @@
 """Rival policies: allowances by the productivity of half-way joins, without regard to paths.
 
-What a join makes and the next is not allowed to probe with is lost (producer-consumer mismatch).
-So is an allowance that there are no tuples for. Source: JAQPOT, section 2, appendix B and Table 4.
+Tuples that a join makes beyond the next join's allowance are lost (producer-consumer mismatch). So
+is an allowance without tuples. Source: JAQPOT, section 2, appendix B and Table 4.
 """
 
 from __future__ import annotations
