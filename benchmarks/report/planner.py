@@ -98,8 +98,8 @@ that they share.
 The CLASH paper builds its queries from foreign keys and from type-compatible columns that have
 values in common, beginning with a random relation and adding random joins (section VII-A). Here are
 sets of such queries, four tables each, by the pairs of columns that have common values at scale
-{scale:g} ({pairs} of them, nine of which are foreign keys). How often the paper takes which it does
-not say, so three mixtures are drawn. Costs are of plans under exact rows and selectivities, not
+{scale:g} ({pairs} of them, nine of them foreign keys). The paper does not say how often it takes
+each kind, so three mixtures are drawn. Costs are of plans under exact rows and selectivities, not
 partitioned; ratios are medians over sets with their range.
 """,
 }
