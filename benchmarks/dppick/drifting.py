@@ -161,7 +161,7 @@ def charts(entry: dict[str, Any]) -> dict[str, str]:
         Row(one["name"], tuple(ratio(one, n, "hindsight", Of.WORK) for n in names))
         for one in entry["scenarios"]
     ]
-    title = "Probes and matches over the probes and matches of hindsight's static order"
+    title = "Probes and matches, relative to hindsight's static order"
     return {"dppick-drifts": grouped(title, names, rows)}
 
 

@@ -1,4 +1,4 @@
-"""Hot keys on three hosts, spread over hosts and not: the real planner, driver and workers in one
+"""Hot keys on three hosts, spread and not spread: the real planner, driver and workers in one
 process.
 
 `python -m benchmarks.pmjoin.hot_keys [--json] [--rows 2000] [--exponents 0 0.6 0.9 1.2]`
