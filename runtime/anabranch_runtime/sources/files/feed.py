@@ -71,8 +71,10 @@ class FileFeed:
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Time at which files were found last, by the monotonic clock.
-    _found: float = 0.0
+    #: Begin of the last listing that found files (at a start: of the first one), and of the last
+    #: one, by the monotonic clock.
+    _found: float = -1.0
+    _looked: float = 0.0
     #: Number in the log -> how long the file is: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of file, as last seen.
@@ -114,7 +116,8 @@ class FileFeed:
         log = self._loaded()
         # The next one may be as large as the last one, and still be written.
         quiet = self._quiet(load, len(log.files), log.files[-1].size if log.files else 0)
-        if time.monotonic() - self._found < quiet and time.time() - load.began < load.longest:
+        looked = time.time() - (time.monotonic() - self._looked)
+        if self._looked - self._found < quiet and looked - load.began < load.longest:
             return None
         return [len(log.files), 0]
 
@@ -250,9 +253,12 @@ class FileFeed:
         log, known, now = self._loaded(), self._watched().names, time.monotonic()
         if now < self._next_listing:
             return
+        if self._found < 0:
+            self._found = now
         try:
             changed = self.directory.stat().st_mtime_ns
             if changed == self._listed:
+                self._looked = now
                 return
             began = time.time_ns()
             new = []
@@ -274,8 +280,9 @@ class FileFeed:
         by_name = self.options.order is FileOrder.NAME
         log.add(sorted(new, key=lambda f: (0 if by_name else f.mtime, f.name)))
         self._watched().know()
+        self._looked = now
         if new:
-            self._found = time.monotonic()
+            self._found = now
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
 
