@@ -49,9 +49,9 @@ class JoinSample:
         return Step(self.joined, self.head, self.target, self.part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EdgeStatistics(Summed):
-    """One edge during one epoch.
+    """Counts of one edge; probes count into it in place, elsewhere it stays as it is.
 
     Attributes:
         probes: tuples sent.

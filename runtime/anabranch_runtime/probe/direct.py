@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
@@ -29,7 +30,7 @@ from anabranch_runtime.storage.partial import Partial, RowSet, concat_rows, narr
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
 if TYPE_CHECKING:  # the two call each other
-    from anabranch_runtime.probe.probe import EdgeMeter, Prober
+    from anabranch_runtime.probe.probe import Prober
 
 Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -150,7 +151,7 @@ class Direct:
         sigmas = starts.tables.places(SIGMA).first
         return Direct(step, partial, keys, rows, starts, sigmas, groups)
 
-    def join(self, prober: Prober, meter: EdgeMeter, most: int) -> Partial | None:
+    def join(self, prober: Prober, meter: EdgeStatistics, most: int) -> Partial | None:
         """The tuples that the probe makes before residuals are checked; None: there are none. All
         that is counted of it but the tuples that are made is added to ``meter``.
 
@@ -195,7 +196,7 @@ class Direct:
         highs: Ints,
         most: int,
         lookup: LookupCounts,
-        meter: EdgeMeter,
+        meter: EdgeStatistics,
     ) -> tuple[I32, RowSet] | None:
         step, rows = self.step, self.rows
 

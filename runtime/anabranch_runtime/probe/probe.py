@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,30 +55,6 @@ FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
 
-@dataclass(slots=True)
-class EdgeMeter:
-    """Running counts of one edge; see ``EdgeStatistics``."""
-
-    probes: int = 0
-    matches: int = 0
-    seconds: float = 0.0
-    pairs: int = 0
-    hits: int = 0
-    found: int = 0
-    calls: int = 0
-    looked: int = 0
-    made: int = 0
-    sent: int = 0
-    sent_bytes: int = 0
-    asked: int = 0
-    dropped: int = 0
-
-    @property
-    def counts(self) -> EdgeStatistics:
-        """The counts so far."""
-        return EdgeStatistics(**asdict(self))
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """The build side of a probe.
@@ -113,7 +89,7 @@ class Prober:
     batch: int
     most: int = ANY
     by_stream: bool = False
-    meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
+    meters: dict[str, EdgeStatistics] = field(default_factory=lambda: defaultdict(EdgeStatistics))
     reads: ReadMeters = field(default_factory=ReadMeters)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
@@ -146,7 +122,7 @@ class Prober:
         return found if found is not None and found.length else None
 
     @contextmanager
-    def _metered(self, rule: ProbeRule) -> Iterator[EdgeMeter]:
+    def _metered(self, rule: ProbeRule) -> Iterator[EdgeStatistics]:
         """The meter of a probe, which counts nothing but time where the block fails."""
         started = time.process_time()
         meter = self.meters[rule.out]
@@ -165,7 +141,7 @@ class Prober:
             meter.seconds += time.process_time() - started
 
     def _probe(
-        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics
     ) -> Partial | None:
         most = self.most if partial.length > 1 else ANY
         direct = Direct.of(self, partial, rule, access) if partial.length <= FEW else None
@@ -179,7 +155,7 @@ class Prober:
         return made if made is not None and made.length else None
 
     def generally(
-        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter, most: int
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics, most: int
     ) -> Partial | None:
         """As :meth:`probe`, by any rule and however many tuples there are; counted in ``meter``."""
         target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
@@ -242,7 +218,7 @@ class Prober:
         return current.where(inside)
 
     def _join(
-        self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeMeter | None, most: int
+        self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeStatistics | None, most: int
     ) -> Partial | None:
         """The partial result joined with the rows of ``tiles`` that have its keys and arrived
         before it.
@@ -385,7 +361,7 @@ class Lookup:
         return found
 
     def match(
-        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None, most: int
+        self, tile: Tile, group: Group, probes: Probes, meter: EdgeStatistics | None, most: int
     ) -> tuple[I32, RowSet] | None:
         """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
 
