@@ -25,14 +25,14 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 from tests.support.oracles.walk import walk
 
 seeds = st.integers(0, 2**32 - 1)
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 
 
 def test_a_step_is_named_by_the_sub_joins_around_it() -> None:

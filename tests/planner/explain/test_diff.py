@@ -18,7 +18,7 @@ from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.what_if import small_queries, small_statistics
 
 seeds = st.integers(0, 2**32 - 1)
@@ -26,7 +26,7 @@ optimizers = st.sampled_from(list(Optimizer))
 objectives = st.sampled_from(list(Objective))
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 MODEL = CostModel(STATISTICS, parallelism=4)
 
 
