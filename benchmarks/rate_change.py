@@ -36,7 +36,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import Footprint, footprint
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics, measured
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics, measured
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.forecast.rates import PERIODS
 from anabranch_planner.passes import optimise, parse_sql
@@ -135,7 +135,7 @@ def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
     total = past + later
     return replace(
         measured(snapshot),
-        ahead=Ahead(
+        ahead=PeriodForecast(
             1 / total,
             {RelationId(s): rate * EPOCH for s, rate in rates.items()},
             {RelationId(s): ((later / total, rates[s] * EPOCH * later),) for s in rates}

@@ -63,7 +63,7 @@ from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
-from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved
+from anabranch_planner.sql.unresolved import Condition, FromEntry, Node, SelectItem, Unresolved
 
 #: The event-time column of a stream that declares neither columns nor an event time.
 EVENT_TIME = "event_time"
@@ -178,7 +178,7 @@ class _ProblemPart(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemFile:
     """A problem to plan.
 
     Attributes:
@@ -249,7 +249,7 @@ class _Query:
 # --- the problem -------------------------------------------------------------------------------
 
 
-def parse_problem(document: Any) -> Problem:
+def parse_problem(document: Any) -> ProblemFile:
     """The problem that ``document`` (plain values, as YAML or JSON gives them) describes.
 
     Raises:
@@ -283,7 +283,7 @@ def parse_problem(document: Any) -> Problem:
     }
     costs: dict[str, Any] = dict(given.costs or {})
     widths = {name: one.width for name, one in given.streams.items() if one.width is not None}
-    return Problem(
+    return ProblemFile(
         streams=tuple(streams.values()),
         queries=tuple(queries),
         statistics=replace(
@@ -425,12 +425,12 @@ def _join_query(query: _Query, streams: Mapping[str, Stream]) -> JoinQuery:
         read[query.names[0]].add(streams[query.aliases[0].stream].columns[0][0])
     unresolved = Unresolved(
         sources=tuple(
-            Source(alias.stream, name, field=f"relations[{i}]")
+            FromEntry(alias.stream, name, field=f"relations[{i}]")
             for i, (name, alias) in enumerate(zip(query.names, query.aliases, strict=True))
         ),
         conditions=query.conditions,
         items=tuple(
-            Item(exp.column(column, table=alias, quoted=True), f"{alias}.{column}")
+            SelectItem(exp.column(column, table=alias, quoted=True), f"{alias}.{column}")
             for alias, columns in read.items()
             for column in sorted(columns)
         ),

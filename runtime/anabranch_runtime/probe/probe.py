@@ -31,7 +31,7 @@ from anabranch_runtime.index.gather import gather, pick, place_of, places
 from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
 from anabranch_runtime.index.matching import ANY, Constraint, Probes, TooManyPairs, in_order, match
 from anabranch_runtime.probe.direct import Direct
-from anabranch_runtime.probe.groups import Group, LiveSegments
+from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
 from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.dealt import Dealt
@@ -144,10 +144,12 @@ class Prober:
         self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics
     ) -> Partial | None:
         most = self.most if partial.length > 1 else ANY
-        direct = Direct.of(self, partial, rule, access) if partial.length <= FEW else None
+        direct = None
+        if partial.length <= FEW and not self.by_stream:
+            direct = Direct.of(self.layout, self.segments, partial, rule, access)
         if direct is None:
             return self.generally(partial, rule, access, meter, most)
-        made = direct.join(self, meter, most)
+        made = direct.join(self.reads, meter, most)
         if made is not None:
             # Time bounds hold already: all of them concern the looked-up member.
             made = check(self.layout, made, (), rule.residuals)
@@ -324,7 +326,7 @@ class Lookup:
         """Segments looked into so far, summed over the tuples."""
         return sum(counts.looked for _, counts in self._lookups.values())
 
-    def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
+    def routed(self, tile: Tile) -> Iterator[tuple[SegmentGroup, Probes]]:
         """The tile's segments, with the probes that may match there.
 
         With many probes that know the partition attribute, each partition gets its own probes; else
@@ -361,7 +363,12 @@ class Lookup:
         return found
 
     def match(
-        self, tile: Tile, group: Group, probes: Probes, meter: EdgeStatistics | None, most: int
+        self,
+        tile: Tile,
+        group: SegmentGroup,
+        probes: Probes,
+        meter: EdgeStatistics | None,
+        most: int,
     ) -> tuple[I32, RowSet] | None:
         """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
 
@@ -418,7 +425,7 @@ class Lookup:
                 meter.hits += int(counted[whole].sum())
         return (positions, joined) if len(positions) else None
 
-    def _arrival(self, store: StoreLayout, tile: Tile, group: Group) -> list[Constraint]:
+    def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
         """That each member arrived before the start tuple, and in the tile's batches (of an MIR
         its newest member: see ``_afterwards``).
         """
@@ -457,7 +464,7 @@ class Lookup:
                 self._arrived[label] = sigma if label in self.target.inclusive else sigma - 1
         return self._arrived[label]
 
-    def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:
+    def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
         """The bounds between the partial result and new members, on the stored event time."""
         found = []
         for label, low, high in self._ranges:
@@ -466,7 +473,7 @@ class Lookup:
             found.append(Constraint(group.tables.places(name).first, low, high))
         return found
 
-    def _in_time(self, group: Group) -> Group:
+    def _in_time(self, group: SegmentGroup) -> SegmentGroup:
         """The segments with rows possibly within the bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
@@ -497,7 +504,7 @@ class Lookup:
         self,
         store: StoreLayout,
         tile: Tile,
-        group: Group,
+        group: SegmentGroup,
         positions: I32,
         rows: RowSet,
         weaker: Sequence[Expr],

@@ -1,4 +1,4 @@
-"""Lookups of a batch's probes in stores, counted per call of the matching kernel.
+"""Counts of a batch's probes: per edge, and of lookups in stores per call of the matching kernel.
 
 A probe with too many matches is tried again in smaller pieces (``pieces``), so its counts hold only
 once it has finished.

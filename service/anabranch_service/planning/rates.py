@@ -24,7 +24,7 @@ from anabranch_contract.protocol.interims import Arrivals
 from anabranch_contract.protocol.measurements import Counts, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics, measured
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics, measured
 from anabranch_planner.forecast.rates import PERIODS, rates, recent
 from anabranch_service.registry.store import Store
 
@@ -70,7 +70,7 @@ def foreseen(
     if not expected or snapshot.total_batches < 1:
         return measured(snapshot)
     batches, history = max(snapshot.batches, 1), snapshot.total_batches
-    coming = Ahead(
+    coming = PeriodForecast(
         batches / history,
         {RelationId(name): batches * rate for name, rate in expected.items()},
         {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.statistics import Statistics
 
 #: Bytes by which Arrow says where a text ends.
@@ -79,7 +79,7 @@ def with_exchange(
         for relation in query.relations
         if relation.stream in of_stream
     }
-    return replace(statistics, exchange=Exchange(hosts, widths, locality))
+    return replace(statistics, exchange=ExchangeModel(hosts, widths, locality))
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:

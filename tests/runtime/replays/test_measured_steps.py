@@ -19,7 +19,9 @@ from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
+from anabranch_runtime.control import Control
 from tests.support.oracles.oracle import Oracle, OracleQuery
+from tests.support.plain_service import last_snapshot
 from tests.support.scenarios.file import read_scenario
 from tests.support.worlds.local_replay import LocalReplay
 
@@ -79,9 +81,9 @@ class Observer:
     """Plans as the service does, and keeps what it planned by."""
 
     blind: bool
+    control: Control
     plans: list[Plan] = field(default_factory=list)
     seen: list[Snapshot] = field(default_factory=list)
-    run: LocalReplay | None = None
 
     def __call__(
         self,
@@ -91,9 +93,9 @@ class Observer:
         parallelism: int,
         epoch: int,
     ) -> Plan:
-        assert self.run is not None
-        if self.run.service.snapshot is not None:
-            self.seen.append(self.run.service.snapshot)
+        newest = last_snapshot(self.control)
+        if newest is not None:
+            self.seen.append(newest)
         if self.blind:
             statistics = replace(statistics, samples=(), values={})
         plan = optimise(
@@ -116,8 +118,8 @@ def probes(watcher: Observer) -> int:
 
 
 def replay(path: Path, out: Path, url: str, *, blind: bool) -> Observer:
-    watcher = Observer(blind)
-    run = watcher.run = LocalReplay(path, out, url, planner=watcher)
+    watcher = Observer(blind, Control(url, "test"))
+    run = LocalReplay(path, out, url, planner=watcher)
     activation = run.run()["q"]
     scenario = read_scenario(path)
     oracle = Oracle(scenario)
@@ -142,7 +144,7 @@ def test_a_plan_gets_better_once_its_steps_have_been_seen(redis: str, tmp_path: 
     assert blind.paths(3)[Label("S")] == ("R", "T", "U")
     assert seeing.paths(3)[Label("S")] == ("T", "U", "R")
     assert probes(seeing) < probes(blind)
-    # What was seen outlives the plan that saw it.
+    # Samples of steps outlive the plan that ran them.
     steps = [{(s.head, s.target) for s in known.steps} for known in seeing.seen]
     assert steps[0] <= steps[1] <= steps[2]
 

@@ -12,8 +12,8 @@ from anabranch_contract.queries.joins import (
     JoinQuery,
     KeyClass,
     Label,
-    Member,
     QueryId,
+    QueryMember,
     RelationId,
     StreamName,
     label_for,
@@ -56,7 +56,7 @@ def single(label: str = "R", *, id: str = "q") -> JoinQuery:
 def join_query(
     predicates: Iterable[str], *, id: str = "q", labels: Iterable[str] = ()
 ) -> JoinQuery:
-    """What :func:`chain` makes, with further labels in front."""
+    """The query of :func:`chain`, with further labels in front."""
     equalities = [equality(p) for p in predicates]
     written = [s for p in predicates for s in p.split("=")]
     names = dict.fromkeys([*labels, *(attribute(s).label for s in written)])
@@ -64,7 +64,7 @@ def join_query(
     for name in names:
         relation, _, occurrence = name.partition("#")
         label = label_for(RelationId(relation), int(occurrence or 0))
-        members.append(Member(name.lower(), label, RelationId(relation)))
+        members.append(QueryMember(name.lower(), label, RelationId(relation)))
     relations = sorted({m.relation for m in members})
     read = sorted({side for e in equalities for side in (e.left, e.right)})
     size = len(members)

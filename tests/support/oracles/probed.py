@@ -1,4 +1,4 @@
-"""What probes make and count, in a form in which two ways of probing can be compared."""
+"""Results and counts of probes, in a form that compares two ways of probing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tuples(made: Partial | None) -> list[list[int]]:
 
 
 def counts(meter: EdgeStatistics) -> EdgeStatistics:
-    """What has to agree: whether a filter is asked is up to each way."""
+    """Counts that must agree; ways of probing differ in their look-ups, because of filters."""
     return replace(meter, looked=0, seconds=0.0)
 
 

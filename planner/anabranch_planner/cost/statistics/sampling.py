@@ -21,7 +21,7 @@ from anabranch_contract.protocol.measurements import StreamSample, Value
 from anabranch_contract.queries.expressions import Column, Expr, Literal
 from anabranch_contract.queries.joins import JoinQuery, RelationId
 from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 
 #: Values that :func:`describe` names, most frequent first.
 TOP = 8
@@ -292,10 +292,10 @@ def _expected(values: float, size: float, share: float) -> float:
 
 
 def _shared(
-    coming: Ahead | None,
+    coming: PeriodForecast | None,
     shares: Mapping[RelationId, float],
     streams: Mapping[RelationId, RelationId],
-) -> Ahead | None:
+) -> PeriodForecast | None:
     """``coming``, with the share of its stream's tuples for each relation without arrivals."""
     if coming is None:
         return None

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample, Snapshot, valid
 from anabranch_contract.queries.joins import Equality, RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PeriodForecast:
     """Forecast of the next period: arrivals, ages and stored rows per relation.
 
     Attributes:
@@ -88,9 +88,9 @@ class Statistics:
     spans: Mapping[str, float] = field(default_factory=dict)
     history: float | None = None
     samples: tuple[JoinSample, ...] = ()
-    ahead: Ahead | None = None
+    ahead: PeriodForecast | None = None
     constants: CostConstants | None = None
-    exchange: Exchange | None = None
+    exchange: ExchangeModel | None = None
     estimated: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:

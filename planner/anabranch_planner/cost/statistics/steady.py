@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
-from anabranch_contract.plans.steps import Step
+from anabranch_contract.plans.steps import SubJoinStep
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -40,7 +40,7 @@ LONGER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Statistics to plan with, and their differences from those of the previous plan.
+    """Statistics to plan with, and the figures that differ from the previous plan's.
 
     Attributes:
         before: statistics of the previous plan; None: the first plan.
@@ -185,11 +185,11 @@ class _Near:
         )
 
 
-def _by_step(statistics: Statistics) -> dict[Step, JoinSample]:
+def _by_step(statistics: Statistics) -> dict[SubJoinStep, JoinSample]:
     return {sample.step: sample for sample in statistics.samples}
 
 
-def _hosts(exchange: Exchange | None) -> int:
+def _hosts(exchange: ExchangeModel | None) -> int:
     return 1 if exchange is None else exchange.hosts
 
 
@@ -208,8 +208,8 @@ def _constants(
 
 
 def _widths(
-    now: Exchange | None, was: Exchange | None, near: _Near
-) -> tuple[Exchange | None, set[RelationId]]:
+    now: ExchangeModel | None, was: ExchangeModel | None, near: _Near
+) -> tuple[ExchangeModel | None, set[RelationId]]:
     """The exchange, and the relations whose tuples have become wider or narrower."""
     if now is None or was is None:
         return now, set()
@@ -218,8 +218,8 @@ def _widths(
 
 
 def _forecast(
-    now: Ahead | None, was: Ahead | None, near: _Near
-) -> tuple[Ahead | None, set[RelationId] | None]:
+    now: PeriodForecast | None, was: PeriodForecast | None, near: _Near
+) -> tuple[PeriodForecast | None, set[RelationId] | None]:
     """The forecast, and the relations for which it has changed; None: the length has."""
     if now is None or was is None:
         return now, set() if was is now else None

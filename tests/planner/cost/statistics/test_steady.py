@@ -10,20 +10,20 @@ from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import (
     JoinQuery,
     Label,
-    Member,
     QueryId,
+    QueryMember,
     Relation,
     RelationId,
     StreamName,
 )
-from anabranch_planner.cost.exchange import Exchange
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.exchange import ExchangeModel
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 from anabranch_planner.cost.statistics.steady import Settled, settle
 
 R, S = RelationId("r"), RelationId("s")
 
 
-def counted(count: float, ahead: Ahead | None = None) -> Statistics:
+def counted(count: float, ahead: PeriodForecast | None = None) -> Statistics:
     return Statistics({R: count, S: 1000.0}, ahead=ahead)
 
 
@@ -54,7 +54,7 @@ def test_what_is_beyond_it_has_moved(was: float, now: float) -> None:
 
 
 def coming(length: float, arrivals: float, before: Settled | None) -> Settled:
-    ahead = Ahead(length, {R: arrivals, S: 1000.0 * length}, {}, 3, {R: 500.0})
+    ahead = PeriodForecast(length, {R: arrivals, S: 1000.0 * length}, {}, 3, {R: 500.0})
     return settled(counted(1000.0, ahead), before)
 
 
@@ -82,7 +82,7 @@ def test_a_much_longer_or_shorter_period_is_another(longer: float) -> None:
 
 
 def on_hosts(hosts: int, width: float, before: Settled | None) -> Settled:
-    exchange = Exchange(hosts, {R: {"a": width, "b": 8.0}, S: {"a": 8.0}})
+    exchange = ExchangeModel(hosts, {R: {"a": width, "b": 8.0}, S: {"a": 8.0}})
     return settled(Statistics({R: 1000.0, S: 1000.0}, exchange=exchange), before)
 
 
@@ -122,7 +122,7 @@ def test_a_span_concerns_the_filtered_relations_of_its_stream() -> None:
     plain, other = (
         JoinQuery(
             id=QueryId(stream),
-            members=(Member("x", Label(name), RelationId(name)),),
+            members=(QueryMember("x", Label(name), RelationId(name)),),
             relations=(Relation(RelationId(name), StreamName(stream)),),
             predicates=(),
             classes=(),
