@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.footprint import footprint, from_json, to_json
+from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.passes import optimise
+from anabranch_planner.plans.decisions import Decisions, from_document, to_document
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH
 from tests.support.cases.queries import chain, given_statistics
@@ -76,7 +77,7 @@ def test_both_sides_are_accounted_for(
     )
     if one is not Optimizer.SHARED:
         # A footprint, read back from JSON, knows as much.
-        kept = from_json(json.loads(json.dumps(to_json(old))))
+        kept = from_document(json.loads(json.dumps(to_document(Decisions(old))))).footprint
         assert diff(kept, after, queries, model, before_queries=before_queries) == found
 
 
