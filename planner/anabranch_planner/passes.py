@@ -22,6 +22,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import PlanPart, divide, footprint_of_parts
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.documents.structured import read_document
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.plan import logical_plan
 from anabranch_planner.logical.tsc import convert
@@ -43,7 +44,6 @@ from anabranch_planner.plans.optimise import (
     plan_apart,
     solve,
 )
-from anabranch_planner.sql.structured import read_document
 from anabranch_planner.sql.syntax import parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
 

@@ -112,7 +112,9 @@ _REASONS = {
     "list_type": ("expected a list, found {found}", "write [first, second]"),
     "missing": ("the field {name} is missing", "write {name}: ..."),
     "string_pattern_mismatch": ("{found} is no name", "use letters, digits and _, at most 128"),
+    "string_too_short": ("the text is empty", "write a text, or leave it out"),
     "string_type": ("{found} is no text", "put it in quotes"),
+    "tuple_type": ("expected a list, found {found}", "write [first, second]"),
     "too_short": ("the list is empty", "write at least one of {name}"),
 }
 
