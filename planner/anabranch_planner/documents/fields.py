@@ -129,9 +129,10 @@ def read(kind: type[_Part], document: Any) -> _Part:
         return kind.model_validate(document)
     except ValidationError as cause:
         error = cause.errors(include_url=False)[0]
-    about, place, found = dict(error.get("ctx", {})), error["loc"], shown(error["input"])
-    if "[key]" in place or error["type"] == "invalid_key":
-        place, found = place[: -2 if "[key]" in place else -1], f"the key {found}"
+    about = {"message": error["msg"], "remedy": "correct the field", **error.get("ctx", {})}
+    place, found = error["loc"], shown(error["input"])
+    if place[-1:] == ("[key]",) or error["type"] == "invalid_key":
+        place, found = place[: -2 if place[-1] == "[key]" else -1], f"the key {found}"
     place = tuple(part for part in (*place, *about.get("place", ())) if part not in _TAGS)
     at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     about |= {"found": found, "name": place[-1] if place else ""}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 from anabranch_planner.command.problem_file import ProblemFile, parse_problem
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.documents.fields import ProblemError
+from anabranch_planner.documents.structured import read_document
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import parse_sql
 from benchmarks.papers.clash.environment import (
@@ -330,6 +336,51 @@ def test_what_cannot_be_used(text: str, field: str, told: str) -> None:
     assert told in str(caught.value)
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["", "R", "S", "a", "R.a = S.a", "R as r", "1h", "long", "[key]", "\ud800"])
+)
+WORDS = st.sampled_from(
+    ["R", "S", "a", "rate", "distinct", "columns", "values", "retention", "ttl", "relations",
+     "predicates", "window", "stream", "as", "filter", "memory", "[key]", "(each)", "\ud800"]
+) | st.integers()  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["streams", "queries", "selectivity", "span", "window", "costs", "limits", "from",
+             "select", "join", "where"]
+        ),
+        VALUES,
+    )
+)  # fmt: skip
+def test_any_document_is_read_or_refused_with_a_remedy(document: dict[str, Any]) -> None:
+    whole = {"streams": {"R": {}, "S": {}}, "queries": {}}
+    found = [
+        *(error(parse_problem, one) for one in (document, whole | document)),
+        error(parse_problem, {"streams": {"R": document}, "queries": {}}),
+        error(read_document, document),
+    ]
+    assert all(one is None or (one.detail and one.remedy) for one in found)
+
+
+def error(parse: Callable[[Any], object], document: object) -> PlannerError | None:
+    try:
+        parse(document)
+    except PlannerError as cause:
+        return cause
+    return None
 
 
 def test_the_file_in_the_documentation() -> None:
