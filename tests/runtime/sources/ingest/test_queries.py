@@ -29,7 +29,7 @@ from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.queries import Ingest, _Source
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.invalid import raw_text
-from anabranch_runtime.sources.loads import QUIET_FIRST
+from anabranch_runtime.sources.loads import QUIET_FIRST, longest_pause
 from anabranch_runtime.spark.session import spark_session
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
@@ -367,12 +367,14 @@ def test_pauses_between_files_are_their_own_when_landing_is_slow(
     landed = [one for one in found if one is not None]
     ends = [0, *accumulate(one.rows for one in landed)]
     assert ends[-1] == len(times)
-    for one, (first, last) in zip(landed, pairwise(ends), strict=True):
-        assert one.newest == pytest.approx(times[last - 1])
-        if first:
-            assert one.quiet == pytest.approx(times[first] - times[first - 1])
+    seen = [one.files_seen for one in landed if one.files_seen is not None]
+    for one, (first, last) in zip(seen, pairwise(ends), strict=True):
+        assert (one.first, one.newest) == pytest.approx((times[first], times[last - 1]))
+        assert one.before == pytest.approx(times[first - 1] if first else 0.0)
+        assert one.pause == pytest.approx(longest_pause(times[first:last]))
     assert len(landed) > 3
-    assert landed[1].quiet >= QUIET_FIRST <= landed[-1].quiet
+    for one in (seen[1], seen[-1]):
+        assert one.first - one.before >= QUIET_FIRST
     # Each note is true: whatever had appeared by then had landed.
     for number, quiet in notes:
         newest = times[ends[number] - 1] if number else 0.0
