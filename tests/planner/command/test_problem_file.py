@@ -366,7 +366,7 @@ VALUES = st.recursive(
     )
 )  # fmt: skip
 def test_any_document_is_read_or_refused_with_a_remedy(document: dict[str, Any]) -> None:
-    whole = {"streams": {"R": {}, "S": {}}, "queries": {}}
+    whole: dict[str, Any] = {"streams": {"R": {}, "S": {}}, "queries": {}}
     found = [
         *(error(parse_problem, one) for one in (document, whole | document)),
         error(parse_problem, {"streams": {"R": document}, "queries": {}}),
